@@ -1,0 +1,90 @@
+"""The policy: which role may do what, and on whose allocations. Pure; default deny.
+
+Two questions, asked in this order by every call:
+`admits`  may this actor make this kind of call at all (role and scope)?
+`scope_of` on which allocations? The answer is a filter, and it is the only place that decides
+what "yours" means: lists are cut with it, single look-ups are matched against it.
+"""
+
+from __future__ import annotations
+
+from lattice.access.actor import ATTACH_SCOPE, READ_SCOPE, Actor, Role
+from lattice.access.permission import Permission
+from lattice.domain.accounts import AccountTree
+from lattice.domain.scheduler import Scope
+
+_EVERYONE = frozenset(Role)
+_WORKERS = _EVERYONE - {Role.READ_ONLY}
+
+ALLOWED: dict[Permission, frozenset[Role]] = {
+    Permission.IDENTIFIED: _EVERYONE,
+    Permission.VIEW_ALLOCATIONS: _EVERYONE,
+    Permission.READ_ALLOCATION: _EVERYONE,
+    Permission.ATTACH_ALLOCATION: _WORKERS,
+    Permission.SUBMIT_ALLOCATION: _WORKERS,
+    Permission.CANCEL_ALLOCATION: _WORKERS,
+    Permission.VIEW_NODES: _EVERYONE,
+    Permission.OPERATE_NODES: frozenset({Role.SYSTEM_ADMIN, Role.TENANT_ADMIN, Role.OPERATOR}),
+    Permission.CLAIM_NODES: frozenset({Role.CLAIMING_USER}),
+    Permission.REVIEW_AUDIT: frozenset(
+        {Role.SYSTEM_ADMIN, Role.TENANT_ADMIN, Role.COMPLIANCE_REVIEWER}
+    ),
+    Permission.MANAGE_TENANTS: frozenset({Role.SYSTEM_ADMIN}),
+    Permission.OBSERVE_SERVER: frozenset({Role.SYSTEM_ADMIN, Role.OPERATOR}),
+    Permission.ADMINISTER: frozenset({Role.SYSTEM_ADMIN}),
+}
+
+_NEEDED_SCOPE = {
+    Permission.READ_ALLOCATION: READ_SCOPE,
+    Permission.ATTACH_ALLOCATION: ATTACH_SCOPE,
+}
+
+# Only the owner, whatever the role: a terminal is the power to act as her.
+_OWNER_ONLY = frozenset({Permission.ATTACH_ALLOCATION})
+
+
+def admits(actor: Actor | None, permission: Permission) -> bool:
+    """True if this caller may make calls of this kind."""
+    if permission is Permission.PUBLIC:
+        return True
+    if actor is None or actor.role not in ALLOWED.get(permission, frozenset()):
+        return False
+    return _in_token_scope(actor, permission)
+
+
+def _in_token_scope(actor: Actor, permission: Permission) -> bool:
+    needed = _NEEDED_SCOPE.get(permission)
+    if needed is None:
+        return True
+    limited = any(scope.startswith("allocations:") for scope in actor.scopes)
+    return not limited or needed in actor.scopes
+
+
+def scope_of(actor: Actor, permission: Permission, accounts: AccountTree) -> Scope:
+    """The allocations on which this caller may use this permission."""
+    if not admits(actor, permission):
+        return Scope()
+    own = frozenset({actor.user}) if actor.user else frozenset[str]()
+    if permission in _OWNER_ONLY or actor.role is Role.READ_ONLY:
+        return Scope(users=own)
+    if actor.role is Role.SYSTEM_ADMIN:
+        return Scope(users=own, everything=True)
+    governed = accounts.coordinated_by(actor.user)
+    if actor.role is Role.TENANT_ADMIN:
+        tenant = governed_tenant(actor, accounts)
+        governed |= accounts.below(tenant) if tenant else frozenset()
+    return Scope(users=own, accounts=governed)
+
+
+def governed_tenant(actor: Actor, accounts: AccountTree) -> str:
+    """The tenant a tenant admin governs: the token's, else the one whose accounts she coordinates.
+
+    Coordinating accounts of several tenants names none of them: the token has to say which.
+    """
+    if actor.role is not Role.TENANT_ADMIN:
+        return ""
+    if actor.tenant:
+        # Only a top account is a tenant; a claim that names a project governs nothing.
+        return actor.tenant if accounts.tenant_of(actor.tenant) == actor.tenant else ""
+    tenants = {accounts.tenant_of(name) for name in accounts.coordinated_by(actor.user)} - {""}
+    return tenants.pop() if len(tenants) == 1 else ""

@@ -1,0 +1,1 @@
+"""The lattice-agent process on a compute node."""

@@ -1,0 +1,1 @@
+"""What every process stands on: errors, time, configuration, calls, text. Knows nothing else."""

@@ -1,0 +1,120 @@
+"""The one tree of errors, and the one table that maps each to gRPC, HTTP and an exit code.
+
+    LatticeError
+    ├── UsageError           the request makes no sense as asked
+    ├── LoginRequired        no token, or one that no longer holds
+    ├── PermissionRefused    known caller, act not allowed whatever the object
+    ├── NotFound             not there, or not the caller's: one answer for both (AUTH-12)
+    ├── RateLimited          over a limit; carries retry_after_s where there is one
+    ├── Unavailable          a part Lattice stands on does not answer; a retry may help
+    ├── DataUnavailable      the parts answer, the data does not exist
+    ├── JobEnded             the job was over first
+    ├── ConfigurationError   the process was told something it can't work with
+    └── InternalError        a defect of Lattice itself
+
+A module raises one of these with a message (what happened) and a hint (what to do); only the
+shells turn them into a status. "No data" is a value, never an error of this tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class LatticeError(Exception):
+    """Something a person should read: `message` says what happened, `hint` what to do."""
+
+    code: ClassVar[str] = "internal"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(LatticeError):
+    code = "usage"
+
+
+class LoginRequired(LatticeError):
+    code = "login_required"
+
+
+class PermissionRefused(LatticeError):
+    code = "permission_refused"
+
+
+class NotFound(LatticeError):
+    code = "not_found"
+
+
+class RateLimited(LatticeError):
+    code = "rate_limited"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, retry_after_s: int | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+
+
+class Unavailable(LatticeError):
+    code = "unavailable"
+
+
+class DataUnavailable(LatticeError):
+    code = "data_unavailable"
+
+
+class JobEnded(LatticeError):
+    code = "job_ended"
+
+
+class ConfigurationError(LatticeError):
+    """Carries every problem found, so that one run of `--check-config` shows them all."""
+
+    code = "configuration"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, problems: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.problems = problems
+
+
+class InternalError(LatticeError):
+    code = "internal"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How one kind of error leaves each of the three processes."""
+
+    grpc: str
+    http: int
+    exit: int
+
+
+STATUS: dict[type[LatticeError], Status] = {
+    UsageError: Status("INVALID_ARGUMENT", 400, 2),
+    LoginRequired: Status("UNAUTHENTICATED", 401, 4),
+    PermissionRefused: Status("PERMISSION_DENIED", 403, 77),
+    NotFound: Status("NOT_FOUND", 404, 102),
+    RateLimited: Status("RESOURCE_EXHAUSTED", 429, 80),
+    Unavailable: Status("UNAVAILABLE", 503, 75),
+    DataUnavailable: Status("FAILED_PRECONDITION", 424, 76),
+    JobEnded: Status("ABORTED", 409, 79),
+    ConfigurationError: Status("INTERNAL", 500, 78),
+    InternalError: Status("INTERNAL", 500, 1),
+}
+
+BY_CODE: dict[str, type[LatticeError]] = {kind.code: kind for kind in STATUS}
+
+
+def status_of(error: LatticeError) -> Status:
+    """The row of the table for this error or the nearest kind above it."""
+    for kind in type(error).__mro__:
+        if kind in STATUS:
+            return STATUS[kind]
+    return STATUS[InternalError]

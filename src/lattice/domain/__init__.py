@@ -1,0 +1,1 @@
+"""The nouns of Lattice and the ports to the engines: pure, no I/O, no frameworks."""

@@ -1,0 +1,144 @@
+"""The port to the scheduler: what Lattice needs to know of work, nodes and accounts.
+
+`live` never waits: it is the last state read, and says how old that is. `past` asks the
+accounting store. Both promise what the caller's scope covers and nothing about the rest, so the
+use cases filter again: no engine's filter is trusted with "who may see this".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from lattice.domain.accounts import AccountTree
+from lattice.domain.allocation import Allocation, Reference, State
+from lattice.domain.node import Node, Topology
+
+LIVE = "slurmctld"
+PAST = "slurmdbd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where an answer came from and how old it is; not `ok` once it can't be called current."""
+
+    name: str
+    ok: bool
+    as_of: datetime | None = None
+    age_s: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The allocations a caller may see, as a filter: by owner or by account; or everything."""
+
+    users: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
+    everything: bool = False
+
+    def covers(self, allocation: Allocation) -> bool:
+        """True if the allocation is inside."""
+        return (
+            self.everything
+            or (allocation.user in self.users and allocation.user != "")
+            or (allocation.account in self.accounts and allocation.account != "")
+        )
+
+
+class LiveCluster:
+    """One reading of the whole cluster, indexed for many callers who each see a little of it."""
+
+    __slots__ = (
+        "_by_account",
+        "_by_user",
+        "accounts",
+        "allocations",
+        "nodes",
+        "read_at",
+        "topology",
+    )
+
+    def __init__(
+        self,
+        *,
+        read_at: datetime,
+        allocations: Iterable[Allocation] = (),
+        nodes: Iterable[Node] = (),
+        topology: Topology | None = None,
+        accounts: AccountTree | None = None,
+    ) -> None:
+        self.read_at = read_at
+        self.allocations = tuple(allocations)
+        self.nodes = tuple(nodes)
+        self.topology = topology or Topology()
+        self.accounts = accounts or AccountTree()
+        self._by_user = _index((each.user, each) for each in self.allocations)
+        self._by_account = _index((each.account, each) for each in self.allocations)
+
+    def confirmed(self, read_at: datetime) -> LiveCluster:
+        """The same cluster, found unchanged at a later time. Costs nothing."""
+        again = object.__new__(LiveCluster)
+        for name in self.__slots__:
+            setattr(again, name, getattr(self, name))
+        again.read_at = read_at
+        return again
+
+    def visible(self, scope: Scope) -> Iterator[Allocation]:
+        """Every allocation inside the scope, each once."""
+        if scope.everything:
+            yield from self.allocations
+            return
+        users = scope.users - {""}
+        for user in users:
+            yield from self._by_user.get(user, ())
+        for account in scope.accounts:
+            for allocation in self._by_account.get(account, ()):
+                if allocation.user not in users:
+                    yield allocation
+
+
+def _index(pairs: Iterable[tuple[str, Allocation]]) -> Mapping[str, list[Allocation]]:
+    index: dict[str, list[Allocation]] = {}
+    for key, allocation in pairs:
+        if key:
+            index.setdefault(key, []).append(allocation)
+    return index
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A cluster with the word on how far it can be relied on."""
+
+    cluster: LiveCluster
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastQuestion:
+    """Which past allocations: inside `scope`, and of one `reference` or a stretch of time."""
+
+    scope: Scope
+    reference: Reference | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    states: frozenset[State] = field(default_factory=frozenset)
+
+
+class Scheduler(Protocol):
+    """What runs the work. Slurm today; the fake in the tests passes the same contract suite."""
+
+    @property
+    def cluster_name(self) -> str:
+        """The name the scheduler has for the cluster."""
+
+    def live(self) -> Reading:
+        """The last known state, at once. Raises `Unavailable` if there never was one."""
+
+    async def past(self, question: PastQuestion) -> tuple[Allocation, ...]:
+        """From the accounting store, newest first, attempts folded into their allocation.
+
+        Raises `Unavailable` while the store does not answer.
+        """

@@ -1,0 +1,75 @@
+"""Signing in: what an identity provider hands out, and the port to it. Pure.
+
+Imported only by what signs in, renews or signs out; reading a token that still holds needs none
+of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from lattice.base.errors import LoginRequired
+
+
+class GrantRefused(LoginRequired):
+    """The provider will not renew: the refresh token was used, revoked or is too old."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """One grant. `lifetime_s` counts from the answer on; None: the provider does not say."""
+
+    access: str
+    refresh: str | None = None
+    lifetime_s: float | None = None
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceCode:
+    """What a person has to do on another device, and for how long it can be done."""
+
+    page: str
+    code: str
+    page_with_code: str | None
+    lifetime_s: float
+
+
+class IdentityProvider(Protocol):
+    """Where people sign in."""
+
+    def by_browser(self, scopes: Sequence[str], show: Callable[[str, bool], None]) -> Tokens:
+        """Authorization code with PKCE and a loopback address.
+
+        `show` is given the address and whether a browser was opened on it.
+        """
+
+    def by_device(self, scopes: Sequence[str], show: Callable[[DeviceCode], None]) -> Tokens:
+        """The device flow: `show` is given what the person must do."""
+
+    def by_hand(self, scopes: Sequence[str], ask: Callable[[str], str]) -> Tokens:
+        """Like the browser's, but the person brings the answer: `ask` is given the address."""
+
+    def renew(self, refresh: str) -> Tokens:
+        """New tokens for an old refresh token; raises GrantRefused."""
+
+    def revoke(self, *tokens: str) -> bool:
+        """Make tokens worthless; False if the provider offers no way to."""
+
+
+class Locker(Protocol):
+    """Where the tokens for one server are kept."""
+
+    def keep(self, tokens: Tokens, *, issuer: str, client_id: str) -> None:
+        """Put away what a sign-in gave, in place of what was there."""
+
+    def empty(self) -> tuple[str, ...]:
+        """Forget everything and return the tokens that were kept, to be revoked."""
+
+    def expires_at(self) -> float | None:
+        """When the kept access token ends, in seconds since 1970; None: unknown, or none kept."""
+
+    def holds(self) -> bool:
+        """True if a token is kept."""

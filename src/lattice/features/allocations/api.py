@@ -1,0 +1,53 @@
+"""The feature's verbs as calls to the server. No I/O here; the SDK makes the calls."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from urllib.parse import quote
+
+from lattice.base.call import Call, params
+from lattice.features.allocations.model import AllocationCard, AllocationList
+
+
+def list_allocations(
+    *, states: tuple[str, ...] = (), user: str = "", everyone: bool = False, limit: int = 0
+) -> Call[AllocationList]:
+    """The unfinished ones and those of the last day."""
+    return Call(
+        "GET",
+        "/v1/allocations",
+        AllocationList,
+        params(state=states, user=user, all=everyone, limit=limit or None),
+    )
+
+
+def get_allocation(reference: str) -> Call[AllocationCard]:
+    """One, by any of its names."""
+    return Call("GET", f"/v1/allocations/{quote(reference, safe='')}", AllocationCard)
+
+
+def list_history(
+    *,
+    states: tuple[str, ...] = (),
+    user: str = "",
+    everyone: bool = False,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: int = 0,
+    cursor: str = "",
+) -> Call[AllocationList]:
+    """Those of a stretch of time, from the accounting store."""
+    return Call(
+        "GET",
+        "/v1/history",
+        AllocationList,
+        params(
+            state=states,
+            user=user,
+            all=everyone,
+            since=since.isoformat() if since else None,
+            until=until.isoformat() if until else None,
+            limit=limit or None,
+            cursor=cursor,
+        ),
+    )

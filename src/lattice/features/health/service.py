@@ -1,0 +1,42 @@
+"""The use case: is the server well, what are its figures, what does it offer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lattice.base.errors import Unavailable
+from lattice.domain.scheduler import Scheduler
+from lattice.features.health.model import Health
+
+
+class HealthService:
+    """Reads what the process knows of itself; the figures and the description are passed in."""
+
+    def __init__(
+        self,
+        *,
+        version: str,
+        scheduler: Scheduler,
+        figures: Callable[[], str],
+        description: Callable[[], str],
+    ) -> None:
+        self._version = version
+        self._scheduler = scheduler
+        self._figures = figures
+        self._description = description
+
+    async def health(self) -> Health:
+        """`degraded` still serves: it answers with what it last knew."""
+        try:
+            well = self._scheduler.live().source.ok
+        except Unavailable:
+            well = False
+        return Health(status="ok" if well else "degraded", version=self._version)
+
+    async def figures(self) -> str:
+        """The server's own figures in the text format of Prometheus."""
+        return self._figures()
+
+    async def description(self) -> str:
+        """The OpenAPI description of the REST interface, as JSON."""
+        return self._description()

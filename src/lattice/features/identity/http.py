@@ -1,0 +1,23 @@
+"""The feature over REST. Each route names its rpc and inherits its permission."""
+
+from __future__ import annotations
+
+from fastapi import Request
+
+from lattice.access.actor import Actor
+from lattice.features.identity.model import AuthDiscovery, Identity
+from lattice.features.identity.service import IdentityService
+from lattice.wire.guard import GuardedRoutes
+
+
+def offer(routes: GuardedRoutes[Actor], service: IdentityService) -> None:
+    """Put the feature's routes among the server's."""
+    rpc = "lattice.v1.IdentityService/"
+
+    @routes.get("/auth/discovery", rpc=rpc + "GetAuthDiscovery", response_model=AuthDiscovery)
+    async def auth_discovery() -> AuthDiscovery:
+        return await service.discovery()
+
+    @routes.get("/auth/whoami", rpc=rpc + "WhoAmI", response_model=Identity)
+    async def whoami(request: Request) -> Identity:
+        return await service.whoami(routes.caller(request))

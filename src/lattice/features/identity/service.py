@@ -1,0 +1,52 @@
+"""The use case: who the server takes the caller for, and why."""
+
+from __future__ import annotations
+
+from lattice.access.actor import Actor, Role
+from lattice.access.policy import governed_tenant
+from lattice.domain.accounts import AccountTree
+from lattice.domain.scheduler import Scheduler
+from lattice.features.identity.model import AuthDiscovery, Fact, Identity
+
+
+class IdentityService:
+    """Explains the caller to herself; it verifies nothing, the guard has done that."""
+
+    def __init__(self, scheduler: Scheduler, discovery: AuthDiscovery) -> None:
+        self._scheduler = scheduler
+        self._discovery = discovery
+
+    async def discovery(self) -> AuthDiscovery:
+        """Where and as which client to sign in."""
+        return self._discovery
+
+    async def whoami(self, actor: Actor) -> Identity:
+        """Every fact with what it was taken from."""
+        accounts = self._scheduler.live().cluster.accounts
+        return Identity(
+            sub=actor.sub,
+            user=Fact(value=actor.user, source=actor.user_from),
+            tenant=_tenant(actor, accounts),
+            role=Fact(value=actor.role.value, source=actor.role_from),
+            scopes=tuple(sorted(actor.scopes)),
+            coordinates=tuple(sorted(accounts.coordinated_by(actor.user))),
+            expires=actor.expires,
+            cluster=self._scheduler.cluster_name,
+        )
+
+
+def _tenant(actor: Actor, accounts: AccountTree) -> Fact:
+    if actor.role is Role.TENANT_ADMIN:
+        tenant = governed_tenant(actor, accounts)
+        if not tenant and actor.tenant:
+            return Fact(value="", source=f"{actor.tenant_from} names no tenant of this cluster")
+        if not tenant:
+            return Fact(
+                value="",
+                source="no tenant claim, and no single tenant whose accounts you coordinate",
+            )
+        return Fact(value=tenant, source=actor.tenant_from or "Slurm accounts you coordinate")
+    if actor.tenant:
+        return Fact(value=actor.tenant, source=actor.tenant_from)
+    tenants = sorted(accounts.tenants_of(actor.user))
+    return Fact(value=", ".join(tenants), source="your Slurm accounts" if tenants else "")

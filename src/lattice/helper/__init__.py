@@ -1,0 +1,1 @@
+"""The only code that ever runs as root: narrow verbs on a unix socket."""

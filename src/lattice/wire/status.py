@@ -1,0 +1,53 @@
+"""How an error of the tree crosses the wire: one JSON body for HTTP, one status for gRPC."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import grpc
+
+from lattice.base.errors import LatticeError, RateLimited, status_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorDetail:
+    """What happened, what to do, and the id under which the server's log knows it."""
+
+    code: str
+    message: str
+    hint: str | None
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorBody:
+    """The body of every HTTP answer that is not a success."""
+
+    error: ErrorDetail
+
+
+def http_error(error: LatticeError, request_id: str) -> tuple[int, dict[str, Any], dict[str, str]]:
+    """Status, body and headers of the answer."""
+    detail = ErrorDetail(
+        code=error.code, message=error.message, hint=error.hint, request_id=request_id
+    )
+    headers: dict[str, str] = {}
+    status = status_of(error).http
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="lattice"'
+    if isinstance(error, RateLimited) and error.retry_after_s is not None:
+        headers["Retry-After"] = str(error.retry_after_s)
+    return status, asdict(ErrorBody(error=detail)), headers
+
+
+def grpc_status(error: LatticeError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:
+    """Code, details and trailing metadata of the answer."""
+    code: grpc.StatusCode = getattr(grpc.StatusCode, status_of(error).grpc)
+    trailers: list[tuple[str, str]] = [("lattice-code", error.code)]
+    if error.hint:
+        # Metadata is ASCII; the hint is for people and may hold typography.
+        trailers.append(("lattice-hint", error.hint.encode("ascii", "replace").decode()))
+    if isinstance(error, RateLimited) and error.retry_after_s is not None:
+        trailers.append(("retry-after", str(error.retry_after_s)))
+    return code, error.message, tuple(trailers)

@@ -1,0 +1,1 @@
+"""Generated from proto/lattice/v1 by scripts/generate; never edited by hand."""

@@ -1,0 +1,68 @@
+"""Every rpc and route declares who may call it; what declares nothing can't be built."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from google.protobuf import descriptor_pb2, descriptor_pool
+
+from lattice.access.permission import Permission
+from lattice.access.policy import ALLOWED
+from lattice.wire.guard import GuardedRoutes
+from lattice.wire.permissions import UndeclaredPermission, _of_file, declared_permissions
+from lattice.wire.v1 import options_pb2
+from tests.fakes.server import composed
+
+pytestmark = pytest.mark.spec("AUTH-6")
+
+
+def test_the_protos_and_the_policy_know_the_same_permissions() -> None:
+    in_proto = set(options_pb2.Permission.keys()) - {"PERMISSION_UNSPECIFIED"}
+    assert in_proto == {each.name for each in Permission}
+    assert set(ALLOWED) == set(Permission) - {Permission.PUBLIC}
+
+
+def test_every_rpc_declares_a_permission() -> None:
+    table = declared_permissions()
+    assert len(table) >= 9
+    assert all(Permission(permission) for permission in table.values())
+
+
+def test_an_rpc_that_declares_none_is_refused() -> None:
+    file = descriptor_pb2.FileDescriptorProto(
+        name="careless.proto", package="careless", syntax="proto3"
+    )
+    file.message_type.add(name="Nothing")
+    file.service.add(name="Careless").method.add(
+        name="Peek", input_type=".careless.Nothing", output_type=".careless.Nothing"
+    )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    with pytest.raises(UndeclaredPermission, match=r"careless\.Careless/Peek"):
+        _of_file(pool.FindFileByName("careless.proto"))
+
+
+def test_a_route_that_names_no_declared_rpc_is_refused() -> None:
+    async def never(*, rpc: str, permission: str, authorization: str) -> None:
+        raise AssertionError
+
+    routes: GuardedRoutes[None] = GuardedRoutes(declared_permissions(), never)
+    with pytest.raises(UndeclaredPermission, match=r"lattice\.v1\.Nothing/Peek"):
+        routes.get("/peek", rpc="lattice.v1.Nothing/Peek")
+
+
+async def test_every_route_of_the_server_went_through_the_guard() -> None:
+    faces = composed()
+    offered = {route.path for route in _routes(faces.rest)}
+    assert offered == set(faces.routes.rpc_of_path)
+    assert set(faces.routes.rpc_of_path.values()) <= set(declared_permissions())
+
+
+async def test_every_rpc_can_be_reached_over_rest() -> None:
+    assert set(composed().routes.rpc_of_path.values()) == set(declared_permissions())
+
+
+def _routes(app: FastAPI) -> list[APIRoute]:
+    assert all(isinstance(route, APIRoute) for route in app.routes), "a route without a guard"
+    return [route for route in app.routes if isinstance(route, APIRoute)]
