@@ -50,9 +50,9 @@ def _in_body(body: list[ast.stmt], prefix: str, above: list[str]) -> Iterator[tu
             yield from _in_body(
                 node.body, f"{prefix}::{node.name}", [*above, *_ids(node.decorator_list)]
             )
-        elif isinstance(
-            node, ast.FunctionDef | ast.AsyncFunctionDef
-        ) and node.name.startswith("test_"):
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
+            "test_"
+        ):
             for promise in dict.fromkeys([*above, *_ids(node.decorator_list)]):
                 yield promise, f"{prefix}::{node.name}"
 

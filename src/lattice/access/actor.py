@@ -138,7 +138,6 @@ def _user_of(sub: str, claims: Mapping[str, Any], names: ClaimNames) -> tuple[st
 def _is_service(claims: Mapping[str, Any]) -> bool:
     # With client credentials the client is its own subject (RFC 9068, section 2.2); Keycloak
     # gives the service account a made-up user name with this prefix.
-    client = claims.get("client_id") or claims.get("azp")
-    if client is not None and client == claims.get("sub"):
+    if claims.get("sub") in (claims.get("client_id"), claims.get("azp")):
         return True
     return str(claims.get("preferred_username", "")).startswith("service-account-")

@@ -220,7 +220,10 @@ class Reference:
         return allocation.job_id == self.job_id
 
 
-_LARGEST_ID = 2**32 - 1
+# Slurm's ids end at 2**26; nine digits leave room and keep every number a plain one.
+_MOST_DIGITS = 9
+REFERENCE_PATTERN = r"^[1-9][0-9]{0,8}([_+][0-9]{1,9})?(@[0-9]{1,11})?$"
+"""What `str(parse_reference(text))` looks like: the form in which a name crosses the wire."""
 
 
 def parse_reference(text: str) -> Reference:
@@ -242,10 +245,10 @@ def parse_reference(text: str) -> Reference:
 
 def _number(digits: str, text: str, *, least: int = 0) -> int:
     # isascii keeps out other scripts' digits, which int() would take.
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > 10:
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > _MOST_DIGITS:
         raise BadReference(f"{text!r} is not an allocation id")
     number = int(digits)
-    if not least <= number <= _LARGEST_ID:
+    if number < least:
         raise BadReference(f"{text!r} is not an allocation id")
     return number
 

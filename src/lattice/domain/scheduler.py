@@ -137,6 +137,12 @@ class Scheduler(Protocol):
     def live(self) -> Reading:
         """The last known state, at once. Raises `Unavailable` if there never was one."""
 
+    async def fresh(self) -> Reading:
+        """A state read after this call where that can be had soon, else the last known one.
+
+        For the moment before "not there" is said: a job may be younger than the last reading.
+        """
+
     async def past(self, question: PastQuestion) -> tuple[Allocation, ...]:
         """From the accounting store, newest first, attempts folded into their allocation.
 

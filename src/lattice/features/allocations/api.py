@@ -6,7 +6,9 @@ from datetime import datetime
 from urllib.parse import quote
 
 from lattice.base.call import Call, params
-from lattice.features.allocations.model import AllocationCard, AllocationList
+from lattice.base.errors import UsageError
+from lattice.domain.allocation import BadReference, parse_reference
+from lattice.features.allocations.model import REFERENCE_HINT, AllocationCard, AllocationList
 
 
 def list_allocations(
@@ -23,7 +25,11 @@ def list_allocations(
 
 def get_allocation(reference: str) -> Call[AllocationCard]:
     """One, by any of its names."""
-    return Call("GET", f"/v1/allocations/{quote(reference, safe='')}", AllocationCard)
+    try:
+        name = str(parse_reference(reference))
+    except BadReference as problem:
+        raise UsageError(f"{problem}.", hint=REFERENCE_HINT) from None
+    return Call("GET", f"/v1/allocations/{quote(name, safe='')}", AllocationCard)
 
 
 def list_history(

@@ -8,9 +8,9 @@ from typing import Annotated
 from fastapi import Path, Query, Request
 
 from lattice.access.actor import Actor
-from lattice.base.choices import chosen
-from lattice.domain.allocation import State
+from lattice.domain.allocation import REFERENCE_PATTERN, State
 from lattice.features.allocations.model import (
+    CURSOR_PATTERN,
     LARGEST_LIST,
     AllocationCard,
     AllocationList,
@@ -20,7 +20,7 @@ from lattice.features.allocations.model import (
 from lattice.features.allocations.service import AllocationService
 from lattice.wire.guard import GuardedRoutes
 
-_States = Annotated[list[str], Query(alias="state", max_length=32)]
+_States = Annotated[list[State], Query(alias="state", max_length=32)]
 _User = Annotated[str, Query(max_length=64)]
 _Limit = Annotated[int, Query(ge=0, le=LARGEST_LIST)]
 
@@ -37,13 +37,13 @@ def offer(routes: GuardedRoutes[Actor], service: AllocationService) -> None:
         all: bool = False,
         limit: _Limit = 0,
     ) -> AllocationList:
-        query = ListQuery(states=chosen(State, states, "state"), user=user, all=all, limit=limit)
+        query = ListQuery(states=frozenset(states), user=user, all=all, limit=limit)
         return await service.recent(routes.caller(request), query)
 
     @routes.get("/allocations/{id}", rpc=rpc + "GetAllocation", response_model=AllocationCard)
     async def get_allocation(
         request: Request,
-        id: Annotated[str, Path(max_length=64)],
+        id: Annotated[str, Path(pattern=REFERENCE_PATTERN)],
     ) -> AllocationCard:
         return await service.card(routes.caller(request), id)
 
@@ -56,10 +56,10 @@ def offer(routes: GuardedRoutes[Actor], service: AllocationService) -> None:
         limit: _Limit = 0,
         since: datetime | None = None,
         until: datetime | None = None,
-        cursor: Annotated[str, Query(max_length=32)] = "",
+        cursor: Annotated[str, Query(pattern=CURSOR_PATTERN)] = "",
     ) -> AllocationList:
         query = HistoryQuery(
-            states=chosen(State, states, "state"),
+            states=frozenset(states),
             user=user,
             all=all,
             limit=limit,

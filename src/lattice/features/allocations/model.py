@@ -10,6 +10,8 @@ from lattice.domain.allocation import Allocation, Attempt, Reason, Reference, St
 from lattice.domain.scheduler import Source
 
 LARGEST_LIST = 1000
+REFERENCE_HINT = "Use 12345, 12345_7, 12345+1, or 12345@SUBMIT_TIME."
+CURSOR_PATTERN = r"^([0-9]{1,12}\.[0-9]{1,10})?$"
 RUNAWAY = Reason(
     "Runaway", "the accounting store counts it as unfinished, the controller no longer knows it"
 )

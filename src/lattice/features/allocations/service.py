@@ -19,6 +19,7 @@ from lattice.domain.allocation import Allocation, BadReference, Reference, parse
 from lattice.domain.scheduler import PAST, PastQuestion, Reading, Scheduler, Scope, Source
 from lattice.features.allocations.model import (
     LARGEST_LIST,
+    REFERENCE_HINT,
     AllocationCard,
     AllocationList,
     HistoryQuery,
@@ -80,13 +81,15 @@ class AllocationService:
         try:
             reference = parse_reference(name)
         except BadReference as problem:
-            raise UsageError(
-                f"{problem}.", hint="Use 12345, 12345_7, 12345+1, or 12345@SUBMIT_TIME."
-            ) from None
+            raise UsageError(f"{problem}.", hint=REFERENCE_HINT) from None
         reading = self._scheduler.live()
         scope = scope_of(actor, Permission.VIEW_ALLOCATIONS, reading.cluster.accounts)
         past, past_source = await self._past(PastQuestion(scope=scope, reference=reference))
         families = self._families(reading, past, scope, reference)
+        if not families:
+            # It may be younger than the reading; whosever it is, one more look is taken.
+            reading = await self._scheduler.fresh()
+            families = self._families(reading, past, scope, reference)
         if not families:
             raise _absent(reference, reading.source, past_source)
         newest, *older = families
@@ -161,7 +164,8 @@ def _page(
     ordered = newest_first(found)
     cursor = query.cursor if isinstance(query, HistoryQuery) else ""
     if cursor:
-        ordered = [each for each in ordered if position(each) < _position(cursor)]
+        last = _position(cursor)
+        ordered = [each for each in ordered if position(each) < last]
     if query.limit < 0:
         raise UsageError("A list can't have fewer than no entries.", hint="Give a limit above 0.")
     limit = min(query.limit or LARGEST_LIST, LARGEST_LIST)

@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import Path, Query, Request
 
 from lattice.access.actor import Actor
-from lattice.base.choices import chosen
 from lattice.domain.node import NodeState
 from lattice.features.nodes.model import NodeCard, NodeList
 from lattice.features.nodes.service import NodeService
@@ -20,10 +19,10 @@ def offer(routes: GuardedRoutes[Actor], service: NodeService) -> None:
 
     @routes.get("/nodes", rpc=rpc + "ListNodes", response_model=NodeList)
     async def list_nodes(
-        states: Annotated[list[str], Query(alias="state", max_length=32)] = [],
+        states: Annotated[list[NodeState], Query(alias="state", max_length=8)] = [],
         partition: Annotated[str, Query(max_length=256)] = "",
     ) -> NodeList:
-        return await service.nodes(chosen(NodeState, states, "node state"), partition)
+        return await service.nodes(frozenset(states), partition)
 
     @routes.get("/nodes/{name}", rpc=rpc + "GetNode", response_model=NodeCard)
     async def get_node(request: Request, name: Annotated[str, Path(max_length=256)]) -> NodeCard:

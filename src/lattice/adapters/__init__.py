@@ -1,0 +1,1 @@
+"""The outside world behind the domain's ports: one folder an engine."""

@@ -1,0 +1,1 @@
+"""OpenID Connect: signing people in, and checking what they bring back."""

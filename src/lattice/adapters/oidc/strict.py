@@ -1,0 +1,62 @@
+"""JSON and base64url as strictly as something signed must be read.
+
+Two readers of one text must never see two things: repeated keys, stray characters, loose padding
+and numbers beyond what JSON has are refused, where Python's own readers would let them pass.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from typing import Any
+
+_BASE64URL = re.compile(rb"[A-Za-z0-9_-]+")
+
+
+def base64url(text: bytes) -> bytes:
+    """Decode the one canonical form without padding. Raises ValueError."""
+    if not _BASE64URL.fullmatch(text):
+        raise ValueError("not base64url")
+    data = base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
+    # The last character may carry bits that decoding drops: two texts, one meaning.
+    if base64.urlsafe_b64encode(data).rstrip(b"=") != text:
+        raise ValueError("not canonical base64url")
+    return data
+
+
+def json_object(data: bytes) -> dict[str, Any]:
+    """One JSON object whose every string is real text. Raises ValueError."""
+    try:
+        value = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+        )
+        # Escapes can spell half a surrogate pair, which no output could carry later.
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - one kind of error for foreign text
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number is out of range")
+    return number

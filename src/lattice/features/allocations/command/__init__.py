@@ -1,0 +1,1 @@
+"""`lattice status`, `lattice history` and `lattice wait`: options to calls to text."""

@@ -1,0 +1,1 @@
+"""The lattice-server process: composition root, gRPC and REST, interceptors."""

@@ -1,0 +1,156 @@
+"""The REST application: guarded routes, one shape of error, one request id a request.
+
+It offers nothing by itself; the features do, through `GuardedRoutes`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+from uuid import uuid4
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lattice import __version__
+from lattice.access.actor import Actor
+from lattice.base.errors import InternalError, LatticeError, NotFound, UsageError
+from lattice.server.figures import Figures
+from lattice.wire.guard import GuardedRoutes
+from lattice.wire.status import http_error
+
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+_ACCEPTED_ID = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+
+
+def build_app(
+    routes: GuardedRoutes[Actor], figures: Figures, log: structlog.stdlib.BoundLogger
+) -> FastAPI:
+    """The application around routes that the features have offered."""
+    # FastAPI's own documentation pages stand outside the guard, so they are off.
+    app = FastAPI(
+        title="Lattice", version=__version__, docs_url=None, redoc_url=None, openapi_url=None
+    )
+    app.router.routes.extend(routes.router.routes)
+    app.add_exception_handler(LatticeError, _on_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_middleware(Envelope, figures=figures, log=log)
+    return app
+
+
+def describe(app: FastAPI) -> str:
+    """The OpenAPI description. FastAPI's 422 is taken out: wrong input is 400 here."""
+    description = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    for path in description["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)
+    description.setdefault("components", {})["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
+    }
+    description["security"] = [{"bearer": []}]
+    for name in ("HTTPValidationError", "ValidationError"):
+        description["components"].get("schemas", {}).pop(name, None)
+    return json.dumps(description)
+
+
+class Envelope:
+    """Around every request: its id, its line in the log, its time, and headers that tighten.
+
+    Plain ASGI, so that a stream passes through it untouched.
+    """
+
+    def __init__(self, app: ASGIApp, figures: Figures, log: structlog.stdlib.BoundLogger) -> None:
+        self._app = app
+        self._figures = figures
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        request.state.request_id = _request_id(request)
+        begun = time.monotonic()
+        status = 0
+
+        async def sealed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers.update(_HEADERS)
+                headers["X-Request-Id"] = request.state.request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sealed)
+        except Exception:  # noqa: BLE001 - the last door
+            # The log hears of a defect, the caller only that there was one.
+            self._log.exception("defect", path=request.url.path)
+            if status == 0:
+                failure = _answer(request, InternalError("Lattice failed here."))
+                await failure(scope, receive, sealed)
+        self._note(request, status, time.monotonic() - begun)
+
+    def _note(self, request: Request, status: int, seconds: float) -> None:
+        rpc = getattr(request.state, "rpc", "")
+        self._figures.request_seconds.labels(rpc, str(status)).observe(seconds)
+        self._log.info(
+            "request",
+            rpc=rpc,
+            path=request.url.path,
+            status=status,
+            seconds=round(seconds, 4),
+            sub=getattr(getattr(request.state, "caller", None), "sub", ""),
+            request_id=request.state.request_id,
+        )
+
+
+def _request_id(request: Request) -> str:
+    offered = request.headers.get("x-request-id", "")
+    if 0 < len(offered) <= 64 and _ACCEPTED_ID.issuperset(offered):
+        return offered
+    return uuid4().hex
+
+
+def _answer(request: Request, error: LatticeError) -> JSONResponse:
+    status, body, headers = http_error(error, request.state.request_id)
+    return JSONResponse(body, status_code=status, headers=headers)
+
+
+async def _on_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, LatticeError)
+    return _answer(request, error)
+
+
+async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    problems = "; ".join(_problem(each) for each in error.errors())
+    return _answer(request, UsageError(f"The request is not valid: {problems}."))
+
+
+def _problem(detail: dict[str, Any]) -> str:
+    place = ".".join(str(part) for part in detail["loc"][1:])
+    return f"{place}: {detail['msg'].lower()}"
+
+
+async def _on_http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return _answer(request, NotFound("No such path.", hint="See /v1/openapi.json."))
+    answer = _answer(request, UsageError(str(error.detail)))
+    answer.status_code = error.status_code
+    answer.headers.update(error.headers or {})
+    return answer

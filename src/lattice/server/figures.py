@@ -1,0 +1,42 @@
+"""The server's own figures, in Prometheus' text format. One registry, passed in, no globals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+
+class Figures:
+    """Counts what the server does."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.calls = Counter(
+            "lattice_calls", "Calls by rpc and outcome", ["rpc", "outcome"], registry=self.registry
+        )
+        self.request_seconds = Histogram(
+            "lattice_http_request_seconds",
+            "Time to answer a REST request",
+            ["rpc", "status"],
+            registry=self.registry,
+        )
+
+    def watch(self, read: Callable[[], Mapping[str, float]]) -> None:
+        """Show counters that another part keeps, read at each scrape."""
+        self.registry.register(_Borrowed(read))
+
+    def text(self) -> str:
+        """Everything, as a scrape reads it."""
+        return generate_latest(self.registry).decode()
+
+
+class _Borrowed(Collector):
+    def __init__(self, read: Callable[[], Mapping[str, float]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        for name, value in self._read().items():
+            yield CounterMetricFamily(f"lattice_{name}", name.replace("_", " "), value=value)

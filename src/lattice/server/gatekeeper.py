@@ -1,0 +1,69 @@
+"""Decides over every call: who is it, and may such a caller make such a call. Default deny.
+
+What stays inside the server's log and never reaches the caller: which check a token failed.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from lattice.access.actor import Actor, ClaimNames, actor_from
+from lattice.access.permission import Permission
+from lattice.access.policy import ALLOWED, admits
+from lattice.access.tokens import TokenRefused, TokenVerifier
+from lattice.base.errors import LoginRequired, PermissionRefused
+
+NOBODY = Actor(sub="")
+
+
+class Journal(Protocol):
+    """Where refusals are written down."""
+
+    def refused(self, rpc: str, sub: str, reason: str) -> None: ...
+
+    def admitted(self, rpc: str) -> None: ...
+
+
+class Gatekeeper:
+    """Asked by the guard before any handler runs, for REST and gRPC alike."""
+
+    def __init__(self, verifier: TokenVerifier, names: ClaimNames, journal: Journal) -> None:
+        self._verifier = verifier
+        self._names = names
+        self._journal = journal
+
+    async def __call__(self, *, rpc: str, permission: str, authorization: str) -> Actor:
+        """The verified caller; `NOBODY` where the call is public."""
+        needed = Permission(permission)
+        if needed is Permission.PUBLIC:
+            self._journal.admitted(rpc)
+            return NOBODY
+        actor = await self._identify(rpc, authorization)
+        if not admits(actor, needed):
+            self._journal.refused(rpc, actor.sub, f"role {actor.role} lacks {needed}")
+            raise PermissionRefused(
+                f"Your role {actor.role} does not allow this.", hint=_who_may(needed)
+            )
+        self._journal.admitted(rpc)
+        return actor
+
+    async def _identify(self, rpc: str, authorization: str) -> Actor:
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer":
+            token = ""
+        if not token and self._verifier.needs_token:
+            self._journal.refused(rpc, "", "no token")
+            raise LoginRequired("Not logged in.", hint="Run `lattice login` first.")
+        try:
+            claims = await self._verifier.verify(token.strip())
+        except TokenRefused as refusal:
+            self._journal.refused(rpc, "", refusal.reason)
+            raise
+        return actor_from(claims, self._names)
+
+
+def _who_may(needed: Permission) -> str:
+    roles = ", ".join(sorted(ALLOWED.get(needed, frozenset())))
+    return (
+        f"It takes one of these roles: {roles}; or your token lacks a scope. See `lattice whoami`."
+    )

@@ -1,0 +1,64 @@
+"""`lattice-server`: reads its arguments and its configuration, then serves."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lattice import __version__
+from lattice.base.errors import ConfigurationError, LatticeError, status_of
+from lattice.base.logs import configure_logging
+from lattice.server.config import check_server_config, load_server_config
+from lattice.server.sections import LogFormat
+from lattice.server.serve import serve
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 78 for a configuration that can't be worked with, 0 after an orderly stop."""
+    options = _parser().parse_args(arguments)
+    if options.check_config:
+        return _check(options.config)
+    try:
+        config = load_server_config(options.config, os.environ)
+        log = configure_logging(config.log.level, console=config.log.format is LogFormat.CONSOLE)
+        for warning in config.warnings:
+            log.warning("configuration", warning=warning)
+        asyncio.run(serve(config, log))
+    except LatticeError as error:
+        _complain(error)
+        return status_of(error).exit
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lattice-server",
+        description="Serves Lattice: REST for people, gRPC for services and agents.",
+    )
+    parser.add_argument("--config", type=Path, default=Path("/etc/lattice/server.yaml"))
+    parser.add_argument(
+        "--check-config", action="store_true", help="name every problem of the file, then exit"
+    )
+    parser.add_argument("--version", action="version", version=f"lattice-server {__version__}")
+    return parser
+
+
+def _check(path: Path) -> int:
+    checked = check_server_config(path, os.environ)
+    print("\n".join(checked.lines()))
+    return 0 if checked.config is not None else status_of(ConfigurationError("")).exit
+
+
+def _complain(error: LatticeError) -> None:
+    lines = [error.message, *getattr(error, "problems", ())]
+    if error.hint:
+        lines.append(f"Hint: {error.hint}")
+    sys.stderr.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

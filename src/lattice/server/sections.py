@@ -1,0 +1,339 @@
+"""What lattice-server can be told: every section and key, typed, with its words for the reference.
+
+Names are part of the interface and stay. Rules that concern more than one key are in
+`lattice.server.config`; reading the file is `lattice.base.config`. Nothing here opens a socket or
+keeps state. Sections that belong to Slurm are accepted, unread, and answered with a
+word on where they live.
+"""
+# ruff: noqa: RUF009 - `setting` declares a field, as `dataclasses.field` does.
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from lattice.access.actor import ClaimNames
+from lattice.base.setting import Secret, Unread, required, setting
+from lattice.domain.vcluster import Kind, Vcluster, Vclusters
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a listener stands."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        host, colon, port = text.rpartition(":")
+        if not colon or not host or not port.isascii() or not port.isdigit() or len(port) > 5:
+            raise ValueError(f"must be host:port, not {text[:60]!r}")
+        if int(port) > 65535:
+            raise ValueError(f"{port} is no port")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            raise ValueError(f"an IPv6 address stands in brackets: [{host}]:{port}")
+        return cls(host, int(port))
+
+    @property
+    def is_loopback(self) -> bool:
+        """False for a name that only a resolver could judge: it may answer otherwise tomorrow."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Listener(StrEnum):
+    """The two doors of the server."""
+
+    REST = "rest"
+    GRPC = "grpc"
+
+
+class AuthMode(StrEnum):
+    """How callers prove who they are, in order of precedence."""
+
+    ISSUER = "issuer"
+    HMAC = "hmac"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSection:
+    name: str = setting("", "The cluster's name. Empty: the name Slurm has for it.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiSection:
+    rest_listen: Address = setting(
+        Address("127.0.0.1", 8080),
+        "Where REST, SSE and WebSocket are served.",
+        env="LATTICE_REST_LISTEN",
+    )
+    grpc_listen: Address = setting(
+        Address("127.0.0.1", 50051), "Where gRPC is served.", env="LATTICE_GRPC_LISTEN"
+    )
+    tls_cert: Path | None = setting(
+        None, "Certificate chain of the server, PEM. Read again when the file changes."
+    )
+    tls_key: Path | None = setting(None, "Private key of that certificate, PEM.")
+    tls_ca: Path | None = setting(
+        None, "Authorities for client certificates, PEM. Setting it requires client certificates."
+    )
+    mtls: tuple[Listener, ...] = setting(
+        (Listener.REST, Listener.GRPC), "On which listeners `tls_ca` requires them."
+    )
+    insecure: bool = setting(
+        False, "Allow plain text outside loopback. Tokens can then be read on the way."
+    )
+    oidc_issuer: str | None = setting(
+        None, "The identity provider, exactly as it writes itself into `iss`."
+    )
+    oidc_client_id: str | None = setting(
+        None, "The client people sign in as. Given to them by the discovery endpoint."
+    )
+    oidc_audience: str | None = setting(
+        None, "What `aud` must contain. Not set: the same as `oidc_client_id`."
+    )
+    oidc_jwks_uri: str | None = setting(
+        None, "Where the provider's keys are, if not on the issuer's own origin."
+    )
+    oidc_ca: Path | None = setting(
+        None, "Authorities to trust for the provider, PEM. Not set: those of the system."
+    )
+    oidc_hmac_secret: Secret | None = setting(
+        None,
+        "Shared secret for HS256, at least 32 bytes: development or break-glass. "
+        "Not used while `oidc_issuer` is set.",
+        env="LATTICE_OIDC_HMAC_SECRET",
+    )
+    user_claim: str = setting("preferred_username", "The claim that names the Unix user.")
+    tenant_claim: str = setting("tenant", "The claim that names the tenant.")
+    service_accounts: Mapping[str, str] = setting(
+        {}, "Which Unix user a service is, by its `sub`. One not named here owns nothing."
+    )
+    shutdown_grace_s: float = setting(
+        10.0, "How long open requests may go on after a stop is asked for.", least=0, most=600
+    )
+
+    @property
+    def auth(self) -> AuthMode:
+        """What is in force."""
+        if self.oidc_issuer is not None:
+            return AuthMode.ISSUER
+        return AuthMode.NONE if self.oidc_hmac_secret is None else AuthMode.HMAC
+
+    @property
+    def audience(self) -> str | None:
+        """What `aud` must contain, or None where nothing was said."""
+        return self.oidc_audience or self.oidc_client_id
+
+    @property
+    def claim_names(self) -> ClaimNames:
+        """How verified claims are read."""
+        return ClaimNames(self.user_claim, self.tenant_claim, self.service_accounts)
+
+    def requires_client_certificate(self, listener: Listener) -> bool:
+        """True if callers at this door must show one."""
+        return self.tls_ca is not None and listener in self.mtls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmSection:
+    rest_url: str | None = setting(
+        None, "slurmrestd: `unix:/path/to/socket`, `http://…` or `https://…`. Must be set."
+    )
+    token_file: Path | None = setting(
+        None,
+        "A Slurm token (`scontrol token`), read again when it changes.",
+        env="LATTICE_SLURM_TOKEN_FILE",
+    )
+    user: str | None = setting(None, "The user that token belongs to.")
+    config_file: Path | None = setting(
+        None, "slurm.conf for Slurm's own commands. Not set: Slurm finds its own."
+    )
+    bin_dir: Path | None = setting(None, "Folder of Slurm's commands. Not set: the PATH.")
+    poll_interval_s: float = setting(
+        1.0, "How often slurmctld is asked what has changed.", least=0.2, most=300
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VclusterEntry:
+    name: str = required("What people call it.")
+    kind: Kind = required("`hpc`, `service`, `interactive` or `sensitive`.")
+    partition: str = required("The Slurm partition it is a view of.")
+    qos: str = setting("", "Only jobs of this QOS. Empty: any.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerEntry:
+    id: int = required("Number of the member.")
+    address: str = required("Its address.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumSection:
+    endpoints: tuple[str, ...] = setting((), "The members of etcd, as URLs.")
+    ca: Path | None = setting(None, "Authority that signed etcd's certificates, PEM.")
+    cert: Path | None = setting(None, "The server's certificate for etcd, PEM.")
+    key: Path | None = setting(None, "Its key, PEM.")
+    node_id: int | None = setting(None, "Accepted; Raft's members are etcd's.", least=0)
+    data_dir: Path | None = setting(None, "Accepted; Raft's state is etcd's.")
+    peers: tuple[PeerEntry, ...] = setting((), "Accepted; Raft's members are etcd's.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSection:
+    s3_endpoint: str | None = setting(None, "The object store, as a URL.")
+    bucket: str | None = setting(None, "Bucket for logs and reports.")
+    sensitive_bucket: str | None = setting(None, "Bucket for sensitive work, apart from the other.")
+    region: str | None = setting(None, "Region, for stores that have them.")
+    access_key: Secret | None = setting(None, "Access key.", env="LATTICE_S3_ACCESS_KEY")
+    secret_key: Secret | None = setting(None, "Secret key.", env="LATTICE_S3_SECRET_KEY")
+    nfs_home: Path | None = setting(None, "Where homes are mounted.")
+    nfs_work: Path | None = setting(None, "Where the shared work space is mounted.")
+
+
+class TelemetryMode(StrEnum):
+    """How closely nodes are measured."""
+
+    PROD = "prod"
+    DEBUG = "debug"
+    AUDIT = "audit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySection:
+    tsdb_endpoint: str | None = setting(None, "The metric store, as a URL.")
+    mode: TelemetryMode = setting(TelemetryMode.PROD, "The mode of an allocation nobody switched.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAgentSection:
+    heartbeat_interval_s: float = setting(10.0, "How often an agent is heard.", least=1, most=60)
+    degraded_after_s: float = setting(
+        30.0, "Silence after which a node is Degraded.", least=2, most=3600
+    )
+    grace_period_s: float = setting(90.0, "Silence after which a node is Down.", least=5, most=3600)
+    sensitive_grace_period_s: float = setting(
+        600.0, "The same for a node with sensitive work.", least=5, most=7200
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserLimits:
+    attach_max_concurrent: int | None = setting(
+        None, "Terminals open at once.", least=0, most=10_000
+    )
+    stream_logs_max_concurrent: int | None = setting(
+        None, "Log streams open at once.", least=0, most=10_000
+    )
+    stream_metrics_max_concurrent: int | None = setting(
+        None, "Metric streams at once.", least=0, most=10_000
+    )
+    query_metrics_per_minute: int | None = setting(
+        None, "Metric questions.", least=0, most=1_000_000
+    )
+    diagnostics_per_minute: int | None = setting(None, "Diagnoses.", least=0, most=1_000_000)
+    compare_per_minute: int | None = setting(None, "Comparisons.", least=0, most=1_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimitsSection:
+    attach_max_concurrent: int = setting(
+        5, "Terminals one caller may have open.", least=0, most=10_000
+    )
+    stream_logs_max_concurrent: int = setting(
+        10, "Log streams one caller may have open.", least=0, most=10_000
+    )
+    stream_metrics_max_concurrent: int = setting(
+        5, "Metric streams one caller may have.", least=0, most=10_000
+    )
+    query_metrics_per_minute: int = setting(60, "Metric questions.", least=0, most=1_000_000)
+    diagnostics_per_minute: int = setting(30, "Diagnoses.", least=0, most=1_000_000)
+    compare_per_minute: int = setting(10, "Comparisons.", least=0, most=1_000_000)
+    users: Mapping[str, UserLimits] = setting({}, "Other limits for single callers, by `sub`.")
+
+
+class LogLevel(StrEnum):
+    """From how serious on a line is written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """One JSON object a line for machines, or columns for a person at a terminal."""
+
+    JSON = "json"
+    CONSOLE = "console"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSection:
+    level: LogLevel = setting(
+        LogLevel.INFO, "`debug`, `info`, `warning` or `error`.", env="LATTICE_LOG_LEVEL"
+    )
+    format: LogFormat = setting(
+        LogFormat.JSON, "`json` or `console`; both go to stderr.", env="LATTICE_LOG_FORMAT"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """The whole of it. `warnings` is what the rules had to say of it, for the log."""
+
+    cluster: ClusterSection = setting(ClusterSection(), "The cluster this server speaks for.")
+    api: ApiSection = setting(ApiSection(), "Listeners, TLS and sign-in.")
+    slurm: SlurmSection = setting(SlurmSection(), "The scheduler.")
+    vclusters: tuple[VclusterEntry, ...] = setting((), "Named views of partitions.")
+    quorum: QuorumSection = setting(
+        QuorumSection(), "Agreement: the site's etcd. Checked; no part uses it yet."
+    )
+    storage: StorageSection = setting(
+        StorageSection(), "The object store. Checked; no part uses it yet."
+    )
+    telemetry: TelemetrySection = setting(
+        TelemetrySection(), "The metric store. Checked; no part uses it yet."
+    )
+    node_agent: NodeAgentSection = setting(
+        NodeAgentSection(), "When a silent node counts as lost. Checked; no part uses it yet."
+    )
+    rate_limits: RateLimitsSection = setting(
+        RateLimitsSection(),
+        "What one caller may ask for. Checked; no part uses it yet.",
+        alias="rate_limit",
+    )
+    log: LogSection = setting(LogSection(), "The server's own log.")
+    network: Unread = setting(Unread(), "Accepted, not read: Slurm's switch plugin gives out VNIs.")
+    checkpoint: Unread = setting(
+        Unread(), "Accepted, not read: Slurm's preemption and the application do this."
+    )
+    scheduling: Unread = setting(
+        Unread(), "Accepted, not read: `SchedulerParameters` in slurm.conf."
+    )
+    accounting: Unread = setting(Unread(), "Accepted, not read: slurmdbd accounts for work.")
+    federation: Unread = setting(Unread(), "Accepted, not read: Slurm's own federation does this.")
+    compat: Unread = setting(Unread(), "Accepted, not read: the scheduler is Slurm itself.")
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def views(self) -> Vclusters:
+        """The vClusters as the domain knows them."""
+        return Vclusters(
+            tuple(
+                Vcluster(each.name, each.kind, each.partition, each.qos) for each in self.vclusters
+            )
+        )

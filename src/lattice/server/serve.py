@@ -1,0 +1,172 @@
+"""Runs the server: both listeners, the watches behind them, and an orderly end.
+
+Everything that runs has an owner here: the task group ends when the first stop is asked for, new
+calls are turned away, open ones get the configured grace, then the engines are let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import asdict
+from typing import Any
+
+import structlog
+import uvicorn
+
+from lattice.adapters.slurm.commands import SlurmCommands
+from lattice.adapters.slurm.mirror import SlurmScheduler
+from lattice.adapters.slurm.rest import SlurmRest
+from lattice.base.clock import Clock, SystemClock
+from lattice.base.errors import ConfigurationError
+from lattice.features.identity.model import AuthDiscovery
+from lattice.server.compose import Faces, Parts, compose
+from lattice.server.figures import Figures
+from lattice.server.sections import ApiSection, Listener, ServerConfig
+from lattice.server.tls import ServerTls, TlsFiles
+from lattice.server.verifier import open_verifier
+
+_LARGEST_HEADER_BYTES = 32 * 1024
+
+
+async def serve(config: ServerConfig, log: structlog.stdlib.BoundLogger) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    clock = SystemClock()
+    stop = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        figures = Figures()
+        scheduler = await stack.enter_async_context(_scheduler(config, clock, figures))
+        verifier = await stack.enter_async_context(open_verifier(config.api, clock))
+        faces = compose(
+            Parts(
+                scheduler=scheduler,
+                verifier=verifier,
+                claim_names=config.api.claim_names,
+                discovery=_discovery(config.api),
+                clock=clock,
+                figures=figures,
+                log=log,
+            )
+        )
+        tls = _tls(config.api)
+        _on_signals(stop, tls)
+        await stack.enter_async_context(_listening(config.api, faces, tls))
+        log.info(
+            "serving",
+            rest=str(config.api.rest_listen),
+            grpc=str(config.api.grpc_listen),
+            tls=tls is not None,
+            auth=config.api.auth.value,
+        )
+        await stop.wait()
+        log.info("stopping", grace_s=config.api.shutdown_grace_s)
+    log.info("stopped")
+
+
+@asynccontextmanager
+async def _scheduler(
+    config: ServerConfig, clock: Clock, figures: Figures
+) -> AsyncIterator[SlurmScheduler]:
+    slurm = config.slurm
+    if slurm.rest_url is None:
+        raise ConfigurationError("slurm.rest_url is not set.", hint="Name slurmrestd's socket.")
+    rest = SlurmRest(slurm.rest_url, user=slurm.user or "", token_file=slurm.token_file)
+    scheduler = SlurmScheduler(
+        config.cluster.name,
+        rest,
+        SlurmCommands(slurm.config_file, bin_dir=slurm.bin_dir),
+        config.views,
+        clock,
+        slurm.poll_interval_s,
+    )
+    figures.watch(lambda: _slurm_counts(scheduler))
+    polling = asyncio.create_task(scheduler.run(), name="slurm")
+    try:
+        yield scheduler
+    finally:
+        polling.cancel()
+        await asyncio.gather(polling, return_exceptions=True)
+        await rest.aclose()
+
+
+def _slurm_counts(scheduler: SlurmScheduler) -> dict[str, float]:
+    counts: dict[str, float] = {
+        f"slurm_{name}_{count}": value
+        for name, polled in (("jobs", scheduler.jobs), ("nodes", scheduler.nodes))
+        for count, value in asdict(polled.counts).items()
+    }
+    counts["slurm_past_questions_total"] = scheduler.past_reader.questions_total
+    return counts
+
+
+@asynccontextmanager
+async def _listening(api: ApiSection, faces: Faces, tls: ServerTls | None) -> AsyncIterator[None]:
+    address = str(api.grpc_listen)
+    if tls is None:
+        faces.grpc.add_insecure_port(address)
+    else:
+        faces.grpc.add_secure_port(address, tls.grpc_credentials())
+    rest = _Rest(_rest_config(api, faces, tls))
+    await faces.grpc.start()
+    serving = asyncio.create_task(rest.serve(), name="rest")
+    watching = asyncio.create_task(tls.watch(), name="tls") if tls else None
+    try:
+        while not rest.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event
+            await asyncio.sleep(0.01)
+        if serving.done():
+            raise ConfigurationError(f"{api.rest_listen} can't be listened on.")
+        yield
+    finally:
+        if watching:
+            watching.cancel()
+        rest.should_exit = True
+        await faces.grpc.stop(api.shutdown_grace_s)
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+class _Rest(uvicorn.Server):
+    def capture_signals(self) -> Any:
+        """Signals are the process's, handled once for both listeners."""
+        return nullcontext()
+
+
+def _rest_config(api: ApiSection, faces: Faces, tls: ServerTls | None) -> uvicorn.Config:
+    config = uvicorn.Config(
+        faces.rest,
+        host=api.rest_listen.host,
+        port=api.rest_listen.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        h11_max_incomplete_event_size=_LARGEST_HEADER_BYTES,
+        timeout_graceful_shutdown=max(1, round(api.shutdown_grace_s)),
+    )
+    if tls is not None:
+        config.load()
+        config.ssl = tls.http_context()
+    return config
+
+
+def _tls(api: ApiSection) -> ServerTls | None:
+    if api.tls_cert is None or api.tls_key is None:
+        return None
+    return ServerTls(
+        TlsFiles(api.tls_cert, api.tls_key, api.tls_ca),
+        rest_mtls=api.requires_client_certificate(Listener.REST),
+        grpc_mtls=api.requires_client_certificate(Listener.GRPC),
+    )
+
+
+def _discovery(api: ApiSection) -> AuthDiscovery:
+    issuer = api.oidc_issuer or ""
+    return AuthDiscovery(idp_url=issuer, client_id=api.oidc_client_id or "", issuer=issuer)
+
+
+def _on_signals(stop: asyncio.Event, tls: ServerTls | None) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, tls.reload if tls else lambda: None)

@@ -1,0 +1,109 @@
+"""slurmrestd played from recordings, and Slurm's commands from texts. In memory, no sockets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import httpx2
+
+from lattice.adapters.slurm.commands import SlurmCommands
+from lattice.adapters.slurm.rest import SlurmRest
+from lattice.base.errors import Unavailable
+
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "slurm"
+
+Answering = Callable[[dict[str, str]], tuple[int, bytes]]
+
+
+def recording(name: str, version: str = "v0.0.38") -> bytes:
+    return (FIXTURES / version / f"{name}.json").read_bytes()
+
+
+def recorded(name: str, version: str = "v0.0.38") -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(recording(name, version))
+    return value
+
+
+class RecordedSlurm:
+    """Answers by path; every question asked is kept in `asked` as (path, query)."""
+
+    def __init__(self, version: str = "v0.0.38") -> None:
+        self.version = version
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.raw_queries: list[str] = []
+        self.answers: dict[str, Answering] = {}
+        self.last_change_s = 0
+        self.away: set[str] = set()
+        for side, name, file in (
+            ("slurm", "jobs", "jobs"),
+            ("slurm", "nodes", "nodes"),
+            ("slurm", "diag", "diag"),
+            ("slurmdb", "jobs", "past-jobs"),
+            ("slurmdb", "accounts", "accounts"),
+            ("slurmdb", "associations", "associations"),
+        ):
+            if (FIXTURES / version / f"{file}.json").exists():
+                self.serve(side, name, recording(file, version))
+        self.answers["/openapi/v3"] = lambda _: (200, recording("openapi", version))
+
+    def serve(self, side: str, name: str, body: bytes, status: int = 200) -> None:
+        self.answers[f"/{side}/{self.version}/{name}"] = lambda _: (status, body)
+
+    def serve_records(self, side: str, name: str, records: list[dict[str, Any]]) -> None:
+        self.serve(side, name, json.dumps({"errors": [], name: records}).encode())
+
+    def answer(self, side: str, name: str, answering: Answering) -> None:
+        self.answers[f"/{side}/{self.version}/{name}"] = answering
+
+    def rest(self) -> SlurmRest:
+        return SlurmRest("http://slurmrestd", transport=httpx2.MockTransport(self._handle))
+
+    def count(self, path_part: str) -> int:
+        return sum(path_part in path for path, _ in self.asked)
+
+    def _handle(self, request: httpx2.Request) -> httpx2.Response:
+        path = request.url.path.rstrip("/")
+        raw = request.url.query.decode()
+        query = {key: values[0] for key, values in parse_qs(raw).items()}
+        self.asked.append((path, query))
+        self.raw_queries.append(raw)
+        if path.split("/")[1] in self.away:
+            raise httpx2.ConnectError("connection refused", request=request)
+        since = query.get("update_time")
+        if since is not None and int(since) - 1 >= self.last_change_s:
+            return httpx2.Response(304, content=_pieces(b""))
+        if path not in self.answers:
+            return httpx2.Response(404, content=_pieces(b"not found"))
+        status, body = self.answers[path](query)
+        # A stream, since the adapter reads answers piece by piece to bound them.
+        return httpx2.Response(status, content=_pieces(body))
+
+
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    for at in range(0, len(body), 65_536):
+        yield body[at : at + 65_536]
+
+
+class RecordedCommands(SlurmCommands):
+    """What the commands print, or nothing but an error."""
+
+    def __init__(self, topology: str = "", associations: str = "") -> None:
+        super().__init__()
+        self.topology_text = topology
+        self.associations_text = associations
+        self.missing = False
+
+    async def topology(self) -> str:
+        return self._printed(self.topology_text)
+
+    async def associations(self, cluster: str) -> str:  # noqa: ARG002
+        return self._printed(self.associations_text)
+
+    def _printed(self, text: str) -> str:
+        if self.missing:
+            raise Unavailable("scontrol can't be run: No such file or directory")
+        return text

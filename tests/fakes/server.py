@@ -1,0 +1,51 @@
+"""A whole server in memory: the real composition around a scheduler that isn't Slurm."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import structlog
+from joserfc import jwt
+from joserfc.jwk import OctKey
+
+from lattice.access.actor import ClaimNames
+from lattice.adapters.oidc.verify import HmacVerifier
+from lattice.base.clock import SystemClock
+from lattice.features.identity.model import AuthDiscovery
+from lattice.server.compose import Faces, Parts, compose
+from lattice.server.figures import Figures
+from tests.fakes.in_memory_scheduler import InMemoryScheduler
+
+_Silent = structlog.make_filtering_bound_logger(logging.CRITICAL)
+
+SECRET = b"a secret of the tests, long enough to be one"
+AUDIENCE = "lattice"
+
+
+def composed(scheduler: InMemoryScheduler | None = None) -> Faces:
+    """Both faces, behind the real guard; tokens are signed with `SECRET`."""
+    clock = SystemClock()
+    return compose(
+        Parts(
+            scheduler=scheduler or InMemoryScheduler(clock),
+            verifier=HmacVerifier(SECRET, audience=AUDIENCE, clock=clock),
+            claim_names=ClaimNames(service_accounts={"robot": "alice"}),
+            discovery=AuthDiscovery(idp_url="", client_id=AUDIENCE, issuer=""),
+            clock=clock,
+            figures=Figures(),
+            log=structlog.wrap_logger(None, wrapper_class=_Silent),
+        )
+    )
+
+
+def token(sub: str, **claims: Any) -> str:
+    """A token the server takes for genuine."""
+    now = int(SystemClock().now().timestamp())
+    body = {"sub": sub, "aud": AUDIENCE, "exp": now + 600, "iat": now, **claims}
+    return jwt.encode({"alg": "HS256"}, body, OctKey.import_key(SECRET))
+
+
+def bearer(sub: str, **claims: Any) -> dict[str, str]:
+    """The header that carries it."""
+    return {"Authorization": f"Bearer {token(sub, **claims)}"}

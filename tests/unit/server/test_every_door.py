@@ -1,0 +1,296 @@
+"""Walks every rpc and every route with every kind of caller against everybody's work.
+
+The expectation is written here a second time, from the promises and not from the policy, so that
+the two have to agree. Both faces are walked: REST through the application, gRPC over a socket.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx2
+import pytest
+from grpc import aio
+
+from lattice.base.clock import SystemClock
+from lattice.server.compose import Faces
+from lattice.wire.permissions import declared_permissions
+from lattice.wire.v1 import allocations_pb2 as alloc_pb
+from lattice.wire.v1 import (
+    allocations_pb2_grpc,
+    health_pb2,
+    health_pb2_grpc,
+    identity_pb2,
+    identity_pb2_grpc,
+    nodes_pb2,
+    nodes_pb2_grpc,
+)
+from tests.fakes.cluster import WORK, Work, populated
+from tests.fakes.server import composed, token
+
+pytestmark = pytest.mark.spec("AUTH-4", "AUTH-5", "AUTH-6", "AUTH-7", "AUTH-12")
+
+ROLES: dict[str, dict[str, Any]] = {
+    "User": {},
+    "SystemAdmin": {"scope": "admin"},
+    "SystemAdmin by claim": {"pact_role": "pact-platform-admin"},
+    "TenantAdmin": {"scope": "tenant:admin", "tenant": "biology"},
+    "TenantAdmin of a project": {"scope": "tenant:admin", "tenant": "genomics"},
+    "TenantAdmin by Slurm": {"lattice_role": "tenant-admin"},
+    "Operator": {"scope": "operator"},
+    "ClaimingUser": {"scope": "sensitive:claim"},
+    "ReadOnly": {"scope": "readonly"},
+    "ComplianceReviewer": {"scope": "compliance:review", "tenant": "biology"},
+}
+PEOPLE = ("alice", "bob", "carol", "dave", "nobody")
+SCOPES = ("", "allocations:read", "allocations:attach")
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """Somebody with a token: a person, a role and a token's scope."""
+
+    user: str
+    role: str
+    scope: str
+
+    @property
+    def token(self) -> str:
+        claims = dict(ROLES[self.role])
+        claims["scope"] = f"{claims.get('scope', '')} {self.scope}".strip()
+        return token(f"sub-{self.user}", preferred_username=self.user, **claims)
+
+    @property
+    def bearer(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
+    def sees(self, work: Work) -> bool:
+        """AUTH-4 and AUTH-7, written down once more."""
+        if work.user == self.user or self.role.startswith("SystemAdmin"):
+            return True
+        if self.role == "ReadOnly":
+            return False
+        # carol coordinates theory, a project of physics.
+        if self.user == "carol" and work.account == "theory":
+            return True
+        if self.role == "TenantAdmin":
+            return work.account == "genomics"
+        if self.role == "TenantAdmin by Slurm":
+            # Only carol coordinates anything, and all of it lies in physics.
+            return self.user == "carol" and work.account in {"research", "theory"}
+        return False
+
+
+VISITORS = [Visitor(*each) for each in itertools.product(PEOPLE, ROLES, SCOPES)]
+
+
+@pytest.fixture
+async def faces() -> Faces:
+    return composed(populated(SystemClock()))
+
+
+@pytest.fixture
+async def rest(faces: Faces) -> AsyncIterator[httpx2.AsyncClient]:
+    transport = httpx2.ASGITransport(app=faces.rest)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://server") as client:
+        yield client
+
+
+@pytest.fixture
+async def channel(faces: Faces, tmp_path: Path) -> AsyncIterator[aio.Channel]:
+    address = f"unix:{tmp_path}/grpc.sock"
+    faces.grpc.add_insecure_port(address)
+    await faces.grpc.start()
+    async with aio.insecure_channel(address) as channel:
+        yield channel
+    await faces.grpc.stop(None)
+
+
+def _concrete(path: str) -> str:
+    return path.replace("{id}", "1").replace("{name}", "n1")
+
+
+async def test_every_route_refuses_a_caller_without_a_token(
+    faces: Faces, rest: httpx2.AsyncClient
+) -> None:
+    permissions = declared_permissions()
+    for path, rpc in faces.routes.rpc_of_path.items():
+        answer = await rest.get(_concrete(path))
+        expected = 200 if permissions[rpc] == "PUBLIC" else 401
+        assert answer.status_code == expected, path
+        if expected == 401:
+            assert answer.json()["error"]["code"] == "login_required"
+
+
+async def test_every_route_by_role(faces: Faces, rest: httpx2.AsyncClient) -> None:
+    permissions = declared_permissions()
+    for role, (path, rpc) in itertools.product(ROLES, faces.routes.rpc_of_path.items()):
+        visitor = Visitor("alice", role, "")
+        answer = await rest.get(_concrete(path), headers=visitor.bearer)
+        observes = role.startswith("SystemAdmin") or role == "Operator"
+        refused = permissions[rpc] == "OBSERVE_SERVER" and not observes
+        assert answer.status_code == (403 if refused else 200), (role, path, answer.text)
+
+
+@pytest.mark.parametrize("prefix", ["/v1", "/api/v1"])
+async def test_everyone_sees_exactly_what_is_theirs_over_rest(
+    rest: httpx2.AsyncClient, prefix: str
+) -> None:
+    for visitor in VISITORS:
+        visible = {each.job_id for each in WORK if visitor.sees(each)}
+        for path, expected in (
+            (f"{prefix}/allocations?all=true", visible | {each + 100 for each in visible}),
+            (f"{prefix}/history?all=true", {each + 100 for each in visible}),
+        ):
+            answer = await rest.get(path, headers=visitor.bearer)
+            seen = {each["job_id"] for each in answer.json()["allocations"]}
+            assert seen == expected, (visitor, path)
+
+
+async def test_without_all_a_list_is_ones_own(rest: httpx2.AsyncClient) -> None:
+    for visitor in VISITORS:
+        answer = await rest.get("/v1/allocations", headers=visitor.bearer)
+        users = {each["user"] for each in answer.json()["allocations"]}
+        assert users <= {visitor.user}, visitor
+
+
+async def test_asking_for_a_user_never_widens_what_one_sees(rest: httpx2.AsyncClient) -> None:
+    for visitor, user in itertools.product(VISITORS, PEOPLE):
+        answer = await rest.get(f"/v1/allocations?user={user}", headers=visitor.bearer)
+        seen = {each["job_id"] for each in answer.json()["allocations"] if each["job_id"] < 100}
+        expected = {each.job_id for each in WORK if each.user == user and visitor.sees(each)}
+        assert seen == expected, (visitor, user)
+
+
+async def test_not_yours_and_not_there_are_one_answer(rest: httpx2.AsyncClient) -> None:
+    for visitor, work in itertools.product(VISITORS, WORK):
+        for job_id in (work.job_id, work.job_id + 100):
+            answer = await rest.get(f"/v1/allocations/{job_id}", headers=visitor.bearer)
+            if visitor.sees(work):
+                assert answer.json()["allocation"]["job_id"] == job_id
+                continue
+            absent = await rest.get("/v1/allocations/77777", headers=visitor.bearer)
+            assert answer.status_code == absent.status_code == 404, (visitor, work)
+            assert _told(answer, str(job_id)) == _told(absent, "77777")
+
+
+def _told(answer: httpx2.Response, name: str) -> tuple[dict[str, Any], set[str]]:
+    error = answer.json()["error"]
+    error.pop("request_id")
+    error["message"] = error["message"].replace(name, "ID")
+    return error, set(answer.headers)
+
+
+async def test_a_node_names_only_visible_work(rest: httpx2.AsyncClient) -> None:
+    for visitor in VISITORS:
+        answer = await rest.get("/v1/nodes/n1", headers=visitor.bearer)
+        expected = {str(each.job_id) for each in WORK if visitor.sees(each)}
+        assert set(answer.json()["allocations"]) == expected, visitor
+
+
+CALLS = {
+    "lattice.v1.AllocationService/ListAllocations": (
+        allocations_pb2_grpc.AllocationServiceStub,
+        alloc_pb.ListAllocationsRequest(all=True),
+    ),
+    "lattice.v1.AllocationService/GetAllocation": (
+        allocations_pb2_grpc.AllocationServiceStub,
+        alloc_pb.GetAllocationRequest(id="1"),
+    ),
+    "lattice.v1.AllocationService/ListHistory": (
+        allocations_pb2_grpc.AllocationServiceStub,
+        alloc_pb.ListHistoryRequest(all=True),
+    ),
+    "lattice.v1.NodeService/ListNodes": (
+        nodes_pb2_grpc.NodeServiceStub,
+        nodes_pb2.ListNodesRequest(),
+    ),
+    "lattice.v1.NodeService/GetNode": (
+        nodes_pb2_grpc.NodeServiceStub,
+        nodes_pb2.GetNodeRequest(name="n1"),
+    ),
+    "lattice.v1.IdentityService/GetAuthDiscovery": (
+        identity_pb2_grpc.IdentityServiceStub,
+        identity_pb2.GetAuthDiscoveryRequest(),
+    ),
+    "lattice.v1.IdentityService/WhoAmI": (
+        identity_pb2_grpc.IdentityServiceStub,
+        identity_pb2.WhoAmIRequest(),
+    ),
+    "lattice.v1.HealthService/GetHealth": (
+        health_pb2_grpc.HealthServiceStub,
+        health_pb2.GetHealthRequest(),
+    ),
+    "lattice.v1.HealthService/GetMetrics": (
+        health_pb2_grpc.HealthServiceStub,
+        health_pb2.GetMetricsRequest(),
+    ),
+    "lattice.v1.HealthService/GetApiDescription": (
+        health_pb2_grpc.HealthServiceStub,
+        health_pb2.GetApiDescriptionRequest(),
+    ),
+}
+
+
+async def _call(channel: aio.Channel, rpc: str, request: Any, bearer: str = "") -> Any:
+    stub = CALLS[rpc][0](channel)
+    metadata = (("authorization", f"Bearer {bearer}"),) if bearer else ()
+    return await getattr(stub, rpc.rpartition("/")[2])(request, metadata=metadata)
+
+
+async def _code(channel: aio.Channel, rpc: str, bearer: str = "") -> grpc.StatusCode:
+    try:
+        await _call(channel, rpc, CALLS[rpc][1], bearer)
+    except aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def test_every_rpc_is_walked() -> None:
+    assert set(CALLS) == set(declared_permissions())
+
+
+async def test_every_rpc_without_a_token_and_by_role(channel: aio.Channel) -> None:
+    for rpc, permission in declared_permissions().items():
+        bare = await _code(channel, rpc)
+        public = permission == "PUBLIC"
+        assert bare is (grpc.StatusCode.OK if public else grpc.StatusCode.UNAUTHENTICATED), rpc
+        for role in ROLES:
+            code = await _code(channel, rpc, Visitor("alice", role, "").token)
+            observes = role.startswith("SystemAdmin") or role == "Operator"
+            refused = permission == "OBSERVE_SERVER" and not observes
+            assert code is (grpc.StatusCode.PERMISSION_DENIED if refused else grpc.StatusCode.OK), (
+                rpc,
+                role,
+            )
+
+
+async def test_everyone_sees_exactly_what_is_theirs_over_grpc(channel: aio.Channel) -> None:
+    lists = "lattice.v1.AllocationService/ListAllocations"
+    one = "lattice.v1.AllocationService/GetAllocation"
+    for visitor in VISITORS:
+        visible = {each.job_id for each in WORK if visitor.sees(each)}
+        answer = await _call(channel, lists, CALLS[lists][1], visitor.token)
+        seen = {each.job_id for each in answer.allocations}
+        assert seen == visible | {each + 100 for each in visible}, visitor
+        for work in WORK:
+            request = alloc_pb.GetAllocationRequest(id=str(work.job_id))
+            if visitor.sees(work):
+                card = await _call(channel, one, request, visitor.token)
+                assert card.allocation.job_id == work.job_id
+                continue
+            with pytest.raises(aio.AioRpcError) as refusal:
+                await _call(channel, one, request, visitor.token)
+            assert refusal.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_an_unknown_rpc_is_not_offered(channel: aio.Channel) -> None:
+    call = channel.unary_unary("/lattice.v1.AllocationService/DeleteEverything")
+    with pytest.raises(aio.AioRpcError) as refusal:
+        await call(b"", metadata=(("authorization", f"Bearer {token('alice')}"),))
+    assert refusal.value.code() is grpc.StatusCode.UNIMPLEMENTED
