@@ -68,7 +68,7 @@ def history(
         shell.write(history_table(found, shell.style, at, with_user=with_user))
     warn_of_sources(shell, whole)
     if not found:
-        shell.note("No allocation in that time. Reach further back with --since 7d.")
+        shell.note("No allocation in that time. Reach further back with --since 30d.")
     elif cursor:
         shell.note(f"These are the newest {len(found)}; there are more: raise --limit.")
     return 0
@@ -78,7 +78,7 @@ HISTORY = Command(
     "history",
     summary="Finished and running allocations of any time",
     text="Answers what sacct answers: when allocations began and ended, and how, each attempt on "
-    "its own line. Newest first, today's unless --since says otherwise.\n\n"
+    "its own line. Newest first, and of the last 7 days unless --since says otherwise.\n\n"
     "TIME is 14:02, 2026-11-15T14:02, 5m, 2h or 3d (ago), today or yesterday.",
     run=history,
     params=(
@@ -90,7 +90,7 @@ HISTORY = Command(
         Option("-n", "--limit", metavar="N", read=read_limit, help="At most so many; 100."),
     ),
     examples=(
-        ("lattice history --since 7d", "the last week"),
+        ("lattice history --since today", "what ran today"),
         ("lattice history -s failed --since yesterday", "what went wrong"),
         ("lattice history -S 2026-11-01 -E 2026-11-08 -o json", "a stretch, for a script"),
     ),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+
 from lattice.base.command import Argument, Command, Option
-from lattice.base.errors import Unavailable
+from lattice.base.errors import RateLimited, Unavailable
 from lattice.base.moment import parse_duration
 from lattice.base.pace import pauses
 from lattice.base.shell import Shell
@@ -26,6 +28,7 @@ def wait(
     exit_status: bool,
 ) -> int:
     """Return when every one has finished."""
+    gc.enable()
     last: dict[str, Allocation] = {}
     for name in [resolve(shell, each) for each in id]:
         for each in _members(shell.call(api.get_allocation(name)), name):
@@ -65,7 +68,7 @@ def _look_again(
         for name, each in list(last.items()):
             if not each.state.finished:
                 _say_state(shell, last, shell.call(api.get_allocation(name)).allocation)
-    except Unavailable as error:
+    except (RateLimited, Unavailable) as error:
         now = shell.clock.monotonic()
         if silent_since is None:
             shell.warn(f"{error.message}; still waiting.")

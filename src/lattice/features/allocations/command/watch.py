@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+import gc
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
-from lattice.base.errors import Unavailable
+from lattice.base.errors import RateLimited, Unavailable
 from lattice.base.shell import Shell
+from lattice.base.text import inert
 from lattice.domain.allocation import Allocation, State
 from lattice.features.allocations.model import AllocationCard, AllocationList
 from lattice.features.allocations.render.states import change_line, source_notes
@@ -14,7 +16,16 @@ from lattice.features.allocations.render.states import change_line, source_notes
 T = TypeVar("T", AllocationList, AllocationCard)
 
 SILENCE_S = 900.0
-_WATCH_S = 2.0
+"""How long a server may be away before the waiting ends."""
+_PAUSE_S = 2.0
+
+
+class _View(Protocol):
+    """Where what is watched is shown."""
+
+    def show(self, text: str, allocations: Sequence[Allocation], notes: Sequence[str]) -> None: ...
+    def away(self, message: str) -> None: ...
+    def back(self) -> None: ...
 
 
 def watch(
@@ -27,76 +38,101 @@ def watch(
 ) -> int:
     """On a terminal the same text kept current; in a pipe a line or a record for each change.
 
-    Goes on until it is interrupted, or with `to_the_end` until all have finished.
+    Goes on until it is interrupted, or with `to_the_end` until all have finished. A server that
+    is away is waited for, and said to be.
     """
-    shown: list[str] = []
-    known: dict[str, tuple[State, str]] = {}
-    told: set[str] = set()
-    for answer in answers(shell, ask):
-        notes = source_notes(answer.sources, shell.style, shell.clock.now())
-        if shell.live and shell.output in {"table", "wide"}:
-            shown = _repaint(shell, shown, "".join(f"{note}\n" for note in notes) + text(answer))
-        else:
-            told = _tell_sources(shell, notes, told)
-            for each in members(answer):
-                _tell_change(shell, each, known)
-        if to_the_end and all(each.state.finished for each in members(answer)):
-            break
-    return 0
-
-
-def _tell_sources(shell: Shell, notes: Sequence[str], told: set[str]) -> set[str]:
-    """Once for each part that falls silent; its age goes on growing, which is no news."""
-    silent = {note.split()[0]: note for note in notes}
-    for name, note in silent.items():
-        if name not in told:
-            shell.warn(note)
-    return set(silent)
-
-
-def _repaint(shell: Shell, shown: list[str], text: str) -> list[str]:
-    """Rewrite only the lines that changed."""
-    lines = text.splitlines()
-    if len(lines) != len(shown):
-        shell.write((f"\x1b[{len(shown)}A\x1b[J" if shown else "") + text)
-        return lines
-    for number, (old, new) in enumerate(zip(shown, lines, strict=True)):
-        if old != new:
-            up = len(lines) - number
-            shell.write(f"\x1b[{up}A\r{new}\x1b[K\x1b[{up}B\r")
-    return lines
-
-
-def answers(shell: Shell, ask: Callable[[], T]) -> Iterator[T]:
-    """An answer every few seconds; a server that is away is waited for, and said to be."""
+    gc.enable()
+    painted = shell.live and shell.output in {"table", "wide"}
+    view: _View = _Screen(shell) if painted else _Lines(shell)
     silent_since: float | None = None
     while True:
         try:
             answer = ask()
-        except Unavailable as error:
+        except (RateLimited, Unavailable) as error:
             now = shell.clock.monotonic()
             if silent_since is None:
                 silent_since = now
-                shell.warn(f"{error.message}; trying again.")
+                view.away(inert(error.message))
             elif now - silent_since > SILENCE_S:
                 raise
         else:
             if silent_since is not None:
-                shell.warn("The server answers again.")
                 silent_since = None
-            yield answer
-        shell.sleep(_WATCH_S)
+                view.back()
+            notes = source_notes(answer.sources, shell.style, shell.clock.now())
+            view.show(text(answer) if painted else "", members(answer), notes)
+            if to_the_end and all(each.state.finished for each in members(answer)):
+                return 0
+        shell.sleep(_PAUSE_S)
 
 
-def _tell_change(shell: Shell, each: Allocation, known: dict[str, tuple[State, str]]) -> None:
-    """In a pipe: a line, or a record, for what is new or changed."""
-    mark = (each.state, f"{each.nodes} {each.attempt} {each.reason and each.reason.code}")
-    before = known.get(each.ref)
-    if before == mark:
-        return
-    known[each.ref] = mark
-    if shell.output in {"json", "yaml"}:
-        shell.record(each)
-        return
-    old = before[0] if before is not None and before[0] is not each.state else None
-    shell.write(change_line(each, old, shell.style, shell.clock.now()))
+class _Screen:
+    """A terminal: the lines that changed are written again, in their place."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._shown: list[str] = []
+        self._text = ""
+
+    def show(self, text: str, allocations: Sequence[Allocation], notes: Sequence[str]) -> None:  # noqa: ARG002 - the text has them
+        self._text = text
+        self._paint([*notes, *text.splitlines()])
+
+    def away(self, message: str) -> None:
+        self._paint([f"{message}; trying again.", *self._text.splitlines()])
+
+    def back(self) -> None:
+        """The next showing says it."""
+
+    def _paint(self, lines: list[str]) -> None:
+        height = self._shell.style.height
+        if height is not None and len(lines) >= height:
+            # What has scrolled off can't be reached by the cursor any more.
+            left_off = len(lines) - height + 2
+            lines = [*lines[: height - 2], f"… {left_off} lines more; the window is too low"]
+        if len(lines) != len(self._shown):
+            back = f"\x1b[{len(self._shown)}A\x1b[J" if self._shown else ""
+            self._shell.write(back + "".join(f"{line}\n" for line in lines))
+        else:
+            for number, (old, new) in enumerate(zip(self._shown, lines, strict=True)):
+                if old != new:
+                    up = len(lines) - number
+                    self._shell.write(f"\x1b[{up}A\r{new}\x1b[K\x1b[{up}B\r")
+        self._shown = lines
+
+
+class _Lines:
+    """A pipe: a line, or a record, for what is new or has changed."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._known: dict[str, tuple[State, str]] = {}
+        self._silent: set[str] = set()
+
+    def show(self, text: str, allocations: Sequence[Allocation], notes: Sequence[str]) -> None:  # noqa: ARG002 - only changes are told
+        silent = {note.split()[0]: note for note in notes}
+        for name in silent.keys() - self._silent:
+            # Once: its age goes on growing, which is no news.
+            self._shell.warn(silent[name])
+        self._silent = set(silent)
+        for each in allocations:
+            self._tell(each)
+
+    def away(self, message: str) -> None:
+        self._shell.warn(f"{message}; trying again.")
+
+    def back(self) -> None:
+        self._shell.warn("The server answers again.")
+
+    def _tell(self, each: Allocation) -> None:
+        shell = self._shell
+        mark = (each.state, f"{each.nodes} {each.attempt} {each.reason and each.reason.code}")
+        before = self._known.get(each.ref)
+        if before == mark:
+            return
+        self._known[each.ref] = mark
+        if shell.output in {"json", "yaml"}:
+            shell.record(each)
+            return
+        old = before[0] if before is not None and before[0] is not each.state else None
+        shell.write(change_line(each, old, shell.style, shell.clock.now()))

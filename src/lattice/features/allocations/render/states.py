@@ -48,13 +48,11 @@ def reason_text(reason: Reason | None) -> str:
     return f"{reason.words} ({reason.code})" if reason.code else reason.words
 
 
-def elapsed_s(each: Allocation, at: datetime) -> float | None:
-    """How long it has run, or ran; Slurm itself tells that only once it has ended."""
-    if each.elapsed_s is not None:
+def elapsed_s(each: Allocation, at: datetime) -> int | None:
+    """How long it has run; nothing is counted for one that waits or of which nobody knows."""
+    if each.state.waiting or each.state is State.UNKNOWN:
         return each.elapsed_s
-    if each.started is None or each.state.waiting:
-        return None
-    return max(((each.ended or at) - each.started).total_seconds(), 0)
+    return each.elapsed_at(at)
 
 
 def node_text(each: Allocation) -> str:

@@ -1,0 +1,98 @@
+"""Three etcd members on loopback; clients and peers both need a certificate.
+
+`--listen-metrics-urls` opens a plain-text door for /health only, so that a probe needs none.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from lab.addresses import ETCD_CLIENT_PORTS, ETCD_HEALTH_PORTS, ETCD_PEER_PORTS
+from lab.certificates import Authority, Leaf
+from lab.files import give
+from lab.layout import Layout
+from lab.network import Network
+from lab.process import Process
+from lab.room import Room
+from lab.users import SERVER_USER
+
+_USER = "etcd"
+_LOOPBACK = ("127.0.0.1", "localhost")
+
+
+class Etcd:
+    """`members` are the handles; `client` is a certificate that etcd takes."""
+
+    name = "etcd"
+
+    def __init__(self, layout: Layout, room: Room, network: Network) -> None:
+        self._folder = layout.state / "etcd"
+        self._certificates = layout.certificates
+        self._network = network
+        self.endpoints = [f"https://127.0.0.1:{port}" for port in ETCD_CLIENT_PORTS]
+        self.members = [self._member(number, layout, room) for number in range(3)]
+
+    @property
+    def processes(self) -> list[Process]:
+        return self.members
+
+    @property
+    def client(self) -> Leaf:
+        """For lattice-server; its key is readable by that account only."""
+        return Authority.load(self._certificates).leaf("etcd-client")
+
+    def _member(self, number: int, layout: Layout, room: Room) -> Process:
+        name = f"etcd-{number + 1}"
+        peers = [f"https://127.0.0.1:{port}" for port in ETCD_PEER_PORTS]
+        cluster = ",".join(f"etcd-{place}={peer}" for place, peer in enumerate(peers, 1))
+        client, health = self.endpoints[number], ETCD_HEALTH_PORTS[number]
+        argv = [
+            *("/usr/bin/etcd", "--name", name, "--data-dir", str(self._folder / name)),
+            *("--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peers[number]),
+            *("--initial-advertise-peer-urls", peers[number]),
+            *("--initial-cluster", cluster, "--initial-cluster-state", "new"),
+            *("--listen-metrics-urls", f"http://127.0.0.1:{health}"),
+            *("--heartbeat-interval", "50", "--election-timeout", "500"),
+            *("--logger", "zap", "--log-level", "warn"),
+            *_tls("", self._certificates / "etcd-server", self._certificates / "ca.crt"),
+            *_tls("peer-", self._certificates / "etcd-peer", self._certificates / "ca.crt"),
+        ]
+        return Process(
+            name,
+            argv,
+            layout,
+            room,
+            user=_USER,
+            probe=lambda: self._network.answers(f"http://127.0.0.1:{health}/health"),
+        )
+
+    def prepare(self, authority: Authority) -> None:
+        """Certificates and data folders, before the members start."""
+        authority.issue("etcd-server", "etcd-server", names=_LOOPBACK, owner=_USER)
+        authority.issue("etcd-peer", "etcd-peer", names=_LOOPBACK, owner=_USER)
+        authority.issue("etcd-client", "lattice-server", owner=SERVER_USER)
+        self._folder.mkdir(exist_ok=True)
+        give(self._folder, _USER)
+
+    def up(self) -> None:
+        for member in self.members:  # the first alone never gets healthy: it waits for a quorum
+            member.start()
+        for member in self.members:
+            member.wait_healthy()
+
+    def down(self) -> None:
+        for member in self.members:
+            member.kill()
+
+    def wipe(self, number: int) -> None:
+        """Remove a stopped member's data, as a lost disk would."""
+        shutil.rmtree(self._folder / f"etcd-{number + 1}")
+
+
+def _tls(kind: str, stem: Path, authority: Path) -> list[str]:
+    return [
+        *(f"--{kind}cert-file", f"{stem}.crt", f"--{kind}key-file", f"{stem}.key"),
+        *(f"--{kind}trusted-ca-file", str(authority), f"--{kind}client-cert-auth"),
+    ]

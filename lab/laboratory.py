@@ -1,0 +1,283 @@
+"""The lab as a whole: which parts there are, in what order they start, and how all of it goes.
+
+`Lab` composes handles; it holds no process. Another program that builds a `Lab` of the same name
+(`Lab.attach`) has the same handles on the same processes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Protocol, Self
+
+from lab import users
+from lab.certificates import Authority
+from lab.cgroup import Hierarchies
+from lab.command import LabError
+from lab.control import Control
+from lab.etcd import Etcd
+from lab.jobs import Jobs
+from lab.layout import DEFAULT_NAME, Layout
+from lab.login import log_in
+from lab.network import Network
+from lab.node import Node
+from lab.oidc import IdentityProvider
+from lab.process import Process
+from lab.seaweedfs import SeaweedFS
+from lab.server import EXECUTABLE, Server
+from lab.session import Sessions
+from lab.slurm import Slurm
+from lab.sweep import sweep
+from lab.victoriametrics import VictoriaMetrics
+from lab.vm import VirtualNode
+
+ENGINES = ("slurm", "oidc", "etcd", "victoriametrics", "seaweedfs")
+PARTS = (*ENGINES, "server")
+
+Report = Callable[[str], None]
+
+
+def _silent(_: str) -> None:
+    """Report to nobody."""
+
+
+class Part(Protocol):
+    """An engine of the lab: one thing that goes up and down."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def processes(self) -> list[Process]: ...
+    def up(self) -> None: ...
+    def down(self) -> None: ...
+
+
+class Lab:
+    """One lab: `up`, use, `down`; or `with Lab(...) as lab`."""
+
+    def __init__(
+        self,
+        name: str = DEFAULT_NAME,
+        *,
+        parts: Collection[str] = PARTS,
+        servers: int = 1,
+        vm: bool = False,
+        first_job_id: int = 1,
+        access_token_ttl_s: int = 600,
+    ) -> None:
+        unknown = set(parts) - set(PARTS)
+        if unknown:
+            raise LabError(f"no such part: {sorted(unknown)}; there are {', '.join(PARTS)}")
+        if vm and "slurm" not in parts:
+            raise LabError("the VM node is a node of Slurm: it needs the part slurm")
+        self.name = name
+        self.parts = frozenset(parts)
+        self._with_vm = vm
+        self.layout = Layout(name)
+        self._hierarchies = Hierarchies.of_host()
+        self.network = Network(self.layout)
+        self.control = Control(self.layout, self.network, self._hierarchies)
+        self.sessions = Sessions(self.layout, self.control.room)
+        self.jobs = Jobs(self.control.room, self.sessions)
+
+        engine = (self.layout, self.control.room, self.network)
+        self.slurm = Slurm(
+            self.layout, self.control, self.network, self._hierarchies, first_job_id=first_job_id
+        )
+        self.oidc = IdentityProvider(*engine, access_token_ttl_s=access_token_ttl_s)
+        self.etcd = Etcd(*engine)
+        self.victoriametrics = VictoriaMetrics(*engine)
+        self.seaweedfs = SeaweedFS(*engine)
+        wanted = servers if "server" in self.parts else 0
+        self.servers = [Server(number, self.parts, *engine) for number in range(1, wanted + 1)]
+
+    @classmethod
+    def attach(cls, name: str = DEFAULT_NAME) -> Self:
+        """Handles on a lab that another program brought up."""
+        try:
+            made = json.loads((Layout(name).state / "lab.json").read_text())
+        except FileNotFoundError:
+            raise LabError(f"there is no lab {name!r}; start it with `up`") from None
+        return cls(name, parts=made["parts"], servers=made["servers"])
+
+    @property
+    def engines(self) -> list[Part]:
+        every: list[Part] = [
+            self.slurm,
+            self.oidc,
+            self.etcd,
+            self.victoriametrics,
+            self.seaweedfs,
+        ]
+        return [part for part in every if part.name in self.parts]
+
+    @property
+    def processes(self) -> list[Process]:
+        engines = [process for part in self.engines for process in part.processes]
+        servers = [server.process for server in self.servers if EXECUTABLE.exists()]
+        return [self.control.holder, *engines, *servers]
+
+    def up(self, report: Report = _silent) -> None:
+        """Clear what an earlier lab of this name left, then start every part."""
+        if os.geteuid() != 0:
+            raise LabError("the lab makes namespaces and accounts: run it as root")
+        clock = _Stopwatch(report)
+        with self._locked():
+            sweep(self.layout, self._hierarchies, self.network)
+            users.ensure_accounts()
+            self.layout.make_folders()
+            users.make_homes(self.layout.home)
+            self._remember()
+            authority = Authority.create(self.layout.certificates)
+            self.control.up()
+            clock.tell("control")
+            self.etcd.prepare(authority)
+            with ThreadPoolExecutor(len(ENGINES)) as pool:
+                list(pool.map(clock.timed, self.engines))
+            if self._with_vm:
+                self.slurm.start_vm()
+                clock.tell(self.vm.name)
+            self._start_servers(authority, clock)
+        clock.tell("lab")
+
+    def _start_servers(self, authority: Authority, clock: _Stopwatch) -> None:
+        for server in self.servers:
+            server.prepare(authority)
+            if EXECUTABLE.exists():
+                server.start()
+                clock.tell(server.name)
+            else:
+                clock.tell(server.name, f"skipped: {EXECUTABLE} is not installed")
+
+    def down(self, *, purge: bool = False, report: Report = _silent) -> None:
+        """Stop every part and remove all of it from the machine. Harmless if there is none."""
+        clock = _Stopwatch(report)
+        with self._locked():
+            try:
+                if self.control.holder.alive:
+                    self._stop_parts()
+            finally:
+                sweep(self.layout, self._hierarchies, self.network)
+            if purge and self.layout.state.exists():
+                shutil.rmtree(self.layout.state)
+        clock.tell("down", "and gone" if purge else "")
+
+    def _stop_parts(self) -> None:
+        """Let those end in good order that keep something; the sweep takes the rest."""
+        for server in self.servers:
+            server.stop()
+        with ThreadPoolExecutor(len(ENGINES)) as pool:
+            list(pool.map(lambda part: part.down(), self.engines))
+
+    def __enter__(self) -> Self:
+        try:
+            self.up()
+        except BaseException:
+            sweep(self.layout, self._hierarchies, self.network)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.down()
+
+    def _remember(self) -> None:
+        made = {"parts": sorted(self.parts), "servers": len(self.servers)}
+        (self.layout.state / "lab.json").write_text(json.dumps(made))
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One `up` or `down` of this lab at a time."""
+        with self.layout.lock_file.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    # What tests and people do in a lab that is up.
+
+    def enter_network(self) -> AbstractContextManager[None]:
+        """This thread inside the control network, where every engine listens."""
+        return self.network.entered()
+
+    def node(self, name: str) -> Node:
+        return self.slurm.nodes[name]
+
+    @property
+    def vm(self) -> VirtualNode:
+        """The node that is a virtual machine; `slurm.start_vm` boots it."""
+        return self.slurm.vm
+
+    def ctl(
+        self, argv: Sequence[str], *, timeout_s: float = 60.0, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """A command as root in the control room."""
+        return self.control.room.run(argv, timeout_s=timeout_s, check=check)
+
+    def run_as(
+        self,
+        user: str,
+        argv: Sequence[str],
+        *,
+        input: str | None = None,  # noqa: A002  as subprocess calls it
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = 60.0,
+        check: bool = False,
+    ) -> subprocess.CompletedProcess[str]:
+        """A command as a person of the lab, in her home."""
+        return self.sessions.run(user, argv, input=input, env=env, timeout_s=timeout_s, check=check)
+
+    def popen_as(
+        self,
+        user: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        stdin: int | None = subprocess.DEVNULL,
+        stdout: int | None = subprocess.PIPE,
+        stderr: int | None = subprocess.PIPE,
+    ) -> subprocess.Popen[str]:
+        """The same, still running."""
+        return self.sessions.popen(user, argv, env=env, stdin=stdin, stdout=stdout, stderr=stderr)
+
+    def log_in(self, user: str) -> None:
+        """Leave the person logged in to lattice-server."""
+        log_in(self.sessions, self.network, user)
+
+    def sbatch(
+        self, user: str, *options: str, script: str | None = None, wrap: str | None = None
+    ) -> int:
+        """Submit a job as a person; answers its id."""
+        return self.jobs.submit(user, *options, script=script, wrap=wrap)
+
+    def wait_job_state(
+        self, job: int | str, states: str | Collection[str], timeout_s: float = 30.0
+    ) -> str:
+        return self.jobs.wait_state(job, states, timeout_s)
+
+
+class _Stopwatch:
+    """Reports what happened and when, in seconds since the start."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._start = time.monotonic()
+
+    def tell(self, what: str, note: str = "") -> None:
+        elapsed_s = time.monotonic() - self._start
+        self._report(f"{elapsed_s:6.2f} s  {what:<16} {note}".rstrip())
+
+    def timed(self, part: Part) -> None:
+        began = time.monotonic()
+        part.up()
+        self.tell(part.name, f"took {time.monotonic() - began:.2f} s")

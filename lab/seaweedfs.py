@@ -1,0 +1,131 @@
+"""SeaweedFS as the S3 object store, on the control namespace's loopback.
+
+One process plays master, volume, filer and S3 gateway. It takes 15 to 25 s to end on SIGTERM, so
+it is killed; its stores are made for that.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+from pathlib import Path
+
+from lab.addresses import (
+    SEAWEED_FILER_PORT,
+    SEAWEED_MASTER_PORT,
+    SEAWEED_S3_PORT,
+    SEAWEED_VOLUME_PORT,
+)
+from lab.files import give, owned_folder
+from lab.layout import Layout
+from lab.network import Network
+from lab.process import Process
+from lab.room import Room
+from lab.users import ENGINE_USER
+
+BUCKET = "lattice"
+ACCESS_KEY = "LATTICEKEY"
+SECRET_KEY = "lattice-secret-of-the-lab"
+
+_ALL = ["Read", "Write", "List", "Tagging"]
+_IDENTITIES = {
+    "identities": [
+        {
+            "name": "admin",
+            "credentials": [{"accessKey": "ADMINKEY", "secretKey": "admin-secret-of-the-lab"}],
+            "actions": ["Admin", *_ALL],
+        },
+        {
+            "name": "lattice",
+            "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
+            "actions": [f"{action}:{BUCKET}" for action in _ALL],
+        },
+    ]
+}
+# Must not change over restarts: objects encrypted with the old one would answer 500.
+_KEY_ENCRYPTION_KEY = "0123456789abcdef" * 4
+
+
+class SeaweedFS:
+    """`process` is the handle; the bucket exists once it is up."""
+
+    name = "seaweedfs"
+
+    def __init__(self, layout: Layout, room: Room, network: Network) -> None:
+        self._folder = layout.state / "seaweedfs"
+        self._network = network
+        self.endpoint = f"http://127.0.0.1:{SEAWEED_S3_PORT}"
+        self.process = Process(
+            "seaweedfs",
+            self._argv(),
+            layout,
+            room,
+            user=ENGINE_USER,
+            cwd=str(layout.state),
+            env={"WEED_S3_SSE_KEK": _KEY_ENCRYPTION_KEY},
+            prepare=self._prepare,
+            probe=self._healthy,
+            stop_signal=signal.SIGKILL,
+        )
+
+    def _argv(self) -> list[str]:
+        folder, host = self._folder, "127.0.0.1"
+        ports = {
+            "master": SEAWEED_MASTER_PORT,
+            "volume": SEAWEED_VOLUME_PORT,
+            "filer": SEAWEED_FILER_PORT,
+            "s3": SEAWEED_S3_PORT,
+        }
+        words = [f"-{part}.port={port}" for part, port in ports.items()]
+        words += [f"-{part}.port.grpc={port + 1}" for part, port in ports.items()]
+        return [
+            *(str(Path(sys.prefix) / "bin" / "weed"), "server", f"-dir={folder}"),
+            *(f"-ip={host}", f"-ip.bind={host}", f"-s3.ip.bind={host}", "-filer", "-s3", *words),
+            *("-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.config={folder}/s3.json"),
+            *(f"-filer.localSocket={folder}/filer.sock", f"-s3.localSocket={folder}/s3.sock"),
+            # A lone master that finds its old state waits this long for peers it doesn't have.
+            "-master.electionTimeout=1s",
+            *("-master.volumeSizeLimitMB=64", "-volume.max=50", "-volume.preStopSeconds=0"),
+        ]
+
+    def _prepare(self) -> None:
+        owned_folder(self._folder, ENGINE_USER)
+        identities = self._folder / "s3.json"
+        identities.write_text(json.dumps(_IDENTITIES, indent=2))
+        give(identities, ENGINE_USER)
+        for socket in self._folder.glob("*.sock"):
+            socket.unlink()
+
+    def _healthy(self) -> bool:
+        return self._network.answers(f"{self.endpoint}/healthz") and self._has_bucket()
+
+    def _has_bucket(self) -> bool:
+        """Make the bucket: a folder of the filer, which needs no signed request.
+
+        The filer answers 500 until it has found its master, some time after the gateway is well.
+        """
+        folder = f"http://127.0.0.1:{SEAWEED_FILER_PORT}/buckets/{BUCKET}/"
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        request = urllib.request.Request(folder, method="POST")
+        try:
+            with self._network.entered(), opener.open(request, timeout=10):
+                return True
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code == HTTPStatus.CONFLICT  # it is there already
+        except OSError:
+            return False
+
+    @property
+    def processes(self) -> list[Process]:
+        return [self.process]
+
+    def up(self) -> None:
+        self.process.up()
+
+    def down(self) -> None:
+        self.process.kill()

@@ -1,0 +1,152 @@
+"""lattice-server in the lab: its configuration file and a handle a replica.
+
+`configuration` is the one place that says how the lab's engines are handed to the server.
+"""
+
+from __future__ import annotations
+
+import ssl
+import sys
+import urllib.request
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab import addresses, slurm_config
+from lab.certificates import SERVER_NAMES, Authority, Leaf
+from lab.etcd import Etcd
+from lab.files import give, owned_folder
+from lab.layout import Layout
+from lab.network import Network
+from lab.oidc import CLIENT_ID
+from lab.process import Process
+from lab.room import Room
+from lab.seaweedfs import ACCESS_KEY, BUCKET, SECRET_KEY, SeaweedFS
+from lab.users import SERVER_USER
+from lab.victoriametrics import VictoriaMetrics
+
+EXECUTABLE = Path(sys.prefix) / "bin" / "lattice-server"
+
+VCLUSTER_KINDS = {
+    "batch": "hpc",
+    "service": "service",
+    "interactive": "interactive",
+    "sensitive": "sensitive",
+}
+
+
+class Server:
+    """One replica: `process` is the handle, `url` where it answers."""
+
+    def __init__(
+        self, number: int, parts: Collection[str], layout: Layout, room: Room, network: Network
+    ) -> None:
+        self.name = f"server-{number}"
+        self.address = addresses.SERVER_ADDRESSES[number - 1]
+        self.url = f"https://{self.address}:{addresses.SERVER_REST_PORT}"
+        self.config_file = layout.state / self.name / "config.yaml"
+        self._parts = frozenset(parts)
+        self._layout = layout
+        self._room = room
+        self._network = network
+        self.process = Process(
+            self.name,
+            [str(EXECUTABLE), "--config", str(self.config_file)],
+            layout,
+            room,
+            user=SERVER_USER,
+            env={"HOME": f"/home/{SERVER_USER}"},
+            cwd=f"/home/{SERVER_USER}",
+            probe=self.healthy,
+        )
+
+    def prepare(self, authority: Authority) -> None:
+        """A certificate and the configuration file."""
+        leaf = authority.issue(self.name, self.name, names=SERVER_NAMES, owner=SERVER_USER)
+        owned_folder(self.config_file.parent, SERVER_USER)
+        self.write_config(self.configuration(leaf))
+
+    def write_config(self, configuration: dict[str, Any]) -> None:
+        """Replace the file; a running server reads it when it starts again."""
+        self.config_file.write_text(yaml.safe_dump(configuration, sort_keys=False))
+        self.config_file.chmod(0o600)
+        give(self.config_file, SERVER_USER)
+
+    def configuration(self, leaf: Leaf) -> dict[str, Any]:
+        """What the server is told of the lab; sections of absent parts are left out."""
+        sections: dict[str, Any] = {
+            "cluster": {"name": slurm_config.CLUSTER},
+            "api": {
+                "rest_listen": f"{self.address}:{addresses.SERVER_REST_PORT}",
+                "grpc_listen": f"{self.address}:{addresses.SERVER_GRPC_PORT}",
+                "tls_cert": str(leaf.certificate),
+                "tls_key": str(leaf.key),
+            },
+        }
+        if "oidc" in self._parts:
+            sections["api"]["oidc_issuer"] = addresses.OIDC_ISSUER
+            sections["api"]["oidc_client_id"] = CLIENT_ID
+        if "slurm" in self._parts:
+            files = slurm_config.SlurmFiles(self._layout.state)
+            sections["slurm"] = {
+                "rest_url": f"unix:{files.rest_socket}",
+                "config_file": str(self._layout.slurm_conf),
+            }
+            sections["vclusters"] = [
+                {"name": name, "kind": VCLUSTER_KINDS[name], "partition": name}
+                for name in slurm_config.PARTITIONS
+            ]
+        return sections | self._engines()
+
+    def _engines(self) -> dict[str, Any]:
+        sections: dict[str, Any] = {}
+        engine = (self._layout, self._room, self._network)
+        if "etcd" in self._parts:
+            etcd = Etcd(*engine)
+            sections["quorum"] = {
+                "endpoints": etcd.endpoints,
+                "ca": str(etcd.client.authority),
+                "cert": str(etcd.client.certificate),
+                "key": str(etcd.client.key),
+            }
+        if "seaweedfs" in self._parts:
+            sections["storage"] = {
+                "s3_endpoint": SeaweedFS(*engine).endpoint,
+                "bucket": BUCKET,
+                "access_key": ACCESS_KEY,
+                "secret_key": SECRET_KEY,
+            }
+        if "victoriametrics" in self._parts:
+            sections["telemetry"] = {"tsdb_endpoint": VictoriaMetrics(*engine).endpoint}
+        return sections
+
+    def healthy(self) -> bool:
+        trust = ssl.create_default_context(cafile=str(self._layout.certificates / "ca.crt"))
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust)
+        )
+        with (
+            self._network.entered(),
+            suppress(OSError),
+            opener.open(f"{self.url}/healthz", timeout=2),
+        ):
+            return True
+        return False
+
+    def start(self) -> None:
+        self.process.up()
+
+    def stop(self) -> None:
+        self.process.stop()
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def freeze(self) -> None:
+        self.process.freeze()
+
+    def thaw(self) -> None:
+        self.process.thaw()

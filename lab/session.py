@@ -1,0 +1,79 @@
+"""What a person of the lab does: commands in the control room with her login environment."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lab.addresses import SERVER_ADDRESSES, SERVER_REST_PORT
+from lab.layout import Layout
+from lab.room import Room
+
+API_URL = f"https://{SERVER_ADDRESSES[0]}:{SERVER_REST_PORT}"
+
+
+class Sessions:
+    """Runs commands as a person: her home, her groups, lattice and Slurm on her PATH."""
+
+    def __init__(self, layout: Layout, room: Room) -> None:
+        self._layout = layout
+        self._room = room
+
+    def environment(self, user: str) -> dict[str, str]:
+        programs = Path(sys.prefix) / "bin"
+        return {
+            "HOME": f"/home/{user}",
+            "USER": user,
+            "LOGNAME": user,
+            "SHELL": "/bin/bash",
+            "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin",
+            "LATTICE_API_URL": API_URL,
+            "LATTICE_CA": str(self._layout.certificates / "ca.crt"),
+        }
+
+    def run(
+        self,
+        user: str,
+        argv: Sequence[str],
+        *,
+        input: str | None = None,  # noqa: A002  as subprocess calls it
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = 60.0,
+        check: bool = False,
+    ) -> subprocess.CompletedProcess[str]:
+        return self._room.run(
+            argv,
+            user=user,
+            cwd=f"/home/{user}",
+            env={**self.environment(user), **(env or {})},
+            input=input,
+            timeout_s=timeout_s,
+            check=check,
+        )
+
+    def popen(
+        self,
+        user: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        stdin: int | None = subprocess.DEVNULL,
+        stdout: int | None = subprocess.PIPE,
+        stderr: int | None = subprocess.PIPE,
+    ) -> subprocess.Popen[str]:
+        return self._room.popen(
+            argv,
+            user=user,
+            cwd=f"/home/{user}",
+            env={**self.environment(user), **(env or {})},
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+        )
+
+    def argv(self, user: str, argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+        """The command line and environment, for a caller that becomes it with exec."""
+        environment = {**self._room.environment, **self.environment(user)}
+        return self._room.argv(argv, user=user, cwd=f"/home/{user}"), environment

@@ -1,0 +1,188 @@
+"""The envelope of a slurmrestd answer: records, errors and the time of the data.
+
+Records come out as raw bytes, one each, so that a broken record costs itself alone and an
+unchanged one need not be decoded again. What the records mean is the schema's affair.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from lattice.base.errors import Unavailable
+
+NOTHING_FOUND = 9003
+"""ESLURM_REST_EMPTY_RESULT: an empty answer in the clothes of an error."""
+
+NO_CHANGE = 1900
+"""SLURM_NO_CHANGE_IN_DATA: how 23.11 and later say 304 for nodes."""
+
+_TEXT_LIMIT = 500
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmProblem:
+    """One entry of `errors[]`."""
+
+    number: int = 0
+    text: str = ""
+    source: str = ""
+
+
+class SlurmRefused(Unavailable):
+    """Slurm answered, and the answer is an error; or it can't be understood at all."""
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, problems: tuple[SlurmProblem, ...] = ()
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The readable parts of one answer.
+
+    `listed` is False if the list that was asked for is not in it: 23.11 and later answer a poll
+    that way when nothing changed, and it must never be taken for an empty list. `last_update` is
+    slurmctld's own time where it is told.
+    """
+
+    records: Sequence[bytes | msgspec.Raw] = ()
+    listed: bool = True
+    problems: tuple[SlurmProblem, ...] = ()
+    last_update: int | None = None
+
+    @property
+    def unchanged(self) -> bool:
+        """True if this is what a poll gets when nothing changed."""
+        if self.problems:
+            return all(each.number == NO_CHANGE for each in self.problems)
+        return not self.listed
+
+
+class _Envelope(msgspec.Struct):
+    errors: msgspec.Raw = msgspec.Raw(b"[]")
+    last_update: msgspec.Raw = msgspec.Raw(b"null")
+    jobs: list[msgspec.Raw] | None = None
+    nodes: list[msgspec.Raw] | None = None
+    accounts: list[msgspec.Raw] | None = None
+    associations: list[msgspec.Raw] | None = None
+
+
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+
+
+def read_answer(body: bytes, key: str) -> Answer:
+    """Take an answer apart. Raises `SlurmRefused` if it is no JSON object."""
+    try:
+        envelope = _ENVELOPE.decode(body)
+    except _UNREADABLE:
+        return _read_leniently(body, key)
+    records = getattr(envelope, key)
+    return Answer(
+        records or (),
+        records is not None,
+        _problems(loosely(bytes(envelope.errors))),
+        _moment(loosely(bytes(envelope.last_update))),
+    )
+
+
+def checked(answer: Answer, status: int, asked: str) -> Answer:
+    """The answer, unless it is an error: slurmrestd says so by status, by `errors[]`, or both."""
+    real = tuple(each for each in answer.problems if each.number != NOTHING_FOUND)
+    if real or (status >= 400 and not answer.problems):
+        raise SlurmRefused(
+            f"slurmrestd could not answer {asked}: {_told(real) or f'HTTP {status}'}",
+            hint=_hint(status, real),
+            problems=real,
+        )
+    if not answer.listed and not answer.problems:
+        raise SlurmRefused(f"slurmrestd answered {asked} without the list it was asked for")
+    return answer
+
+
+def loosely(raw: bytes) -> Any:
+    """Any JSON value, taken as json-c writes it: bad UTF-8, NaN and raw control characters too.
+
+    json-c passes a job name's bytes through unchecked, so one user's name in Latin-1 would
+    otherwise end everybody's view. Raises `ValueError` or `RecursionError` if it is not JSON.
+    """
+    return _clean(json.loads(raw.decode("utf-8", "replace"), strict=False))
+
+
+def _read_leniently(body: bytes, key: str) -> Answer:
+    try:
+        value = loosely(body)
+        records = value.get(key)
+        return Answer(
+            [msgspec.json.encode(each) for each in records] if isinstance(records, list) else (),
+            isinstance(records, list),
+            _problems(value.get("errors")),
+            _moment(value.get("last_update")),
+        )
+    except (*_UNREADABLE, AttributeError):  # not JSON, or not an object
+        raise SlurmRefused(
+            "slurmrestd gave an answer that can't be read",
+            hint=f"It began with {body[:60]!r}. Is this address really slurmrestd?",
+        ) from None
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_clean(key): _clean(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_clean(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return None
+    return value
+
+
+def _problems(value: Any) -> tuple[SlurmProblem, ...]:
+    if not isinstance(value, list):
+        return ()
+    return tuple(_problem(each) for each in value if isinstance(each, dict))
+
+
+def _problem(entry: dict[str, Any]) -> SlurmProblem:
+    number = entry.get("error_number")
+    texts = [entry.get("error"), entry.get("description")]
+    source = entry.get("source")
+    return SlurmProblem(
+        number if isinstance(number, int) else 0,
+        ": ".join(text for text in texts if isinstance(text, str) and text)[:_TEXT_LIMIT],
+        source[:_TEXT_LIMIT] if isinstance(source, str) else "",
+    )
+
+
+def _moment(value: Any) -> int | None:
+    if isinstance(value, dict):
+        value = value.get("number") if value.get("set") else None
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _told(problems: tuple[SlurmProblem, ...]) -> str:
+    return "; ".join(each.text or f"error {each.number}" for each in problems[:3])
+
+
+_CONNECTION_LOST = {-1, 1007, 7000, 7001, 7003, 7008}
+
+
+def _hint(status: int, problems: tuple[SlurmProblem, ...]) -> str | None:
+    if status in (401, 403):
+        return "slurmrestd refused the server's token: renew it (scontrol token)."
+    if any(each.number == 7000 or "slurmdbd" in each.text for each in problems):
+        return "slurmdbd does not answer slurmrestd: is it running?"
+    if any(each.number in _CONNECTION_LOST for each in problems):
+        return "slurmctld does not answer slurmrestd: is it running?"
+    return None

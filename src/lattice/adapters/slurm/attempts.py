@@ -1,0 +1,154 @@
+"""Rows of the accounting store folded into allocations with their attempts. Pure.
+
+slurmdbd keeps one row for each run of a job, and real clusters use a job id again (the counter
+wraps, or the controller lost its state). So rows of one id are either further runs of one
+allocation or another allocation altogether. The law: rows of two owners are never one allocation,
+and no row is lost or used twice.
+
+A row goes on from the one before it if it is the same part of the same job of the same owner and
+
+- the schema tells the restart count, and it is above zero; or
+- the schema does not, the run before ended as runs end that Slurm starts again by itself, and the
+  row was submitted when that run ended. Slurm gives a requeued job a new submit time at that
+  moment; a job that completed or failed gets no further row, however alike the next one looks.
+
+Rows with the same submit time are one run that was resized on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from lattice.adapters.slurm.schema import PastRow
+from lattice.domain.allocation import Allocation, Attempt, State
+
+_Key = tuple[int, int | None, int | None]
+
+_AGAIN = {
+    # Only a requeue writes REQUEUED. The next row comes when the old run has been cleaned up,
+    # which a node that does not answer can delay for long.
+    State.REQUEUED: timedelta(days=7),
+    State.REQUEUE_HOLD: timedelta(days=7),
+    State.SPECIAL_EXIT: timedelta(days=7),
+    # These may also be the end of it, so the next row must be close.
+    State.PREEMPTED: timedelta(hours=1),
+    State.NODE_FAIL: timedelta(hours=1),
+    State.BOOT_FAIL: timedelta(hours=1),
+}
+RESTARTED = frozenset(_AGAIN)
+"""How a run can end that Slurm starts again by itself."""
+
+_UNNAMED = "allocation"
+"""What slurmdbd calls a job for the seconds in which it knows the end but not yet the start."""
+
+_CLOCK_SLACK = timedelta(seconds=5)
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+def fold(rows: Iterable[PastRow]) -> tuple[Allocation, ...]:
+    """Allocations, the latest submitted first, each with its attempts oldest first."""
+    by_key: dict[_Key, list[PastRow]] = {}
+    for row in rows:
+        by_key.setdefault(_key(row.allocation), []).append(row)
+    folded = [each for group in by_key.values() for each in _allocations(group)]
+    return newest_first(folded)
+
+
+def newest_first(allocations: Iterable[Allocation]) -> tuple[Allocation, ...]:
+    """The order in which the past is told."""
+    return tuple(sorted(allocations, key=_moment, reverse=True))
+
+
+def _moment(allocation: Allocation) -> tuple[datetime, int]:
+    return allocation.submitted, allocation.job_id
+
+
+def _key(allocation: Allocation) -> _Key:
+    array, het = allocation.array, allocation.heterogeneous
+    return allocation.job_id, array.task_id if array else None, het.offset if het else None
+
+
+def _allocations(rows: list[PastRow]) -> list[Allocation]:
+    runs = _without_resizes(sorted(rows, key=_in_time))
+    stories: list[list[PastRow]] = []
+    for run in runs:
+        if stories and _goes_on(stories[-1][-1], run):
+            stories[-1].append(run)
+        else:
+            stories.append([run])
+    last = stories[-1]
+    return [_allocation(story, superseded=story is not last) for story in stories]
+
+
+def _in_time(row: PastRow) -> tuple[datetime, datetime]:
+    return row.allocation.submitted, row.allocation.started or _NEVER
+
+
+def _without_resizes(rows: list[PastRow]) -> list[PastRow]:
+    runs: list[PastRow] = []
+    for row in rows:
+        if runs and _same_run(runs[-1].allocation, row.allocation):
+            first = runs[-1]
+            started = first.allocation.started or row.allocation.started
+            restarts = first.restarts if row.restarts is None else row.restarts
+            runs[-1] = PastRow(replace(row.allocation, started=started), restarts)
+        else:
+            runs.append(row)
+    return runs
+
+
+def _same_run(one: Allocation, other: Allocation) -> bool:
+    return one.submitted == other.submitted and one.user == other.user
+
+
+def _goes_on(before: PastRow, row: PastRow) -> bool:
+    old, new = before.allocation, row.allocation
+    if old.user != new.user or not new.user:
+        return False
+    if old.ended is not None and new.submitted < old.ended - _CLOCK_SLACK:
+        return False
+    if row.restarts is not None:
+        return row.restarts > 0 and row.restarts >= (before.restarts or 0)
+    allowed = _AGAIN.get(old.state)
+    if allowed is None or old.ended is None or not _same_name(old.name, new.name):
+        return False
+    return new.submitted - old.ended <= allowed
+
+
+def _same_name(one: str, other: str) -> bool:
+    return one == other or _UNNAMED in (one, other)
+
+
+def _allocation(story: Sequence[PastRow], *, superseded: bool) -> Allocation:
+    runs = [row.allocation for row in story]
+    last = runs[-1]
+    if superseded and not last.state.finished:
+        # A later use of the id proves that it is over; how it ended nobody wrote down.
+        last = replace(last, state=State.UNKNOWN, reason=None)
+    # The rows before the first one here may be out of the question's reach: the count tells.
+    missing = story[0].restarts or 0
+    earlier = (_attempt(at, run) for at, run in enumerate(runs[:-1], start=1 + missing))
+    number = missing + len(runs)
+    return replace(
+        last,
+        first_submitted=None if missing else runs[0].submitted,
+        attempt=number,
+        attempts=(*earlier, _attempt(number, last, current=True)) if len(runs) > 1 else (),
+    )
+
+
+def _attempt(number: int, run: Allocation, *, current: bool = False) -> Attempt:
+    # An earlier run that is not said to have ended was lost with its controller.
+    told = current or run.state.finished or run.state in RESTARTED
+    return Attempt(
+        number=number,
+        state=run.state if told else State.UNKNOWN,
+        submitted=run.submitted,
+        started=run.started,
+        ended=run.ended,
+        nodes=run.nodes,
+        node_count=run.node_count,
+        exit_code=run.exit_code,
+    )

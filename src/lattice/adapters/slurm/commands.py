@@ -1,0 +1,105 @@
+"""Slurm's own commands, for what slurmrestd does not tell: association ids and switches.
+
+No shell, a small environment, bounded time and output. Their text is hostile like all text from
+Slurm: whoever parses it drops what does not fit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from lattice.base.errors import Unavailable
+
+_PIECE_BYTES = 65_536
+
+
+class SlurmCommands:
+    """Runs `scontrol` and `sacctmgr` as the server's own user.
+
+    They are found in `bin_dir`, else on the PATH. `prefix` goes before every command line (for a
+    site that keeps Slurm in a container).
+    """
+
+    def __init__(
+        self,
+        conf: Path | None = None,
+        *,
+        bin_dir: Path | None = None,
+        prefix: Sequence[str] = (),
+        timeout_s: float = 10.0,
+        limit_bytes: int = 32 * 1024 * 1024,
+    ) -> None:
+        self._conf = conf
+        self._bin_dir = bin_dir
+        self._prefix = tuple(prefix)
+        self._timeout_s = timeout_s
+        self._limit_bytes = limit_bytes
+
+    async def topology(self) -> str:
+        """The switches: `scontrol show topology`. Empty where the site has none."""
+        return await self._run("scontrol", "show", "topology")
+
+    async def associations(self, cluster: str) -> str:
+        """One line an association, deleted ones too: `id|cluster|account|user`."""
+        return await self._run(
+            *("sacctmgr", "-nP", "show", "assoc", "withdeleted"),
+            *("format=id,cluster,account,user", f"cluster={cluster}"),
+        )
+
+    async def _run(self, *command: str) -> str:
+        shown = " ".join(command[:4])
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._prefix,
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                env=self._environment(),
+            )
+        except OSError as error:
+            raise Unavailable(
+                f"{command[0]} can't be run: {error.strerror}",
+                hint="Install Slurm's client commands beside the server.",
+            ) from None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                text = await self._read(process, shown)
+                code = await process.wait()
+        except TimeoutError:
+            raise Unavailable(f"{shown} took longer than {self._timeout_s:g} s") from None
+        finally:
+            await _end(process)
+        if code != 0:
+            raise Unavailable(f"{shown} failed with {code}: {text.strip()[:300]}")
+        return text
+
+    async def _read(self, process: asyncio.subprocess.Process, shown: str) -> str:
+        assert process.stdout is not None
+        output = bytearray()
+        while piece := await process.stdout.read(_PIECE_BYTES):
+            output += piece
+            if len(output) > self._limit_bytes:
+                raise Unavailable(f"{shown} printed more than {self._limit_bytes} bytes")
+        return output.decode("utf-8", "replace")
+
+    def _environment(self) -> dict[str, str]:
+        path = str(self._bin_dir) if self._bin_dir else os.environ.get("PATH", os.defpath)
+        environment = {"PATH": path, "LC_ALL": "C"}
+        if self._conf:
+            environment["SLURM_CONF"] = str(self._conf)
+        elif "SLURM_CONF" in os.environ:
+            environment["SLURM_CONF"] = os.environ["SLURM_CONF"]
+        return environment
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        # Reaped even while this task is being cancelled, or a zombie stays.
+        await asyncio.shield(process.wait())

@@ -1,0 +1,268 @@
+"""`SlurmScheduler`: the port `Scheduler` over slurmrestd, kept current in the background.
+
+`run` polls; `live` hands out what was last read, with its age; `past` asks slurmdbd. While Slurm
+is away the last reading stays, grows old, and says so. Jobs and nodes come from slurmctld, the
+account tree from slurmdbd, the switches from `scontrol`: each fails and recovers by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from lattice.adapters.slurm.accounts import AccountsReader
+from lattice.adapters.slurm.commands import SlurmCommands
+from lattice.adapters.slurm.dialect import Dialects
+from lattice.adapters.slurm.origins import Origins, steady_attempts
+from lattice.adapters.slurm.past import PastReader
+from lattice.adapters.slurm.placing import Placing
+from lattice.adapters.slurm.polling import ControllerClock, Polled
+from lattice.adapters.slurm.rest import SlurmRest
+from lattice.adapters.slurm.schema import Raw, Schema
+from lattice.adapters.slurm.schema.known import known_schemas
+from lattice.adapters.slurm.topology import leaves, parse_topology
+from lattice.base.clock import Clock
+from lattice.base.errors import LatticeError, Unavailable
+from lattice.domain.accounts import AccountTree
+from lattice.domain.allocation import Allocation
+from lattice.domain.node import Node, Topology
+from lattice.domain.scheduler import LIVE, LiveCluster, PastQuestion, Reading, Source
+from lattice.domain.vcluster import Vclusters
+
+_log = logging.getLogger(__name__)
+
+_ACCOUNTS_EVERY_S = 60.0
+_TOPOLOGY_EVERY_S = 600.0
+_ORIGINS_EVERY_S = 1.0
+_RETRY_S = 5.0
+_SHARE = 10
+_LONGEST_WAIT_S = 2.0
+_LEAST_STALE_S = 10.0
+
+
+class SlurmScheduler:
+    """One Slurm cluster, read. The counters are in `jobs.counts`, `nodes.counts`, `past_reader`."""
+
+    def __init__(
+        self,
+        cluster_name: str,
+        rest: SlurmRest,
+        commands: SlurmCommands,
+        vclusters: Vclusters,
+        clock: Clock,
+        poll_interval_s: float = 2.0,
+        *,
+        known: Sequence[Schema] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._name = cluster_name
+        self._commands = commands
+        self._vclusters = vclusters
+        self._clock = clock
+        self._sleep = sleep
+        self._poll_interval_s = poll_interval_s
+        self._interval_s = poll_interval_s
+        self._polling = asyncio.Lock()
+        dialects = Dialects(rest, known_schemas() if known is None else known)
+        controller_clock = ControllerClock(rest, clock)
+        self.jobs: Polled[Allocation] = Polled(
+            rest,
+            dialects,
+            clock,
+            controller_clock,
+            name="jobs",
+            decode=self._job,
+            restless=lambda job: job.state.waiting,
+        )
+        self.nodes: Polled[Node] = Polled(
+            rest, dialects, clock, controller_clock, name="nodes", decode=self._node
+        )
+        self.past_reader = PastReader(rest, dialects, clock)
+        self._accounts = AccountsReader(cluster_name, rest, dialects, commands)
+        self._origins = Origins(self.past_reader, clock)
+        self._placing = Placing(cluster_name, AccountTree(), vclusters)
+        self._topology = Topology()
+        self._leaves: dict[str, str] = {}
+        self._cluster: LiveCluster | None = None
+        self._nodes_read = False
+        self._jobs_as_of: datetime | None = None
+        self._jobs_as_of_s = 0.0
+        self.errors: dict[str, str] = {}
+        """What is wrong now, by part: jobs, nodes, accounts, associations, topology, origins."""
+
+    @property
+    def cluster_name(self) -> str:
+        """Slurm's ClusterName."""
+        return self._name
+
+    def live(self) -> Reading:
+        """The last state read and its age, at once. Raises `Unavailable` if there never was one."""
+        if self._cluster is None:
+            error = self.errors.get("jobs") or self.errors.get("nodes")
+            raise Unavailable(
+                f"Slurm has not answered yet{f': {error}' if error else ''}",
+                hint="Try again in a few seconds.",
+            )
+        age_s = self._clock.monotonic() - self._jobs_as_of_s
+        source = Source(
+            name=LIVE,
+            ok=self._is_current(age_s),
+            as_of=self._jobs_as_of,
+            age_s=age_s,
+            error=self.errors.get("jobs"),
+        )
+        return Reading(self._cluster, source)
+
+    def _is_current(self, age_s: float) -> bool:
+        # A long list is read less often, which is no sign of trouble; a failed poll is one.
+        if "jobs" in self.errors:
+            return age_s <= _LEAST_STALE_S
+        return age_s <= max(3 * self._interval_s, _LEAST_STALE_S)
+
+    async def fresh(self) -> Reading:
+        """One poll more, shared by all who ask meanwhile, within the share of time polls may take.
+
+        While slurmctld is silent, or where the list is too long to be read at once: the last one.
+        """
+        asked_s = self._clock.monotonic()
+        async with self._polling:
+            if self._jobs_as_of_s < asked_s and "jobs" not in self.errors:
+                due_s = self._jobs_as_of_s + _SHARE * self.jobs.last_cost_s
+                wait_s = max(0.0, due_s - self._clock.monotonic())
+                if wait_s <= _LONGEST_WAIT_S:
+                    await self._sleep(wait_s)
+                    await self._try("jobs", self._read_jobs)
+        return self.live()
+
+    async def past(self, question: PastQuestion) -> tuple[Allocation, ...]:
+        """From slurmdbd, newest first. Raises `Unavailable` while it does not answer."""
+        return await self.past_reader.ask(question, self._placing, self._accounts.associations)
+
+    async def run(self) -> None:
+        """Keep the reading current until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, step, wait_s in (
+                    ("jobs", self._poll_jobs, self._wait_for_jobs),
+                    ("nodes", self._read_nodes, lambda: self._interval_s),
+                    ("accounts", self._read_accounts, lambda: _ACCOUNTS_EVERY_S),
+                    ("associations", self._accounts.read_ids, lambda: _ACCOUNTS_EVERY_S),
+                    ("topology", self._read_topology, lambda: _TOPOLOGY_EVERY_S),
+                    ("origins", self._read_origins, lambda: _ORIGINS_EVERY_S),
+                ):
+                    group.create_task(self._repeat(name, step, wait_s), name=f"slurm {name}")
+        finally:
+            await self.past_reader.aclose()
+
+    async def refresh(self) -> None:
+        """Read everything once. What fails stands in `errors`; for start-up and tests."""
+        await asyncio.gather(
+            self._try("accounts", self._read_accounts),
+            self._try("associations", self._accounts.read_ids),
+            self._try("topology", self._read_topology),
+            self._try("nodes", self._read_nodes),
+            self._try("jobs", self._read_jobs),
+        )
+        await self._try("origins", self._read_origins)
+
+    async def _repeat(
+        self, name: str, step: Callable[[], Awaitable[None]], wait_s: Callable[[], float]
+    ) -> None:
+        while True:
+            worked = await self._try(name, step)
+            await self._sleep(wait_s() if worked else min(wait_s(), _RETRY_S))
+
+    async def _try(self, name: str, step: Callable[[], Awaitable[None]]) -> bool:
+        try:
+            await step()
+        except LatticeError as error:
+            if self.errors.get(name) != error.message:
+                _log.warning("slurm %s: %s", name, error.message)
+            self.errors[name] = error.message
+            return False
+        except Exception as error:  # noqa: BLE001
+            # A record nobody foresaw must not end everybody's view: said loudly, tried again.
+            _log.exception("slurm %s: not foreseen", name)
+            self.errors[name] = f"internal error while reading {name}: {type(error).__name__}"
+            return False
+        if self.errors.pop(name, None):
+            _log.info("slurm %s: answers again", name)
+        return True
+
+    def _wait_for_jobs(self) -> float:
+        if "jobs" in self.errors:
+            return self._poll_interval_s
+        # Polling takes a tenth of the time at most: a long list is read less often.
+        cost_s = self.jobs.last_cost_s
+        self._interval_s = max(self._poll_interval_s, _SHARE * cost_s)
+        return self._interval_s - cost_s
+
+    async def _poll_jobs(self) -> None:
+        async with self._polling:
+            await self._read_jobs()
+
+    async def _read_jobs(self) -> None:
+        as_of, as_of_s = self._clock.now(), self._clock.monotonic()
+        before = self.jobs.records
+        changed = await self.jobs.poll()
+        if changed:
+            await self.jobs.replace_all(steady_attempts(before, self.jobs.records))
+        self._jobs_as_of, self._jobs_as_of_s = as_of, as_of_s
+        if changed or self._cluster is None:
+            self._rebuild()
+        else:
+            self._cluster = self._cluster.confirmed(as_of)
+
+    async def _read_nodes(self) -> None:
+        if await self.nodes.poll() or not self._nodes_read:
+            self._nodes_read = True
+            self._rebuild()
+
+    async def _read_accounts(self) -> None:
+        if not await self._accounts.read():
+            return
+        placing = Placing(self._name, self._accounts.tree, self._vclusters)
+        self._placing = placing
+        await self.jobs.replace_all(lambda job: _placed(job, placing))
+        self._rebuild()
+
+    async def _read_topology(self) -> None:
+        topology = parse_topology(await self._commands.topology())
+        if topology != self._topology:
+            self._topology, self._leaves = topology, leaves(topology)
+            await self.nodes.replace_all(self._on_switch)
+            self._rebuild()
+
+    async def _read_origins(self) -> None:
+        if await self._origins.learn(self.jobs.records, self._placing):
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        if self._jobs_as_of is None or not self._nodes_read:
+            return
+        self._cluster = LiveCluster(
+            read_at=self._jobs_as_of,
+            allocations=self._origins.applied(self.jobs.records),
+            nodes=self.nodes.records,
+            topology=self._topology,
+            accounts=self._accounts.tree,
+        )
+
+    def _job(self, schema: Schema, raw: Raw) -> Allocation | None:
+        return schema.job(raw, self._placing)
+
+    def _node(self, schema: Schema, raw: Raw) -> Node | None:
+        node = schema.node(raw)
+        return node and self._on_switch(node)
+
+    def _on_switch(self, node: Node) -> Node:
+        switch = self._leaves.get(node.name, "")
+        return node if node.switch == switch else replace(node, switch=switch)
+
+
+def _placed(job: Allocation, placing: Placing) -> Allocation:
+    tenant = placing.tenant(job.account)
+    return job if job.tenant == tenant else replace(job, tenant=tenant)

@@ -1,0 +1,159 @@
+"""Field readings that every schema shares: bounded text, times, TRES, states, lenient records.
+
+Pure. A wrongly typed or senseless value becomes "not told"; nothing here raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, TypeVar, get_args
+
+import msgspec
+
+from lattice.adapters.slurm.answer import loosely
+from lattice.domain.allocation import ExitCode, State
+
+TEXT_LIMIT = 1024
+LIST_LIMIT = 64 * 1024
+"""Node lists and paths may be long; a list of 10 000 oddly named nodes fits."""
+
+LARGEST_ID = 2**32 - 1
+_LATEST = 253_402_300_799  # the last second of the year 9999, where datetime ends
+_NO_VALUE = 0xFFFFFFFE
+_INFINITE = 0xFFFFFFFF
+
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+
+
+def text(value: str | None, limit: int = TEXT_LIMIT) -> str:
+    """The text, or empty, cut at a length no honest value reaches."""
+    return value[:limit] if value else ""
+
+
+def moment(seconds: int | None) -> datetime | None:
+    """A time; 0 and Slurm's markers for "none" are not one."""
+    if not seconds or not 0 < seconds <= _LATEST or seconds in (_NO_VALUE, _INFINITE):
+        return None
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def count(value: int | None) -> int | None:
+    """A number of things; negative ones and Slurm's markers are not one."""
+    if value is None or not 0 <= value < _NO_VALUE:
+        return None
+    return value
+
+
+def amount(digits: str | None) -> int | None:
+    """A count out of a TRES string."""
+    return int(digits) if digits and digits.isascii() and digits.isdigit() else None
+
+
+def wait_status(value: int | None) -> ExitCode | None:
+    """The exit code in a raw wait status: 768 is 3:0, 9 is 0:9."""
+    if value is None or not 0 <= value < _NO_VALUE:
+        return None
+    signal = value & 0x7F
+    return ExitCode(0, signal) if signal else ExitCode(value >> 8 & 0xFF)
+
+
+_UNITS = {"": 20, "K": 10, "M": 20, "G": 30, "T": 40, "P": 50}
+
+
+def tres_of(listing: str | None) -> dict[str, str]:
+    """`cpu=2,mem=512M,gres/gpu:a100=4` as a mapping; what does not fit is left out."""
+    pairs = (part.partition("=") for part in (listing or "")[:LIST_LIMIT].split(","))
+    return {key: value for key, mark, value in pairs if mark}
+
+
+def memory_bytes(value: str) -> int | None:
+    """`512M` and the like in bytes; Slurm's bare number is mebibytes."""
+    number = value.rstrip("KMGTPkmgtp")
+    shift = _UNITS.get(value[len(number) :].upper())
+    if shift is None or len(number) > 20:
+        return None
+    try:
+        amount = float(number)
+    except ValueError:
+        return None
+    return int(amount * 2**shift) if 0 <= amount < 2**40 else None
+
+
+def gpus_in(tres: dict[str, str]) -> int:
+    """GPUs of all types. The untyped entry is the sum where both are given."""
+    if "gres/gpu" in tres:
+        return _small(tres["gres/gpu"])
+    return sum(_small(value) for key, value in tres.items() if key.startswith("gres/gpu:"))
+
+
+def _small(value: str) -> int:
+    return int(value) if value.isascii() and value.isdigit() and len(value) <= 10 else 0
+
+
+# Slurm's own order: the first of these flags that is set is the word squeue shows.
+_FLAG_ORDER = (
+    State.COMPLETING,
+    State.STAGE_OUT,
+    State.CONFIGURING,
+    State.RESIZING,
+    State.REQUEUED,
+    State.REQUEUE_HOLD,
+    State.SPECIAL_EXIT,
+    State.STOPPED,
+    State.REVOKED,
+    State.RESV_DEL_HOLD,
+    State.SIGNALING,
+)
+_BY_WORD: dict[str, State] = {each.value.upper(): each for each in State}
+_BY_WORD["REQUEUE_FED"] = State.REQUEUED
+
+
+def state_of(words: str | Iterable[str] | None) -> State:
+    """The one state to show for Slurm's word, or for a base state with flags."""
+    if not words:
+        return State.UNKNOWN
+    if isinstance(words, str):
+        return _BY_WORD.get(words.upper(), State.UNKNOWN)
+    states = [_BY_WORD[word.upper()] for word in words if word.upper() in _BY_WORD]
+    for flag in _FLAG_ORDER:
+        if flag in states:
+            return flag
+    return states[0] if states else State.UNKNOWN
+
+
+def record(raw: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[StructT]) -> StructT | None:
+    """One record. A wrongly typed field costs that field; None if it is no object at all."""
+    try:
+        return decoder.decode(raw)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError):
+        pass
+    try:
+        value = loosely(bytes(raw))
+    except (ValueError, RecursionError):
+        return None
+    return _fitting(value, decoder.type) if isinstance(value, dict) else None
+
+
+def _fitting(value: dict[Any, Any], kind: type[StructT]) -> StructT:
+    known: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        if field.encode_name not in value:
+            continue
+        found = value[field.encode_name]
+        nested = _struct_in(field.type)
+        if nested is not None and isinstance(found, dict):
+            known[field.name] = _fitting(found, nested)
+            continue
+        try:
+            known[field.name] = msgspec.convert(found, field.type)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            continue
+    return kind(**known)
+
+
+def _struct_in(annotation: Any) -> type[msgspec.Struct] | None:
+    for each in (annotation, *get_args(annotation)):
+        if isinstance(each, type) and issubclass(each, msgspec.Struct):
+            return each
+    return None

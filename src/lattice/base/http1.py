@@ -1,0 +1,270 @@
+"""One HTTP/1.1 exchange on a connection of its own: for short commands, which make one or two.
+
+Not a general client: no redirects are followed (an answer that sends elsewhere is an answer), no
+connections are kept, no compression is asked for, and everything read is bounded in size and
+time. `http.client` would do the same but brings the whole e-mail parser, which takes longer to
+import than the exchange takes.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from lattice.base.errors import ConfigurationError
+
+_HEAD_LIMIT_BYTES = 64 * 1024
+BODY_LIMIT_BYTES = 64 * 1024 * 1024
+_PIECE_BYTES = 64 * 1024
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class BadReply(OSError):
+    """What came back is not HTTP, is cut short or is larger than allowed."""
+
+
+class Reply:
+    """A complete answer. Header names are in lower case; the last of several alike counts."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
+def tls_context(
+    ca: str | None = None,
+    cert: str | None = None,
+    key: str | None = None,
+    *,
+    system_too: bool = False,
+) -> ssl.SSLContext:
+    """Verifying always: by `ca` alone where it is given, unless the system's count too."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        if ca:
+            context.load_verify_locations(cafile=ca)
+        if not ca or system_too:
+            context.load_default_certs()
+        if cert:
+            context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        what = f"client certificate {cert}" if ca is None or cert else f"certificates in {ca}"
+        raise ConfigurationError(
+            f"Can't read the {what}: {error.strerror or error}",
+            hint="Set `ca`, `client_cert` and `client_key` to readable PEM files.",
+        ) from None
+    return context
+
+
+class Door:
+    """How to reach servers: what to trust, through which proxy, and for how long to wait."""
+
+    def __init__(
+        self,
+        *,
+        context: ssl.SSLContext | None = None,
+        environment: Mapping[str, str] | None = None,
+        timeout_s: float = 10.0,
+        connect_timeout_s: float = 3.0,
+    ) -> None:
+        self._context = context
+        self._environment = environment or {}
+        self._timeout_s = timeout_s
+        self._connect_timeout_s = connect_timeout_s
+
+    def exchange(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> Reply:
+        """Send one request and read its whole answer; raises OSError of any kind."""
+        target = urlsplit(url)
+        deadline = time.monotonic() + self._timeout_s
+        connection = self._connect(target, deadline)
+        try:
+            connection.sendall(_request(method, target, headers, body))
+            return _read(_Stream(connection, deadline), method)
+        finally:
+            connection.close()
+
+    def _connect(self, target: SplitResult, deadline: float) -> socket.socket:
+        if target.scheme not in {"http", "https"} or not target.hostname:
+            raise BadReply(f"{target.geturl()!r} is not an http or https address")
+        secure = target.scheme == "https"
+        host, port = target.hostname, target.port or (443 if secure else 80)
+        proxy = self._proxy(host) if secure else None
+        near = urlsplit(proxy) if proxy else target
+        near_port = (near.port or 3128) if proxy else port
+        # Names go as bytes: text would be sent through the IDNA codec, whose tables are large.
+        raw = socket.create_connection(
+            (_ascii(near.hostname or ""), near_port),  # type: ignore[arg-type]
+            timeout=min(self._connect_timeout_s, max(deadline - time.monotonic(), 0.001)),
+        )
+        try:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if proxy:
+                _tunnel(raw, near, f"{_bracketed(host)}:{port}", deadline)
+            if not secure:
+                return raw
+            context = self._context or tls_context()
+            return context.wrap_socket(raw, server_hostname=_ascii(host))
+        except BaseException:
+            raw.close()
+            raise
+
+    def _proxy(self, host: str) -> str | None:
+        get = self._environment.get
+        proxy = get("https_proxy") or get("HTTPS_PROXY")
+        if not proxy or host in LOOPBACK:
+            return None
+        for entry in (get("no_proxy") or get("NO_PROXY") or "").split(","):
+            name = entry.strip().lstrip(".")
+            if name and (name in {"*", host} or host.endswith("." + name)):
+                return None
+        return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _ascii(host: str) -> bytes:
+    return host.encode("ascii" if host.isascii() else "idna")
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _request(method: str, target: SplitResult, headers: Mapping[str, str], body: bytes) -> bytes:
+    path = (target.path or "/") + (f"?{target.query}" if target.query else "")
+    host = _bracketed(_ascii(target.hostname or "").decode())
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        f"Host: {host}:{target.port}" if target.port else f"Host: {host}",
+        "Accept: application/json",
+        "Accept-Encoding: identity",
+        "Connection: close",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    if body or method != "GET":
+        lines.append(f"Content-Length: {len(body)}")
+    if any("\r" in line or "\n" in line for line in lines):
+        raise BadReply("a header holds a line break")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def _tunnel(raw: socket.socket, proxy: SplitResult, where: str, deadline: float) -> None:
+    lines = [f"CONNECT {where} HTTP/1.1", f"Host: {where}"]
+    if proxy.username:
+        from base64 import b64encode  # noqa: PLC0415 - proxies that ask for a name are rare
+
+        secret = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+        lines.append(f"Proxy-Authorization: Basic {b64encode(secret.encode()).decode()}")
+    raw.sendall("\r\n".join([*lines, "", ""]).encode("latin-1"))
+    status, _ = _Stream(raw, deadline).head()
+    if status != 200:
+        raise BadReply(f"the proxy {proxy.hostname} refused the connection ({status})")
+
+
+class _Stream:
+    """Bytes of a connection, read in pieces and never past the deadline."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._connection = connection
+        self._deadline = deadline
+        self._held = b""
+
+    def more(self) -> bytes:
+        """What has come and was not taken, or else the next piece; empty at the end."""
+        if self._held:
+            held, self._held = self._held, b""
+            return held
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("no complete answer in time")
+        self._connection.settimeout(left)
+        try:
+            return self._connection.recv(_PIECE_BYTES)
+        except ssl.SSLEOFError:
+            # Closed without TLS's farewell: for the framing below to judge as cut short or not.
+            return b""
+
+    def until(self, mark: bytes, limit: int) -> bytes:
+        """Everything up to and without the mark."""
+        held = b""
+        while mark not in held:
+            piece = self.more()
+            held += piece
+            if not piece or len(held) > limit:
+                raise BadReply("the answer is cut short" if not piece else "too long a header")
+        found, _, self._held = held.partition(mark)
+        return found
+
+    def exactly(self, size: int) -> bytes:
+        """That many bytes."""
+        pieces, missing = [], size
+        while missing:
+            piece = self.more()
+            if not piece:
+                raise BadReply("the answer is cut short")
+            if len(piece) > missing:
+                piece, self._held = piece[:missing], piece[missing:]
+            pieces.append(piece)
+            missing -= len(piece)
+        return b"".join(pieces)
+
+    def head(self) -> tuple[int, dict[str, str]]:
+        """Status and headers of the next final answer; 100 to 199 are passed over."""
+        while True:
+            lines = self.until(b"\r\n\r\n", _HEAD_LIMIT_BYTES).decode("latin-1").split("\r\n")
+            version, _, rest = lines[0].partition(" ")
+            code = rest[:3]
+            if version not in {"HTTP/1.1", "HTTP/1.0"} or not (code.isascii() and code.isdigit()):
+                raise BadReply("the answer is not HTTP")
+            if not 100 <= int(code) < 200:
+                break
+        headers = {}
+        for line in lines[1:]:
+            name, _, value = line.partition(":")
+            headers[name.strip().lower()] = value.strip()
+        return int(code), headers
+
+
+def _read(stream: _Stream, method: str) -> Reply:
+    status, headers = stream.head()
+    if method == "HEAD" or status in {204, 304}:
+        return Reply(status, headers, b"")
+    if "chunked" in headers.get("transfer-encoding", "").lower():
+        return Reply(status, headers, _chunked(stream))
+    length = headers.get("content-length")
+    if length is not None:
+        if not (length.isascii() and length.isdigit()) or int(length) > BODY_LIMIT_BYTES:
+            raise BadReply("the answer has no sensible length")
+        return Reply(status, headers, stream.exactly(int(length)))
+    pieces, size = [], 0
+    while piece := stream.more():
+        size += len(piece)
+        if size > BODY_LIMIT_BYTES:
+            raise BadReply("the answer is too large")
+        pieces.append(piece)
+    return Reply(status, headers, b"".join(pieces))
+
+
+def _chunked(stream: _Stream) -> bytes:
+    pieces: list[bytes] = []
+    total = 0
+    while True:
+        text = stream.until(b"\r\n", 1024).split(b";")[0].strip()
+        try:
+            size = int(text, 16)
+        except ValueError:
+            raise BadReply("the answer has a chunk of no sensible length") from None
+        total += size
+        if size < 0 or total > BODY_LIMIT_BYTES:
+            raise BadReply("the answer is too large")
+        if size == 0:
+            return b"".join(pieces)
+        pieces.append(stream.exactly(size))
+        stream.exactly(2)

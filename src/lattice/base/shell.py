@@ -1,0 +1,68 @@
+"""What a command is given to work with: a server to ask, a place to write, a clock.
+
+The program's shell makes the real one; tests make their own. Commands know only this, so they
+import neither the SDK nor any adapter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeVar
+
+from lattice.base.call import Call
+from lattice.base.clock import Clock
+from lattice.base.style import Style
+
+T = TypeVar("T")
+
+
+class Shell(Protocol):
+    """The surroundings of one run of a command."""
+
+    @property
+    def style(self) -> Style:
+        """How text may look."""
+
+    @property
+    def output(self) -> str:
+        """One of `table`, `wide`, `json`, `yaml`."""
+
+    @property
+    def clock(self) -> Clock:
+        """The time."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment variables."""
+
+    @property
+    def live(self) -> bool:
+        """True if standard output is a terminal that can be repainted."""
+
+    @property
+    def interactive(self) -> bool:
+        """True if a person can be asked."""
+
+    def call(self, call: Call[T], *, anonymous: bool = False) -> T:
+        """Ask the server; `anonymous` sends no token and needs none."""
+
+    def write(self, text: str) -> None:
+        """Data, to standard output, at once."""
+
+    def note(self, text: str) -> None:
+        """A line about what goes on, to standard error; silent with `-q`."""
+
+    def warn(self, text: str) -> None:
+        """A line people must see even with `-q`."""
+
+    def document(self, answer: object) -> None:
+        """An answer as the JSON or YAML document that was asked for."""
+
+    def record(self, answer: object) -> None:
+        """An answer as one line of JSON."""
+
+    def ask(self, prompt: str) -> str:
+        """One line from the person; raises UsageError where there is none to ask."""
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""

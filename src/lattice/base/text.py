@@ -1,0 +1,117 @@
+"""Text from outside made safe to show, and measured in terminal cells. Pure.
+
+Job names, node names and error texts are written by strangers. Whatever could move the cursor,
+set a title, reorder or hide what stands beside it is shown as a visible escape instead: the rule
+is `str.isprintable`, so that what Unicode calls control, format, surrogate, private or unassigned
+is never printed raw, and nothing has to be listed to be caught.
+"""
+
+from __future__ import annotations
+
+_WRITTEN = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x7f": "\u2421"}
+ELLIPSIS = "…"
+
+
+def inert(text: str) -> str:
+    """The same text with everything that is not plainly visible as a visible escape."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else _visible(letter) for letter in text)
+
+
+def _visible(letter: str) -> str:
+    if letter in _WRITTEN:
+        return _WRITTEN[letter]
+    point = ord(letter)
+    if point < 0x20:
+        return chr(0x2400 + point)
+    if letter.isspace() and point not in {0x85, 0x2028, 0x2029}:
+        return " "
+    return _escaped(point, pair=False)
+
+
+def _escaped(point: int, *, pair: bool) -> str:
+    if point <= 0xFF and not pair:
+        return f"\\x{point:02x}"
+    if point <= 0xFFFF:
+        return f"\\u{point:04x}"
+    if not pair:
+        return f"\\U{point:08x}"
+    high, low = divmod(point - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
+def inert_json(document: str) -> str:
+    """A JSON document that says the same but holds no character a terminal would obey.
+
+    Outside its strings JSON is ASCII, so every odd character is inside one and may be escaped.
+    """
+    if document.isprintable():
+        return document
+    return "".join(
+        letter if letter == "\n" or letter.isprintable() else _escaped(ord(letter), pair=True)
+        for letter in document
+    )
+
+
+def cells(text: str) -> int:
+    """How many terminal cells the text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_letter_cells, text))
+
+
+def _letter_cells(letter: str) -> int:
+    # Imported late: only text beyond ASCII pays for the tables.
+    from unicodedata import category, east_asian_width  # noqa: PLC0415
+
+    if category(letter) in {"Mn", "Me", "Cf"}:
+        return 0
+    return 2 if east_asian_width(letter) in {"W", "F"} else 1
+
+
+def cut(text: str, width: int) -> str:
+    """The text in at most `width` cells, with an ellipsis where something was left off."""
+    if cells(text) <= width:
+        return text
+    kept, used = [], 0
+    for letter in text:
+        used += _letter_cells(letter)
+        if used > width - 1:
+            break
+        kept.append(letter)
+    return "".join(kept) + ELLIPSIS if width > 0 else ""
+
+
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """The text filled with spaces to `width` cells, at the left for numbers."""
+    space = " " * (width - cells(text))
+    return space + text if right else text + space
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most `width` cells, broken at spaces; a longer word is cut in pieces."""
+    lines, line = [], ""
+    for word in text.split():
+        while cells(word) > width:
+            if line:
+                lines.append(line)
+                line = ""
+            piece = _head(word, width)
+            lines.append(piece)
+            word = word[len(piece) :]  # noqa: PLW2901 - the rest of the same word
+        joined = f"{line} {word}" if line else word
+        if cells(joined) > width:
+            lines.append(line)
+            joined = word
+        line = joined
+    return [*lines, line] if line else lines
+
+
+def _head(word: str, width: int) -> str:
+    used = 0
+    for index, letter in enumerate(word):
+        used += _letter_cells(letter)
+        if used > width:
+            return word[: max(index, 1)]
+    return word

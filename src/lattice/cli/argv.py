@@ -1,0 +1,76 @@
+"""The usual argument lists read directly, without click.
+
+Not a second command line: whatever is not perfectly plain (an unknown word, a mistake, `--help`,
+`-qv`, `--output` without its value) makes it answer None, and click reads the whole list from the
+same declaration and does the explaining. A test lets both read thousands of lists and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lattice.base.command import COMMON, Argument, Command, Option
+from lattice.base.errors import UsageError
+
+
+def read(command: Command, words: Sequence[str]) -> dict[str, object] | None:
+    """The values of options and arguments, or None if click has to look."""
+    options = [*COMMON, *(param for param in command.params if isinstance(param, Option))]
+    by_flag = {flag: option for option in options for flag in option.flags}
+    values = {option.name: _unset(option) for option in options}
+    loose: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-"):
+            loose.append(word)
+            continue
+        flag, equals, value = word.partition("=")
+        option = by_flag.get(flag)
+        if option is None or (equals and (option.switch or not flag.startswith("--"))):
+            return None
+        if option.switch:
+            values[option.name] = True
+            continue
+        if not equals:
+            if not rest:
+                return None
+            value = rest.pop(0)
+        if value.startswith("-") or not _take(option, value, values):
+            return None
+    arguments = [param for param in command.params if isinstance(param, Argument)]
+    return values if _place(arguments, loose, values) else None
+
+
+def _unset(option: Option) -> object:
+    if option.switch:
+        return False
+    return () if option.repeat else None
+
+
+def _take(option: Option, text: str, values: dict[str, object]) -> bool:
+    if option.choices and text not in option.choices:
+        return False
+    try:
+        value = option.read(text) if option.read else text
+    except UsageError:
+        return False
+    kept = values[option.name]
+    values[option.name] = (*kept, value) if isinstance(kept, tuple) else value
+    return True
+
+
+def _place(arguments: Sequence[Argument], loose: Sequence[str], values: dict[str, object]) -> bool:
+    left = list(loose)
+    for argument in arguments:
+        taken = left if argument.repeat else left[:1]
+        left = [] if argument.repeat else left[1:]
+        if argument.required and not taken:
+            return False
+        if argument.choices and not set(taken) <= set(argument.choices):
+            return False
+        if argument.repeat:
+            values[argument.name] = tuple(taken)
+        else:
+            values[argument.name] = taken[0] if taken else None
+    return not left

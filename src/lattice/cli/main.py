@@ -1,0 +1,66 @@
+"""The `lattice` program: from an argument list to an exit code.
+
+Help and the usual commands run without click, which takes longer to import than they take to
+run; everything else, and every mistake, goes through it (`lattice.cli.tree`).
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from lattice.cli.catalogue import COMMANDS, COMPLETE_VARIABLE, root_help
+
+_HELP: tuple[tuple[str, ...], ...] = ((), ("--help",), ("-h",))
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; as the program itself, end with it."""
+    # A short process ends before collecting would pay; what goes on for long turns it on again.
+    gc.disable()
+    code = _guarded(sys.argv[1:] if words is None else words)
+    if words is None:
+        # All is written and nothing waits for the end of the interpreter, which would spend a
+        # tenth of the time of a short command on taking itself apart.
+        os._exit(code)
+    return code
+
+
+def _guarded(words: Sequence[str]) -> int:
+    try:
+        code = _run(words, os.environ)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has left, which is its right.
+        return 128 + 13
+    except KeyboardInterrupt:
+        return 128 + 2
+    except SystemExit as end:
+        sys.stdout.flush()
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return code
+
+
+def _run(words: Sequence[str], environment: Mapping[str, str]) -> int:
+    if COMPLETE_VARIABLE not in environment:
+        if tuple(words) in _HELP:
+            sys.stdout.write(root_help())
+            return 0
+        where = next((place for name, _, place in COMMANDS if words and name == words[0]), None)
+        if where is not None:
+            from lattice.cli import argv  # noqa: PLC0415
+            from lattice.cli.run import load, run  # noqa: PLC0415 - not needed for help
+
+            command = load(where)
+            values = argv.read(command, words[1:])
+            if values is not None:
+                return run(command, values, environment)
+    from lattice.cli.tree import run_by_click  # noqa: PLC0415 - the reason is above
+
+    return run_by_click(words, environment)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""The shell a command really runs in: this terminal, this configuration, this server.
+
+The composition root of the `lattice` program. Each part is made when it is first asked for, so
+that a command pays only for what it uses.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC
+from typing import TYPE_CHECKING, TypeVar
+
+from lattice.base.call import Call
+from lattice.base.clock import Clock, SystemClock
+from lattice.base.errors import UsageError
+from lattice.base.style import Style
+from lattice.base.text import inert_json
+from lattice.client.blocking import SyncClient
+from lattice.client.settings import Settings
+from lattice.client.tokens import open_vault, token_source
+
+if TYPE_CHECKING:
+    from lattice.cli.signin import VaultLocker
+    from lattice.domain.signin import IdentityProvider
+    from lattice.features.identity.model import AuthDiscovery
+
+T = TypeVar("T")
+
+
+class TerminalShell:
+    """Standard input, output and error; configuration; one server."""
+
+    def __init__(self, common: Mapping[str, object], environment: Mapping[str, str]) -> None:
+        self.environment = environment
+        self.clock: Clock = SystemClock()
+        self._quiet = bool(common.get("quiet"))
+        self._verbose = bool(common.get("verbose"))
+        self._settings = Settings.load(
+            environment, api_url=_text(common.get("api_url")), ca=_text(common.get("ca"))
+        )
+        self.output = _text(common.get("output")) or self._settings.output
+        terminal = sys.stdout.isatty()
+        self.live = terminal and environment.get("TERM") != "dumb"
+        self.interactive = sys.stdin is not None and sys.stdin.isatty()
+        columns, rows = _size(environment) if terminal else (None, None)
+        self.style = Style(
+            width=columns if self.output != "wide" else None,
+            height=rows,
+            colour=self._coloured(off=bool(common.get("no_color"))),
+            glyphs=_can_show(sys.stdout.encoding),
+            wide=self.output == "wide",
+            zone=UTC if common.get("utc") else None,
+        )
+        self._client: SyncClient | None = None
+
+    def _coloured(self, *, off: bool) -> bool:
+        if off or self.environment.get("NO_COLOR") or self._settings.color == "never":
+            return False
+        return self._settings.color == "always" or self.live
+
+    @property
+    def client(self) -> SyncClient:
+        """The SDK, for this server."""
+        if self._client is None:
+            tokens = token_source(self._settings, environment=self.environment, warn=self.warn)
+            self._client = SyncClient(self._settings, tokens=tokens, environment=self.environment)
+        return self._client
+
+    def call(self, call: Call[T], *, anonymous: bool = False) -> T:
+        client = self.client
+        if self._verbose:
+            self.warn(f"{call.method} {client.url}{call.path}")
+        return client.call(call, anonymous=anonymous)
+
+    def write(self, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def note(self, text: str) -> None:
+        if not self._quiet:
+            self.warn(text)
+
+    def warn(self, text: str) -> None:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    def document(self, answer: object) -> None:
+        from lattice.cli.documents import as_json, as_yaml  # noqa: PLC0415
+
+        self.write(as_yaml(answer) if self.output == "yaml" else as_json(answer))
+
+    def record(self, answer: object) -> None:
+        import msgspec  # noqa: PLC0415
+
+        self.write(inert_json(msgspec.json.encode(answer).decode()) + "\n")
+
+    def ask(self, prompt: str) -> str:
+        sys.stderr.write(prompt)
+        sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not line:
+            raise UsageError("There was nobody to ask.", hint="Run it in a terminal.")
+        return line.strip()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        return self._settings.scopes
+
+    @property
+    def fixed_token(self) -> bool:
+        return self._settings.token is not None
+
+    @property
+    def locker(self) -> VaultLocker:
+        from lattice.cli.signin import VaultLocker  # noqa: PLC0415
+
+        return VaultLocker(open_vault(self._settings))
+
+    def provider(self, discovery: AuthDiscovery, *, browser: bool) -> IdentityProvider:
+        from lattice.cli.signin import provider  # noqa: PLC0415
+
+        return provider(discovery, self._settings, self.environment, browser=browser)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _size(environment: Mapping[str, str]) -> tuple[int, int]:
+    try:
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())
+    except (OSError, ValueError):
+        columns, rows = 0, 0
+    named = environment.get("COLUMNS", "")
+    if named.isascii() and named.isdigit():
+        columns = int(named) or columns
+    return columns or 80, rows or 24
+
+
+def _can_show(encoding: str | None) -> bool:
+    return (encoding or "").lower().replace("-", "") == "utf8"

@@ -1,0 +1,210 @@
+"""The same commands as click knows them: for help, mistakes, completion and odd argument lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import click
+from click.shell_completion import CompletionItem
+
+import lattice
+from lattice.base.command import COMMON, Argument, Command, Option
+from lattice.base.errors import UsageError
+from lattice.cli.candidates import candidates
+from lattice.cli.catalogue import COMMANDS, root_help
+from lattice.cli.run import load, report, run
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 88}
+
+
+class _Root(click.Group):
+    """Commands from the catalogue, each loaded when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return [name for name, _, _ in COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        for name, _, place in COMMANDS:
+            if name == cmd_name:
+                return as_click(load(place), ctx.obj or {})
+        return None
+
+    def get_help(self, ctx: click.Context) -> str:  # noqa: ARG002
+        return root_help().rstrip("\n")
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # Names and summaries stand in the catalogue; click's own way would load every feature.
+        named = [
+            CompletionItem(name, help=summary)
+            for name, summary, _ in COMMANDS
+            if name.startswith(incomplete)
+        ]
+        return named or super(click.Group, self).shell_complete(ctx, incomplete)
+
+
+class _Text(click.ParamType[object]):
+    """A value read by the option's own function, with its mistake as click's."""
+
+    name = "text"
+
+    def __init__(self, option: Option) -> None:
+        self._option = option
+
+    def convert(
+        self,
+        value: object,
+        param: click.Parameter | None,  # noqa: ARG002
+        ctx: click.Context | None,
+    ) -> object:
+        if not isinstance(value, str) or self._option.read is None:
+            return value
+        try:
+            return self._option.read(value)
+        except UsageError as error:
+            raise _Mistake(error, ctx) from None
+
+
+class _Mistake(click.UsageError):
+    """A usage error that brings its own hint."""
+
+    def __init__(self, error: UsageError, ctx: click.Context | None) -> None:
+        super().__init__(error.message, ctx)
+        self.hint = error.hint
+
+
+class _Command(click.Command):
+    """A command whose help shows examples, the permission and the common options apart."""
+
+    def __init__(
+        self, command: Command, params: Sequence[click.Parameter], environment: Mapping[str, str]
+    ) -> None:
+        super().__init__(
+            command.name,
+            params=list(params),
+            help=command.text,
+            short_help=command.summary,
+            callback=lambda **values: run(command, values, environment),
+            context_settings=dict(_CONTEXT),
+        )
+        self.command = command
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        own: list[tuple[str, str]] = []
+        common: list[tuple[str, str]] = []
+        names = {option.name for option in COMMON}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                (common if param.name in names else own).append(record)
+        for title, records in (("Options", own), ("Common options", common)):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        if self.command.examples:
+            with formatter.section("Examples"):
+                formatter.write_dl(list(self.command.examples))
+        with formatter.section("Permission"):
+            formatter.write_text(self.command.permission)
+
+
+def as_click(command: Command, environment: Mapping[str, str] | None = None) -> click.Command:
+    """A declaration as click's own object."""
+    params = [
+        _argument(param) if isinstance(param, Argument) else _option(param)
+        for param in (*command.params, *COMMON)
+    ]
+    return _Command(command, params, environment or {})
+
+
+def _argument(argument: Argument) -> click.Argument:
+    return click.Argument(
+        [argument.name],
+        required=argument.required,
+        nargs=-1 if argument.repeat else 1,
+        type=click.Choice(argument.choices) if argument.choices else None,
+        shell_complete=_completer(argument.complete) if argument.complete else None,
+    )
+
+
+def _option(option: Option) -> click.Option:
+    kind: click.ParamType[object] | None = None
+    if option.choices:
+        kind = click.Choice(option.choices)
+    elif option.read is not None:
+        kind = _Text(option)
+    return click.Option(
+        [*option.flags, option.name],
+        is_flag=option.switch,
+        multiple=option.repeat,
+        metavar=option.metavar or None,
+        type=kind if not option.switch else None,
+        help=option.help,
+        shell_complete=_completer(option.complete) if option.complete else None,
+    )
+
+
+class _Completer:
+    """Live values for one parameter."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def __call__(
+        self,
+        ctx: click.Context,
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        environment = ctx.find_root().obj or {}
+        return [
+            CompletionItem(value, help=text)
+            for value, text in candidates(self._kind, environment, dict(ctx.params))
+            if value.startswith(incomplete)
+        ]
+
+
+def _completer(kind: str) -> _Completer:
+    return _Completer(kind)
+
+
+def root(environment: Mapping[str, str]) -> click.Group:
+    """The whole tree."""
+    group = _Root("lattice", context_settings={**_CONTEXT, "obj": environment})
+    group.params.append(
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_version,
+            help="Show the version and exit.",
+        )
+    )
+    return group
+
+
+def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001
+    if value and not ctx.resilient_parsing:
+        click.echo(f"lattice {lattice.__version__}")
+        ctx.exit()
+
+
+def run_by_click(words: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Let click read the list, and run what it finds."""
+    try:
+        code = root(environment).main(list(words), prog_name="lattice", standalone_mode=False)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.Abort:
+        return 128 + 2
+    except click.UsageError as error:
+        return report(_as_ours(error))
+    return code if isinstance(code, int) else 0
+
+
+def _as_ours(error: click.UsageError) -> UsageError:
+    path = error.ctx.command_path if error.ctx else "lattice"
+    hint = getattr(error, "hint", None) or f"`{path} --help` explains it."
+    return UsageError(error.format_message(), hint=hint)

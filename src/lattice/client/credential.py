@@ -1,0 +1,40 @@
+"""What is remembered of a sign-in besides its refresh token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class Credential:
+    """An access token, when it ends (seconds since 1970; None: unknown) and who can renew it."""
+
+    __slots__ = ("access_token", "client_id", "expires_at", "issuer")
+
+    def __init__(
+        self, access_token: str, *, expires_at: float | None, issuer: str, client_id: str
+    ) -> None:
+        self.access_token = access_token
+        self.expires_at = expires_at
+        self.issuer = issuer
+        self.client_id = client_id
+
+    def document(self) -> dict[str, object]:
+        """For the file."""
+        return {
+            "access_token": self.access_token,
+            "expires_at": self.expires_at,
+            "issuer": self.issuer,
+            "client_id": self.client_id,
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, object]) -> Credential | None:
+        """From the file; None if it holds anything else."""
+        token = document.get("access_token")
+        end = document.get("expires_at")
+        issuer, client_id = document.get("issuer"), document.get("client_id")
+        if not (isinstance(token, str) and isinstance(issuer, str) and isinstance(client_id, str)):
+            return None
+        if end is not None and not isinstance(end, int | float):
+            return None
+        return cls(token, expires_at=end, issuer=issuer, client_id=client_id)

@@ -1,0 +1,230 @@
+"""Tokens on disk: for each server one file that is read and one that is moved.
+
+    NAME.json            access token, its end, who issued it: read by everyone, replaced whole
+    NAME.refresh         the refresh token, while nobody is using it
+    NAME.refresh.CLAIM   the same file, moved aside by the one process that is renewing
+
+A refresh token may be used once: providers that rotate them take a second use for theft and end
+the whole sign-in. The home may be mounted on many hosts, where `flock` is local, `lockf` needs a
+lock daemon sites turn off, and a lock file can be broken twice by two who both find it stale. So
+there is no lock: using the token means first *moving its file to a name of one's own*. A rename
+is atomic on every file system a home lives on, NFS included; only one of many can move a given
+name, and a claim whose owner died is taken over by moving it again, which again only one can do.
+
+All files are 0600 in a folder of 0700, checked at each read.
+"""
+
+# Pathlib costs a short command more than all of this:
+# ruff: noqa: PTH103, PTH104, PTH108, PTH110, PTH116, PTH123, PTH208
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from urllib.parse import quote
+
+from lattice.base.errors import ConfigurationError
+from lattice.client.credential import Credential
+
+_STALE_S = 60.0
+
+
+class Claim:
+    """The refresh token, held by this process alone until it is finished or given back."""
+
+    def __init__(self, folder: CredentialFolder, path: str, token: str) -> None:
+        self._folder = folder
+        self._path = path
+        self.token = token
+
+    def held(self) -> bool:
+        """True while nobody has taken it over and no new sign-in made it void."""
+        return os.path.exists(self._path)
+
+    def give_back(self) -> None:
+        """Not used after all: another may try."""
+        with suppress(FileNotFoundError):
+            os.rename(self._path, self._folder.refresh_path)
+
+    def finish(self, credential: Credential, refresh: str | None) -> None:
+        """Used: put the new tokens in place, unless a new sign-in came in between."""
+        if not self.held():
+            return
+        self._folder.write(self._folder.path, credential.document())
+        if refresh is None or refresh == self.token:
+            self.give_back()
+            return
+        self._folder.write(self._folder.refresh_path, {"refresh_token": refresh})
+        self.drop()
+
+    def drop(self) -> None:
+        """The token is worthless."""
+        with suppress(FileNotFoundError):
+            os.unlink(self._path)
+
+
+class CredentialFolder:
+    """What is kept for one server."""
+
+    def __init__(self, folder: str, server: str) -> None:
+        self._folder = folder
+        # The whole address, so that no two servers share a name; https goes without saying.
+        name = quote(server.removeprefix("https://"), safe="")
+        self.path = f"{folder}/{name}.json"
+        self.refresh_path = f"{folder}/{name}.refresh"
+        self._server = server
+
+    def read(self) -> Credential | None:
+        """The access token, if one is kept."""
+        document = self._read(self.path)
+        if document is None:
+            return None
+        credential = Credential.of(document)
+        if credential is None:
+            raise ConfigurationError(
+                f"{self.path} is damaged", hint="Run `lattice login` to write it anew."
+            )
+        return credential
+
+    def save(self, credential: Credential, refresh: str | None) -> None:
+        """A new sign-in in place of the old one; renewals under way for the old one are void."""
+        self.delete()
+        self.write(self.path, credential.document())
+        if refresh is not None:
+            self.write(self.refresh_path, {"refresh_token": refresh})
+
+    def delete(self) -> None:
+        """Forget everything."""
+        for path in (self.refresh_path, *self._claims(), self.path):
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+
+    def renewable(self) -> bool:
+        """True if there is a refresh token, in use or not."""
+        return os.path.exists(self.refresh_path) or any(self._claims())
+
+    def claim(self) -> Claim | None:
+        """Take the refresh token; None if there is none or another process is using it."""
+        for path in (self.refresh_path, *self._claims()):
+            if path != self.refresh_path and not self._abandoned(path):
+                continue
+            mine = f"{self.refresh_path}.{_place()}~{os.getpid()}~{os.urandom(4).hex()}"
+            try:
+                # Touched before it is moved: a claim must never look old at birth.
+                os.utime(path)
+                os.rename(path, mine)
+            except OSError:
+                # Moved by another first; or by us, if NFS lost the answer and asked again.
+                if not os.path.exists(mine):
+                    continue
+            document = self._read(mine)
+            token = document.get("refresh_token") if document else None
+            if isinstance(token, str):
+                return Claim(self, mine, token)
+        return None
+
+    def _claims(self) -> Iterator[str]:
+        prefix = self.refresh_path.rpartition("/")[2] + "."
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return
+        yield from (f"{self._folder}/{name}" for name in names if name.startswith(prefix))
+
+    def _abandoned(self, path: str) -> bool:
+        parts = path[len(self.refresh_path) + 1 :].split("~")
+        if len(parts) == 3 and parts[0] == _place() and parts[1].isdigit():
+            try:
+                os.kill(int(parts[1]), 0)
+            except ProcessLookupError:
+                return True
+            except OSError:
+                pass
+        try:
+            return self._file_server_time() - os.stat(path).st_mtime > _STALE_S
+        except OSError:
+            return False
+
+    def _file_server_time(self) -> float:
+        # By the clock that stamped the claim: hosts and their file server may disagree by minutes.
+        probe = f"{self._folder}/.clock.{os.urandom(4).hex()}"
+        try:
+            handle = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return time.time()
+        try:
+            return os.fstat(handle).st_mtime
+        finally:
+            os.close(handle)
+            with suppress(OSError):
+                os.unlink(probe)
+
+    def _read(self, path: str) -> dict[str, object] | None:
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigurationError(f"Can't read {path}: {error.strerror}") from None
+        with open(handle, "rb") as file:
+            _refuse_exposed(path, os.fstat(handle), stat.S_ISREG, 0o600)
+            _refuse_exposed(self._folder, os.stat(self._folder), stat.S_ISDIR, 0o700)
+            content = file.read(1 << 20)
+        try:
+            document = json.loads(content)
+        except (ValueError, RecursionError):
+            return {}
+        return document if isinstance(document, dict) else {}
+
+    def write(self, path: str, document: dict[str, object]) -> None:
+        """Replace a file whole: nobody ever reads half of one, nor finds it empty after a crash."""
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        _refuse_exposed(self._folder, os.stat(self._folder), stat.S_ISDIR, 0o700)
+        temporary = f"{self._folder}/.new.{os.getpid()}.{os.urandom(4).hex()}"
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(temporary, flags, 0o600), "wb") as file:
+            file.write(json.dumps(document).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+        folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _place() -> str:
+    """Where this process's pid means something: this boot of this machine, and this pid namespace.
+
+    A host's name is not enough: two containers may share it, and the home, but not their pids.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read(8)
+        space = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return f"{os.urandom(4).hex()}-unknown"
+    return f"{quote(os.uname().nodename, safe='')}-{boot}-{space}"
+
+
+def _refuse_exposed(
+    path: str, facts: os.stat_result, is_kind: Callable[[int], bool], mode: int
+) -> None:
+    problem = ""
+    if not is_kind(facts.st_mode):
+        problem = "is not what it should be"
+    elif facts.st_uid != os.geteuid():
+        problem = "belongs to another user"
+    elif stat.S_IMODE(facts.st_mode) & 0o077:
+        problem = "can be opened by others"
+    if problem:
+        raise ConfigurationError(
+            f"{path} {problem} and is not used",
+            hint=f"Make it yours alone: chmod {mode:o} {path}. If others may have read it, run "
+            "`lattice logout` and `lattice login` after.",
+        )

@@ -1,0 +1,235 @@
+"""Which server, and how: flags over environment over `~/.config/lattice/config.yaml`.
+
+A file of plain `key: value` lines, as most are, is read here directly: PyYAML takes longer to
+import than the rest of a short command. Anything else in it goes to PyYAML.
+"""
+
+# Pathlib costs a short command more than all of this:
+# ruff: noqa: PTH111, PTH118, PTH123
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from lattice.base.errors import ConfigurationError
+from lattice.base.http1 import LOOPBACK
+
+KEYS = (
+    "api_url",
+    "ca",
+    "client_cert",
+    "client_key",
+    "output",
+    "color",
+    "scopes",
+    "credentials",
+)
+_CHOICES = {
+    "output": ("table", "wide", "json", "yaml"),
+    "color": ("auto", "always", "never"),
+    "credentials": ("file", "keyring"),
+}
+_NO_SERVER = "Name it with --api-url, LATTICE_API_URL or `api_url:` in {path}."
+
+# Only what YAML 1.1 reads as the same string: addresses, absolute paths and the words above.
+_PLAIN = re.compile(
+    r"([a-z_]+): +(https?://[\w.:/\[\],-]*[\w/\]]|/[\w./-]+|table|wide|json|yaml|auto|always|never|file|keyring)",
+    re.ASCII,
+)
+
+
+class Settings:
+    """What a client needs to know. `urls` are replicas of one server, the first asked first."""
+
+    __slots__ = (
+        "ca",
+        "client_cert",
+        "client_key",
+        "color",
+        "credentials",
+        "folder",
+        "output",
+        "scopes",
+        "token",
+        "urls",
+    )
+
+    def __init__(  # noqa: PLR0913 - one for each key of the file
+        self,
+        urls: tuple[str, ...],
+        *,
+        ca: str | None = None,
+        client_cert: str | None = None,
+        client_key: str | None = None,
+        output: str = "table",
+        color: str = "auto",
+        scopes: tuple[str, ...] = (),
+        credentials: str = "file",
+        token: str | None = None,
+        folder: str = "",
+    ) -> None:
+        self.urls = urls
+        self.ca = ca
+        self.client_cert = client_cert
+        self.client_key = client_key
+        self.output = output
+        self.color = color
+        self.scopes = scopes
+        self.credentials = credentials
+        self.token = token
+        self.folder = folder
+
+    @classmethod
+    def load(
+        cls,
+        environment: Mapping[str, str] | None = None,
+        *,
+        api_url: str | None = None,
+        ca: str | None = None,
+    ) -> Settings:
+        """Flags (the arguments), environment and file, in this order of weight."""
+        environment = os.environ if environment is None else environment
+        path = config_path(environment)
+        file = _read(path, required="LATTICE_CONFIG" in environment)
+        url = api_url or environment.get("LATTICE_API_URL") or _text(file, "api_url") or ""
+        return cls(
+            _urls(url, path),
+            ca=ca or environment.get("LATTICE_CA") or _text(file, "ca"),
+            client_cert=_text(file, "client_cert"),
+            client_key=_text(file, "client_key"),
+            output=_text(file, "output") or "table",
+            color=_text(file, "color") or "auto",
+            scopes=tuple((_text(file, "scopes") or "").replace(",", " ").split()),
+            credentials=_text(file, "credentials") or "file",
+            token=environment.get("LATTICE_TOKEN", "").strip() or None,
+            folder=os.path.join(config_home(environment), "credentials"),
+        )
+
+
+def config_home(environment: Mapping[str, str]) -> str:
+    """The folder of configuration and credentials."""
+    base = environment.get("XDG_CONFIG_HOME") or os.path.join(home(environment), ".config")
+    return os.path.join(base, "lattice")
+
+
+def home(environment: Mapping[str, str]) -> str:
+    """The person's home, as the environment or the password file has it."""
+    return environment.get("HOME") or os.path.expanduser("~")
+
+
+def config_path(environment: Mapping[str, str]) -> str:
+    """The configuration file, there or not."""
+    named = environment.get("LATTICE_CONFIG")
+    return named or os.path.join(config_home(environment), "config.yaml")
+
+
+def _read(path: str, *, required: bool) -> Mapping[str, object]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(1 << 20)
+    except FileNotFoundError:
+        if not required:
+            return {}
+        raise ConfigurationError(
+            f"{path} does not exist", hint="LATTICE_CONFIG names it; unset it or make the file."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigurationError(f"Can't read {path}: {reason}") from None
+    values = read_plain(text)
+    values = _read_yaml(text, path) if values is None else values
+    problems = tuple(_problems(values))
+    if problems:
+        raise ConfigurationError(
+            f"{path}: {'; '.join(problems)}", hint=f"Its keys are {', '.join(KEYS)}."
+        )
+    return values
+
+
+def read_plain(text: str) -> Mapping[str, object] | None:
+    """The file if it is made of plain lines only, else None."""
+    values: dict[str, object] = {}
+    for line in text.splitlines():
+        bare = line.rstrip()
+        if not bare or bare.startswith("#"):
+            continue
+        found = _PLAIN.fullmatch(bare)
+        if found is None or found[1] in values:
+            return None
+        values[found[1]] = found[2]
+    return values
+
+
+def _read_yaml(text: str, path: str) -> Mapping[str, object]:
+    import yaml  # noqa: PLC0415 - see the module's text
+
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "is not YAML"
+        raise ConfigurationError(f"{path}{where}: {problem}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigurationError(f"{path} is not a list of `key: value`")
+    return values
+
+
+def _problems(values: Mapping[str, object]) -> list[str]:
+    problems = []
+    for key, value in values.items():
+        if key not in KEYS:
+            problems.append(_unknown(str(key)))
+        elif key == "scopes" and isinstance(value, list):
+            if not all(isinstance(each, str) for each in value):
+                problems.append("scopes must be a list of words")
+        elif not isinstance(value, str):
+            problems.append(f"{key} must be text")
+        elif value not in _CHOICES.get(key, (value,)):
+            problems.append(f"{key} must be one of {', '.join(_CHOICES[key])}, not {value!r}")
+    return problems
+
+
+def _unknown(key: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - only for a file that has a mistake
+
+    near = get_close_matches(key, KEYS, 1)
+    return f"unknown key {key!r}" + (f", did you mean {near[0]!r}?" if near else "")
+
+
+def _text(values: Mapping[str, object], key: str) -> str | None:
+    value = values.get(key)
+    if isinstance(value, list):
+        return " ".join(value)
+    return value if isinstance(value, str) else None
+
+
+def _urls(text: str, path: str) -> tuple[str, ...]:
+    urls = tuple(url.strip().rstrip("/") for url in text.split(",") if url.strip())
+    if not urls:
+        raise ConfigurationError("No server is known.", hint=_NO_SERVER.format(path=path))
+    for url in urls:
+        _check_url(url)
+    return urls
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or parts.query or parts.fragment or parts.username is not None:
+        raise ConfigurationError(
+            f"{url!r} is not a server's address", hint="Write it as https://HOST[:PORT]."
+        )
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+        raise ConfigurationError(
+            f"{url} would send your token unencrypted",
+            hint="Use https; plain http is for a server on this machine only.",
+        )

@@ -1,0 +1,223 @@
+"""The token a call is made with: from the environment, or a stored sign-in renewed in silence."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from lattice.base.errors import ConfigurationError, LoginRequired, Unavailable
+from lattice.client.credential import Credential
+from lattice.client.settings import Settings
+
+if TYPE_CHECKING:
+    from lattice.domain.signin import Tokens
+
+RENEW_BEFORE_S = 60.0
+WARN_BEFORE_S = 300.0
+_PATIENCE_S = 15.0
+_ENDED = "Your sign-in has ended. Run `lattice login` again."
+
+
+class TokenSource(Protocol):
+    """Where tokens come from."""
+
+    def token(self) -> str | None:
+        """One that holds now; None if nobody has signed in."""
+
+    def renewed(self, refused: str) -> str | None:
+        """Another in place of one the server refused; None if there is no other."""
+
+
+class FixedToken:
+    """One token for as long as it holds, such as LATTICE_TOKEN's."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+
+    def token(self) -> str | None:
+        return self._token
+
+    def renewed(self, refused: str) -> str | None:  # noqa: ARG002 - there is only the one
+        return None
+
+
+class HeldClaim(Protocol):
+    """A refresh token that this process alone may use now."""
+
+    token: str
+
+    def held(self) -> bool: ...
+    def give_back(self) -> None: ...
+    def finish(self, credential: Credential, refresh: str | None) -> None: ...
+    def drop(self) -> None: ...
+
+
+class Vault(Protocol):
+    """What keeps the sign-in of one server."""
+
+    def read(self) -> Credential | None: ...
+    def save(self, credential: Credential, refresh: str | None) -> None: ...
+    def delete(self) -> None: ...
+    def renewable(self) -> bool: ...
+    def claim(self) -> HeldClaim | None: ...
+
+
+class StoredTokens:
+    """A sign-in that is kept, and renewed by exactly one process when it is about to end."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        renew: Callable[[Credential, str], Tokens],
+        *,
+        warn: Callable[[str], None],
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._vault = vault
+        self._renew = renew
+        self._warn = warn
+        self._now = now
+        self._sleep = sleep
+        self._kept: Credential | None = None
+
+    def token(self) -> str | None:
+        kept = self._kept
+        if kept is None or self._left_s(kept) <= RENEW_BEFORE_S:
+            kept = self._vault.read()
+            if kept is None:
+                return None
+            if self._left_s(kept) <= WARN_BEFORE_S:
+                kept = self._before_the_end(kept)
+            self._kept = kept
+        return kept.access_token
+
+    def renewed(self, refused: str) -> str | None:
+        kept = self._vault.read()
+        if kept is None:
+            return None
+        if kept.access_token == refused:
+            if not self._vault.renewable():
+                return None
+            kept = self._renewal(refused)
+        self._kept = kept
+        return kept.access_token
+
+    def _left_s(self, credential: Credential) -> float:
+        end = credential.expires_at
+        return float("inf") if end is None else end - self._now()
+
+    def _before_the_end(self, kept: Credential) -> Credential:
+        left_s = self._left_s(kept)
+        if self._vault.renewable():
+            return self._renewal("") if left_s <= RENEW_BEFORE_S else kept
+        if left_s <= 0:
+            raise LoginRequired(_ENDED)
+        self._warn(
+            f"Your sign-in ends in {int(left_s)} s and can't be renewed; run `lattice login`."
+        )
+        return kept
+
+    def _renewal(self, refused: str) -> Credential:
+        """Renew, or wait for the process that does; `refused` makes a token count as ended."""
+        end = self._now() + _PATIENCE_S
+        while True:
+            claim = self._vault.claim()
+            # Read after the claim: whoever had it before us has put its result in place by now.
+            kept = self._vault.read()
+            if kept is None:
+                if claim is not None:
+                    claim.drop()
+                raise LoginRequired(_ENDED)
+            if kept.access_token != refused and self._left_s(kept) > RENEW_BEFORE_S:
+                if claim is not None:
+                    claim.give_back()
+                return kept
+            if claim is not None:
+                return self._use(claim, kept, refused)
+            if not self._vault.renewable() or self._now() > end:
+                return self._make_do(kept, refused, "another process is at it")
+            self._sleep(0.1)
+
+    def _use(self, claim: HeldClaim, kept: Credential, refused: str) -> Credential:
+        from lattice.domain.signin import GrantRefused  # noqa: PLC0415 - rarely needed
+
+        try:
+            tokens = self._renew(kept, claim.token)
+        except GrantRefused:
+            claim.drop()
+            # Last look: a new sign-in, or a process that lost its claim but not its answer.
+            latest = self._vault.read()
+            if latest is None or latest.access_token in {kept.access_token, refused}:
+                raise LoginRequired(_ENDED) from None
+            return latest
+        except Unavailable:
+            claim.give_back()
+            return self._make_do(kept, refused, "the identity provider does not answer")
+        except BaseException:
+            claim.give_back()
+            raise
+        lifetime_s = tokens.lifetime_s
+        fresh = Credential(
+            tokens.access,
+            expires_at=None if lifetime_s is None else self._now() + lifetime_s,
+            issuer=kept.issuer,
+            client_id=kept.client_id,
+        )
+        claim.finish(fresh, tokens.refresh)
+        return fresh
+
+    def _make_do(self, kept: Credential, refused: str, why: str) -> Credential:
+        if kept.access_token != refused and self._left_s(kept) > 0:
+            return kept
+        if not self._vault.renewable():
+            raise LoginRequired(_ENDED)
+        raise Unavailable(
+            f"Your sign-in has to be renewed, and {why}.",
+            hint="Try again in a moment; `lattice login` signs in anew.",
+        )
+
+
+def open_vault(settings: Settings) -> Vault:
+    """The vault the settings name, for the server they name."""
+    if settings.credentials == "keyring":
+        try:
+            from lattice.client.keyring_vault import KeyringVault  # noqa: PLC0415 - an extra
+        except ImportError:
+            raise ConfigurationError(
+                "`credentials: keyring` needs the keyring package, which is not installed",
+                hint="Install lattice-hpc[keyring], or set `credentials: file`.",
+            ) from None
+        return KeyringVault(settings.folder, settings.urls[0])
+    from lattice.client.credentials import CredentialFolder  # noqa: PLC0415 - not with LATTICE_TOKEN
+
+    return CredentialFolder(settings.folder, settings.urls[0])
+
+
+def token_source(
+    settings: Settings,
+    *,
+    environment: Mapping[str, str] | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> TokenSource:
+    """LATTICE_TOKEN if it is set, else the stored sign-in."""
+    if settings.token is not None:
+        return FixedToken(settings.token)
+    environment = os.environ if environment is None else environment
+
+    def renew(credential: Credential, refresh: str) -> Tokens:
+        from lattice.adapters.oidc.signin import Provider  # noqa: PLC0415 - rarely needed
+
+        provider = Provider.at(
+            credential.issuer, credential.client_id, ca=settings.ca, environment=environment
+        )
+        return provider.renew(refresh)
+
+    return StoredTokens(open_vault(settings), renew, warn=warn or _to_stderr)
+
+
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(text + "\n")

@@ -1,0 +1,202 @@
+"""`lattice login`, `lattice logout` and `lattice whoami`: options to calls to text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Protocol
+
+from lattice.base.command import Command, Option
+from lattice.base.errors import ConfigurationError, LoginRequired, Unavailable
+from lattice.base.shell import Shell
+from lattice.base.text import inert
+from lattice.domain.signin import DeviceCode, IdentityProvider, Locker, Tokens
+from lattice.features.identity import api, render
+from lattice.features.identity.model import AuthDiscovery
+
+_FLOWS = ("pkce", "device", "manual")
+_NOT_LOGGED_IN = "Not logged in. Run `lattice login` first."
+
+
+class SignInShell(Shell, Protocol):
+    """A shell that can also sign people in, and keeps what that gives."""
+
+    @property
+    def locker(self) -> Locker:
+        """Where this server's tokens are kept."""
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """What the configuration asks for besides the usual."""
+
+    @property
+    def fixed_token(self) -> bool:
+        """True if LATTICE_TOKEN is set, which stands before anything kept."""
+
+    def provider(self, discovery: AuthDiscovery, *, browser: bool) -> IdentityProvider:
+        """The provider the server names."""
+
+
+def login(
+    shell: SignInShell,
+    *,
+    flow: str | None,
+    scope: tuple[str, ...],
+    no_browser: bool,
+    status: bool,
+) -> int:
+    """Sign in, or say how things stand."""
+    if status:
+        return _login_status(shell)
+    if shell.fixed_token:
+        raise ConfigurationError(
+            "LATTICE_TOKEN is set and would be used whatever you sign in as",
+            hint="Unset it first: unset LATTICE_TOKEN",
+        )
+    discovery = shell.call(api.auth_discovery(), anonymous=True)
+    if not discovery.issuer:
+        raise ConfigurationError(
+            "This server has no identity provider, so there is nobody to sign in with.",
+            hint="Its administrator sets `oidc_issuer`; a token may come by LATTICE_TOKEN.",
+        )
+    provider = shell.provider(discovery, browser=not no_browser)
+    scopes = (*shell.scopes, *scope)
+    tokens = _sign_in(shell, provider, flow or pick_flow(shell.environment), scopes)
+    shell.locker.keep(tokens, issuer=discovery.issuer, client_id=discovery.client_id)
+    return _greet(shell)
+
+
+def pick_flow(environment: Mapping[str, str]) -> str:
+    """The device flow where no browser can open on this machine: over SSH, or without a display."""
+    if environment.get("BROWSER"):
+        return "pkce"
+    if environment.get("SSH_CONNECTION") or environment.get("SSH_TTY"):
+        return "device"
+    return "pkce" if environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY") else "device"
+
+
+def _sign_in(
+    shell: SignInShell, provider: IdentityProvider, flow: str, scopes: tuple[str, ...]
+) -> Tokens:
+    if flow == "device":
+        return provider.by_device(scopes, lambda code: _show_device(shell, code))
+    if flow == "manual":
+        return provider.by_hand(scopes, lambda address: _ask_back(shell, address))
+    return provider.by_browser(scopes, lambda address, opened: _show_page(shell, address, opened))
+
+
+def _show_page(shell: Shell, address: str, opened: bool) -> None:
+    if opened:
+        shell.warn("Your browser is open on the sign-in page. If you don't see it, go to:")
+    else:
+        shell.warn("Open this page in a browser on this machine:")
+    shell.warn(f"  {inert(address)}")
+
+
+def _show_device(shell: Shell, code: DeviceCode) -> None:
+    shell.warn(f"On any device, open  {inert(code.page)}")
+    shell.warn(f"and enter the code   {shell.style.paint(inert(code.code), 'bold')}")
+    if code.page_with_code:
+        shell.warn(f"or open at once      {inert(code.page_with_code)}")
+    shell.warn(f"It is good for {int(code.lifetime_s // 60)} minutes; waiting …")
+
+
+def _ask_back(shell: Shell, address: str) -> str:
+    shell.warn("Open this page in any browser and sign in:")
+    shell.warn(f"  {inert(address)}")
+    shell.warn("The page it ends on can't be shown; that is meant. Copy its whole address.")
+    return shell.ask("Paste the address here: ")
+
+
+def _greet(shell: SignInShell) -> int:
+    identity = shell.call(api.whoami())
+    until = identity.expires
+    if until is None and (end := shell.locker.expires_at()) is not None:
+        until = datetime.fromtimestamp(end, UTC)
+    if shell.output in {"json", "yaml"}:
+        shell.document(identity)
+    else:
+        shell.write(render.welcome(identity, until, shell.style, shell.clock.now()))
+    return 0
+
+
+def _login_status(shell: SignInShell) -> int:
+    if not shell.fixed_token and not shell.locker.holds():
+        raise LoginRequired(_NOT_LOGGED_IN)
+    return _greet(shell)
+
+
+def logout(shell: SignInShell) -> int:
+    """Revoke, and forget."""
+    if shell.fixed_token:
+        shell.warn("LATTICE_TOKEN is set; only you can unset it.")
+    tokens = shell.locker.empty()
+    if not tokens:
+        shell.note("Nobody was logged in.")
+        return 0
+    try:
+        discovery = shell.call(api.auth_discovery(), anonymous=True)
+        provider = shell.provider(discovery, browser=False) if discovery.issuer else None
+        revoked = provider is not None and provider.revoke(*tokens)
+    except Unavailable as error:
+        shell.warn(f"Tokens are deleted here but not revoked: {inert(error.message)}")
+        shell.warn("Hint: They end by themselves; if that is too late, end the session there.")
+        return 0
+    if revoked:
+        shell.note("Logged out: tokens revoked and deleted.")
+    else:
+        shell.note("Logged out: tokens deleted; the provider offers no way to revoke them.")
+    return 0
+
+
+def whoami(shell: Shell) -> int:
+    """Each fact, and what it was taken from."""
+    identity = shell.call(api.whoami())
+    if shell.output in {"json", "yaml"}:
+        shell.document(identity)
+    else:
+        shell.write(render.facts(identity, shell.style, shell.clock.now()))
+    return 0
+
+
+LOGIN = Command(
+    "login",
+    summary="Sign in",
+    text="Signs you in with the identity provider the server names, and keeps the tokens for you "
+    "alone. They are renewed in silence until the provider ends the session.\n\n"
+    "pkce opens a browser here. device shows a code to enter on any other device, and is taken "
+    "where no browser can open. manual prints an address and reads back where it led.",
+    run=login,
+    params=(
+        Option("--flow", choices=_FLOWS, help="How to sign in; found out unless given."),
+        Option("--scope", metavar="SCOPE", repeat=True, help="Ask for this scope too."),
+        Option("--no-browser", help="Print the address instead of opening it."),
+        Option("--status", help="Only say who is logged in; exit code 4 if nobody is."),
+    ),
+    examples=(
+        ("lattice login", "the way that suits this machine"),
+        ("lattice login --flow device", "with a phone, from anywhere"),
+        ("lattice login --status", "for scripts: is anybody logged in?"),
+    ),
+    permission="none",
+)
+
+LOGOUT = Command(
+    "logout",
+    summary="Sign out: revoke and delete the tokens",
+    text="Revokes the tokens with the identity provider and deletes them here. Says so if the "
+    "provider could not be asked.",
+    run=logout,
+    examples=(("lattice logout", "forget this server's sign-in"),),
+    permission="none",
+)
+
+WHOAMI = Command(
+    "whoami",
+    summary="Who the server takes you for, and why",
+    text="Shows each fact the server holds true of you, and which claim or setting gave it: the "
+    "first thing to look at when something is refused.",
+    run=whoami,
+    examples=(("lattice whoami", "user, role, tenant, scopes"),),
+    permission="any role",
+)

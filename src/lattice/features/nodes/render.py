@@ -1,0 +1,124 @@
+"""Nodes as text: the list, the summary and the card. Pure; knows no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from lattice.base.moment import age, moment
+from lattice.base.style import Style
+from lattice.base.table import Cell, Column, fields, table
+from lattice.base.text import inert
+from lattice.domain.node import Node, NodeState
+from lattice.domain.scheduler import Source
+from lattice.features.nodes.model import NodeCard
+
+_SIGNS = {
+    NodeState.READY: ("●", "*", "green"),
+    NodeState.DRAINING: ("◐", "~", "yellow"),
+    NodeState.DRAINED: ("○", ".", "yellow"),
+    NodeState.DOWN: ("✗", "x", "red"),
+    NodeState.UNKNOWN: ("?", "?", "yellow"),
+}
+
+
+def state_cell(node: Node, style: Style) -> tuple[str, str]:
+    """Glyph and word: never colour alone."""
+    sign, plain, look = _SIGNS[node.state]
+    return f"{style.glyph(sign, plain)} {node.state.value}", look
+
+
+def node_table(nodes: Sequence[Node], style: Style, now: datetime) -> str:
+    """One line a node; on a terminal the reason stands below its row."""
+    below = style.width is not None
+    gpus = any(node.gpus for node in nodes)
+    reasons = any(node.reason for node in nodes) and not below
+    columns = [Column("NAME"), Column("STATE"), Column("SLURM", least=6)]
+    columns += [Column("CPUS", right=True), Column("MEMORY", right=True)]
+    columns += [Column("GPUS", right=True)] if gpus or style.wide else []
+    columns += [Column("PARTITIONS", least=8), Column("SWITCH", least=4)]
+    columns += [Column("BOOTED"), Column("VERSION")] if style.wide else []
+    columns += [Column("REASON")] if reasons else []
+    rows: list[list[Cell]] = []
+    for node in nodes:
+        row: list[Cell] = [node.name, state_cell(node, style), node.slurm_state]
+        row += [_used(node.cpus_allocated, node.cpus), _memory(node)]
+        row += [_used(node.gpus_allocated, node.gpus)] if gpus or style.wide else []
+        row += [",".join(node.partitions), node.switch]
+        row += [moment(node.booted, style, now), node.slurm_version] if style.wide else []
+        row += [reason_words(node, style, now)] if reasons else []
+        rows.append(row)
+    notes = [reason_words(node, style, now) for node in nodes] if below else []
+    return table(columns, rows, style, notes)
+
+
+def reason_words(node: Node, style: Style, now: datetime) -> str:
+    """Why it is not ready, who said so and when."""
+    if not node.reason:
+        return ""
+    by = f" by {node.reason_by}" if node.reason_by else ""
+    when = f" since {moment(node.reason_at, style, now)}" if node.reason_at else ""
+    return f"{node.reason}{' —' if by or when else ''}{by}{when}"
+
+
+def _used(used: int, total: int) -> str:
+    return f"{used}/{total}" if total else ""
+
+
+def _memory(node: Node) -> str:
+    if not node.memory_bytes:
+        return ""
+    return f"{node.memory_allocated_bytes / 2**30:.0f}/{node.memory_bytes / 2**30:.0f}G"
+
+
+def summary_table(nodes: Iterable[Node], by: str, style: Style) -> str:
+    """How many nodes are in which state, and what is in use, for each partition or switch."""
+    groups: dict[str, list[Node]] = {}
+    for node in nodes:
+        names = node.partitions if by == "partition" else (node.switch,)
+        for name in names or ("",):
+            groups.setdefault(name, []).append(node)
+    columns = [Column(by.upper()), Column("NODES", right=True)]
+    columns += [Column(state.value.upper(), right=True) for state in NodeState]
+    columns += [Column("CPUS", right=True), Column("GPUS", right=True)]
+    rows: list[list[Cell]] = []
+    for name, members in sorted(groups.items()):
+        counts = [sum(node.state is state for node in members) for state in NodeState]
+        row: list[Cell] = [name, str(len(members)), *map(str, counts)]
+        row.append(_used(sum(n.cpus_allocated for n in members), sum(n.cpus for n in members)))
+        row.append(_used(sum(n.gpus_allocated for n in members), sum(n.gpus for n in members)))
+        rows.append(row)
+    return table(columns, rows, style)
+
+
+def source_notes(sources: Iterable[Source], style: Style, now: datetime) -> list[str]:
+    """What to say of the parts that don't answer; nothing when all do."""
+    notes = []
+    for source in sources:
+        if source.ok:
+            continue
+        since = "" if source.age_s is None else f" for {age(source.age_s)}"
+        name = inert(source.name)
+        shown = moment(source.as_of, style, now)
+        notes.append(f"{name} has not answered{since}; this is the state as of {shown}.")
+    return notes
+
+
+def card(answer: NodeCard, style: Style, now: datetime) -> str:
+    """One node on one screen."""
+    node = answer.node
+    state, look = state_cell(node, style)
+    head = f"{style.paint(inert(node.name), 'bold')}  {style.paint(state, look)}\n"
+    facts: list[tuple[str, Cell]] = [
+        ("Slurm", node.slurm_state),
+        ("Reason", (reason_words(node, style, now), "yellow")),
+        ("Partitions", ", ".join(node.partitions)),
+        ("CPUs", f"{node.cpus_allocated} of {node.cpus} in use" if node.cpus else ""),
+        ("Memory", f"{_memory(node)} allocated" if node.memory_bytes else ""),
+        ("GPUs", f"{node.gpus_allocated} of {node.gpus} in use" if node.gpus else ""),
+        ("Switch", node.switch),
+        ("Booted", moment(node.booted, style, now) if node.booted else ""),
+        ("Version", node.slurm_version),
+        ("Yours", ", ".join(answer.allocations) or "none of your allocations run here"),
+    ]
+    return head + fields(facts, style)

@@ -1,0 +1,85 @@
+"""Documents that lie fail the build: links lead somewhere, tables are whole, the house is clean."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lattice.base.errors import STATUS
+from tests.fakes.server import composed
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    page
+    for page in ROOT.rglob("*.md")
+    if not {".venv", "node_modules", ".git"}.intersection(page.relative_to(ROOT).parts)
+)
+_LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    lost = [link for link in _LINK.findall(page.read_text()) if not (page.parent / link).exists()]
+    assert lost == []
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_every_error_stands_in_its_table() -> None:
+    table = (ROOT / "docs/reference/errors.md").read_text()
+    for kind, status in STATUS.items():
+        row = rf"\| `{kind.code}` \| .* \| {status.http} \| {status.grpc} \| {status.exit} \|"
+        assert re.search(row, table), kind
+
+
+@pytest.mark.spec("CLI-2")
+def test_exit_codes_are_those_promised() -> None:
+    promised = {
+        "usage": 2,
+        "login_required": 4,
+        "unavailable": 75,
+        "data_unavailable": 76,
+        "permission_refused": 77,
+        "configuration": 78,
+        "job_ended": 79,
+        "rate_limited": 80,
+        "not_found": 102,
+        "internal": 1,
+    }
+    assert {kind.code: status.exit for kind, status in STATUS.items()} == promised
+
+
+def test_every_route_is_described() -> None:
+    async def described() -> set[str]:
+        return set(composed().routes.rpc_of_path)
+
+    reference = (ROOT / "docs/reference/rest.md").read_text()
+    for path in asyncio.run(described()):
+        shown = path.removeprefix("/api") if path.startswith("/api/v1") else path
+        assert f"`GET {shown}`" in reference, path
+
+
+def test_nothing_names_a_machine_or_an_index() -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    banned = re.compile(
+        "|".join(("/wo" + "rk/", "pypi" + r"\.", "files.python" + "hosted", "registry.npm" + "js"))
+    )
+    found = [
+        name
+        for name in tracked
+        if (file := ROOT / name).is_file()
+        and banned.search(file.read_bytes().decode("utf-8", "ignore"))
+    ]
+    assert found == []

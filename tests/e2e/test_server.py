@@ -1,0 +1,152 @@
+"""The server as a process: who it runs as, what it refuses, how it stops, whom it serves."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+import yaml
+
+from lab.addresses import SERVER_GRPC_PORT, SERVER_REST_PORT
+from lab.certificates import Authority
+from lab.laboratory import Lab
+from lab.server import Server
+from lattice.wire.v1 import allocations_pb2, allocations_pb2_grpc
+from tests.e2e.people import Person, eventually
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture
+def server(lab: Lab) -> Iterator[Server]:
+    """The first replica; whatever a story did to it, it is up again afterwards."""
+    yield lab.servers[0]
+    lab.servers[0].start()
+
+
+def test_it_is_nobody_special(lab: Lab) -> None:
+    status = Path(f"/proc/{lab.servers[0].process.pid}/status").read_text()
+    facts = dict(line.split(":", 1) for line in status.splitlines())
+    uids = facts["Uid"].split()
+    assert "0" not in uids
+    assert int(facts["CapEff"], 16) == int(facts["CapPrm"], 16) == 0
+
+
+@pytest.mark.spec("OPS-7")
+def test_check_config_names_every_problem_at_once(lab: Lab) -> None:
+    good = lab.servers[0].config_file
+    command = ["lattice-server", "--check-config", "--config"]
+    done = lab.run_as("lattice", [*command, str(good)])
+    assert (done.returncode, done.stdout) == (0, "configuration: ok\n"), done
+    broken = yaml.safe_load(good.read_text())
+    broken["api"] |= {"oidc_hmac_secret": "short", "tls_key": "/nowhere.key", "rest_lisen": "x"}
+    broken["vclusters"][0]["kind"] = "quantum"
+    file = lab.layout.state / "broken.yaml"
+    file.write_text(yaml.safe_dump(broken))
+    done = lab.run_as("lattice", [*command, str(file)])
+    assert done.returncode == 78
+    for named in ("api.oidc_hmac_secret", "api.tls_key", "api.rest_lisen", "vclusters"):
+        assert named in done.stdout, (named, done.stdout)
+    assert "did you mean rest_listen" in done.stdout
+    start = lab.run_as("lattice", ["lattice-server", "--config", str(file)])
+    assert start.returncode == 78
+    file.unlink()
+
+
+@pytest.mark.spec("OPS-6")
+def test_certificates_are_renewed_without_a_restart(lab: Lab) -> None:
+    server = lab.servers[0]
+    config = yaml.safe_load(server.config_file.read_text())
+    cert, key = Path(config["api"]["tls_cert"]), Path(config["api"]["tls_key"])
+    before = _served_certificate(lab)
+    pid = server.process.pid
+    fresh = Authority.load(lab.layout.certificates).issue(
+        "renewed", "server-1", names=_names(lab), owner="lattice"
+    )
+    kept = [shutil.copy2(file, f"{file}.kept") for file in (cert, key)]
+    try:
+        for new, old in ((fresh.certificate, cert), (fresh.key, key)):
+            old.write_bytes(Path(new).read_bytes())
+        server.process.signal(signal.SIGHUP)
+        after = eventually(lambda: _served_certificate(lab), lambda seen: seen != before)
+        assert after != before
+        assert server.process.pid == pid
+        assert Person(lab, "alice").logged_in().tries("status").code == 0
+    finally:
+        for copy, old in zip(kept, (cert, key), strict=True):
+            old.write_bytes(Path(copy).read_bytes())
+            Path(copy).unlink()
+        server.process.signal(signal.SIGHUP)
+
+
+def _names(lab: Lab) -> tuple[str, ...]:
+    return (lab.servers[0].address, "localhost", "127.0.0.1")
+
+
+def _served_certificate(lab: Lab) -> str:
+    with lab.enter_network():
+        return ssl.get_server_certificate((lab.servers[0].address, SERVER_REST_PORT))
+
+
+def test_a_stop_is_orderly_and_a_death_is_told(server: Server, alice: Person) -> None:
+    server.stop()
+    log = server.process.log_file.read_text()
+    assert re.search(r'"event": "stopped"', log.splitlines()[-1])
+    said = alice.tries("status")
+    assert said.code == 75
+    assert "Hint:" in said.err
+    server.start()
+    eventually(lambda: alice.tries("status").code, lambda code: code == 0)
+
+
+def test_the_next_replica_is_asked_when_one_is_gone(lab: Lab, alice: Person) -> None:
+    alive = f"https://{lab.servers[0].address}:{SERVER_REST_PORT}"
+    urls = f"https://10.77.0.2:{SERVER_REST_PORT},{alive}"
+    said = alice.lattice("status", env={**alice.bearer, "LATTICE_API_URL": urls})
+    assert said.code == 0, said
+
+
+@pytest.mark.spec("AUTH-6", "AUTH-10")
+def test_services_call_over_grpc_under_the_same_rules(quiet_lab: Lab) -> None:
+    lab = quiet_lab
+    job = lab.sbatch("alice", wrap="sleep 60")
+    lab.wait_job_state(job, "RUNNING")
+    token = str(lab.oidc.token("alice")["access_token"])
+    robot = str(lab.oidc.robot_token()["access_token"])
+    roots = (lab.layout.certificates / "ca.crt").read_bytes()
+    with (
+        lab.enter_network(),
+        grpc.secure_channel(
+            f"{lab.servers[0].address}:{SERVER_GRPC_PORT}", grpc.ssl_channel_credentials(roots)
+        ) as channel,
+    ):
+        grpc.channel_ready_future(channel).result(timeout=10)
+        stub = allocations_pb2_grpc.AllocationServiceStub(channel)
+        request = allocations_pb2.GetAllocationRequest(id=str(job))
+        card = stub.GetAllocation(request, metadata=_bearer(token), timeout=10)
+        assert card.allocation.user == "alice"
+        for metadata, code in (
+            ((), grpc.StatusCode.UNAUTHENTICATED),
+            (_bearer(f"{token}x"), grpc.StatusCode.UNAUTHENTICATED),
+            (_bearer(robot), grpc.StatusCode.NOT_FOUND),
+        ):
+            with pytest.raises(grpc.RpcError) as refusal:
+                stub.GetAllocation(request, metadata=metadata, timeout=10)
+            assert refusal.value.code() is code
+
+
+def _bearer(token: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {token}"),)
+
+
+def test_plain_text_is_not_spoken(lab: Lab) -> None:
+    url = f"http://{lab.servers[0].address}:{SERVER_REST_PORT}/healthz"
+    said = lab.run_as("alice", ["curl", "-s", "-m", "5", url])
+    assert said.returncode != 0
+    assert said.stdout == ""

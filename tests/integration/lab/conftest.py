@@ -1,0 +1,20 @@
+"""One lab with every engine for the tests of the lab itself; they have their own names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lab.laboratory import ENGINES, Lab
+
+
+@pytest.fixture(scope="session")
+def engines() -> Iterator[Lab]:
+    """A lab with all engines and no lattice-server."""
+    own = Lab("selftest", parts=ENGINES)
+    try:
+        own.up()
+        yield own
+    finally:
+        own.down(purge=False)

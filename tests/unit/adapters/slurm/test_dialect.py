@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lattice.adapters.slurm.dialect import Dialects, Offer, choose, offered
+from lattice.adapters.slurm.schema.known import known_schemas
+from lattice.base.errors import Unavailable
+from tests.fakes.recorded_slurm import RecordedSlurm, recording
+
+KNOWN = {schema.version: schema for schema in known_schemas()}
+NEWER = [version for version in KNOWN if version != "v0.0.38"]
+
+
+def test_every_version_from_22_05_to_25_11_is_known() -> None:
+    assert list(KNOWN) == [f"v0.0.{number}" for number in range(38, 45)]
+
+
+def test_the_highest_version_both_know_is_chosen() -> None:
+    chosen = choose(offered(recording("openapi")), KNOWN)
+    assert chosen["slurm"].schema.version == "v0.0.38"
+    assert chosen["slurm"].path("jobs") == "/slurm/v0.0.38/jobs"
+    assert chosen["slurmdb"].path("accounts") == "/slurmdb/v0.0.38/accounts"
+    assert not chosen["slurmdb"].offers("jobs", "users")
+    assert chosen["slurmdb"].offers("jobs", "skip_steps")
+
+
+def test_versions_are_ordered_as_numbers_and_unknown_ones_left_alone() -> None:
+    offers = [
+        Offer(f"/{side}/v0.0.{number}/jobs/")
+        for side in ("slurm", "slurmdb")
+        for number in (9, 41, 40, 99, 100)
+    ]
+    chosen = choose(offers, KNOWN)
+    assert chosen["slurm"].schema.version == "v0.0.41"
+    assert chosen["slurm"].path("jobs") == "/slurm/v0.0.41/jobs/"
+
+
+@pytest.mark.parametrize("version", NEWER)
+async def test_newer_ones_are_found_by_their_own_description(version: str) -> None:
+    dialects = Dialects(RecordedSlurm(version).rest(), known_schemas())
+    past = await dialects.past()
+    assert past.schema.version == version
+    assert past.offers("jobs", "users")
+    assert (await dialects.live()).schema.version == version
+
+
+async def test_it_is_asked_once_and_again_when_forgotten() -> None:
+    slurm = RecordedSlurm()
+    dialects = Dialects(slurm.rest(), known_schemas())
+    await dialects.live()
+    await dialects.past()
+    assert slurm.count("openapi") == 1
+    dialects.forget()
+    await dialects.live()
+    assert slurm.count("openapi") == 2
+
+
+async def test_one_side_alone_can_be_had() -> None:
+    slurm = RecordedSlurm()
+    body = json.dumps(
+        {"paths": {f"/slurm/v0.0.38/{name}": {} for name in ("jobs", "nodes", "diag")}}
+    )
+    slurm.answers["/openapi/v3"] = lambda _: (200, body.encode())
+    dialects = Dialects(slurm.rest(), known_schemas())
+    assert (await dialects.live()).schema.version == "v0.0.38"
+    with pytest.raises(Unavailable, match="no version of /slurmdb") as caught:
+        await dialects.past()
+    assert caught.value.hint is not None
+    assert "v0.0.44" in caught.value.hint
+
+
+async def test_a_refused_token_says_so() -> None:
+    slurm = RecordedSlurm()
+    slurm.answers["/openapi/v3"] = lambda _: (401, b"Authentication failure")
+    with pytest.raises(Unavailable, match="token"):
+        await Dialects(slurm.rest(), known_schemas()).live()
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[]", b'{"paths": 3}', b'{"paths": {"/slurm/v0.0.38/jobs": 3}}']
+)
+async def test_a_description_that_is_none_is_unavailable(body: bytes) -> None:
+    slurm = RecordedSlurm()
+    slurm.answers["/openapi/v3"] = lambda _: (200, body)
+    with pytest.raises(Unavailable):
+        await Dialects(slurm.rest(), known_schemas()).live()

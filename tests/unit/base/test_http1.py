@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+import trustme
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lattice.base.errors import ConfigurationError
+from lattice.base.http1 import BadReply, Door, tls_context
+from tests.fakes.web import Answer, web
+
+
+@contextmanager
+def talker(*replies: bytes, wait_s: float = 0.0) -> Iterator[tuple[str, list[bytes]]]:
+    """Listens, reads a request, sends exactly these bytes and closes."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    heard: list[bytes] = []
+
+    def serve() -> None:
+        for reply in replies:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                heard.append(connection.recv(65536))
+                time.sleep(wait_s)
+                connection.sendall(reply)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", heard
+    finally:
+        with suppress(OSError):
+            listening.shutdown(socket.SHUT_RDWR)  # wakes the thread, which closing would not
+        thread.join(5)
+        listening.close()
+
+
+def ask(reply: bytes, timeout_s: float = 10.0) -> bytes:
+    with talker(reply) as (url, _):
+        return Door(timeout_s=timeout_s).exchange("GET", url, {}).body
+
+
+def test_body_by_length() -> None:
+    assert ask(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello and more") == b"hello"
+
+
+def test_body_to_the_end() -> None:
+    assert ask(b"HTTP/1.0 200 OK\r\n\r\nhello") == b"hello"
+
+
+def test_body_in_chunks_with_extensions_and_trailers() -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    reply = head + b"3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\nA: b\r\n\r\n"
+    assert ask(reply) == b"hello"
+
+
+def test_interim_answers_are_passed_over() -> None:
+    assert (
+        ask(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok") == b"ok"
+    )
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhello",
+        b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 20000,
+    ],
+)
+def test_what_is_not_whole_is_refused(reply: bytes) -> None:
+    with pytest.raises(OSError):  # noqa: PT011
+        ask(reply)
+
+
+@settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(st.binary(max_size=200))
+def test_any_bytes_end_in_an_answer_or_an_oserror(tail: bytes) -> None:
+    with suppress(OSError):
+        ask(b"HTTP/1.1 200 OK\r\n" + tail, timeout_s=2.0)
+
+
+def test_redirects_are_answers() -> None:
+    with web({"/": Answer(status=302, headers={"Location": "http://127.0.0.1:1/"})}) as server:
+        reply = Door().exchange("GET", server.url + "/", {})
+        assert reply.status == 302
+        assert len(server.requests) == 1
+
+
+def test_silence_ends_in_time() -> None:
+    with talker(b"HTTP/1.1 200 OK\r\n\r\n", wait_s=1.0) as (url, _):
+        start = time.monotonic()
+        with pytest.raises(OSError):  # noqa: PT011
+            Door(timeout_s=0.2).exchange("GET", url, {})
+        assert time.monotonic() - start < 0.9
+
+
+def test_a_header_can_not_smuggle_another() -> None:
+    with pytest.raises(BadReply), talker(b"") as (url, _):
+        Door().exchange("GET", url, {"X-A": "b\r\nX-C: d"})
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/", "https://"])
+def test_only_web_addresses(url: str) -> None:
+    with pytest.raises(OSError):  # noqa: PT011
+        Door().exchange("GET", url, {})
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def serving(authority: trustme.CA, *names: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*names).configure_cert(context)
+    return context
+
+
+def test_tls_is_verified_by_authority_and_name(authority: trustme.CA, tmp_path: object) -> None:
+    with authority.cert_pem.tempfile() as ca:
+        with web({"/": {}}, context=serving(authority, "127.0.0.1")) as server:
+            assert Door(context=tls_context(ca)).exchange("GET", server.url + "/", {}).status == 200
+            with pytest.raises(ssl.SSLCertVerificationError):
+                Door(context=tls_context()).exchange("GET", server.url + "/", {})
+        with (
+            web({"/": {}}, context=serving(authority, "other.example")) as server,
+            pytest.raises(ssl.SSLCertVerificationError),
+        ):
+            Door(context=tls_context(ca)).exchange("GET", server.url + "/", {})
+
+
+def test_old_tls_is_refused(authority: trustme.CA) -> None:
+    context = serving(authority, "127.0.0.1")
+    assert tls_context().minimum_version == ssl.TLSVersion.TLSv1_2
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with authority.cert_pem.tempfile() as ca, web({"/": {}}, context=context) as server:
+        assert Door(context=tls_context(ca)).exchange("GET", server.url + "/", {}).status == 200
+
+
+def test_client_certificate_is_shown(authority: trustme.CA) -> None:
+    context = serving(authority, "127.0.0.1")
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(context)
+    mine = authority.issue_cert("alice@example.org")
+    with (
+        authority.cert_pem.tempfile() as ca,
+        mine.private_key_and_cert_chain_pem.tempfile() as own,
+        web({"/": {}}, context=context) as server,
+    ):
+        assert (
+            Door(context=tls_context(ca, own)).exchange("GET", server.url + "/", {}).status == 200
+        )
+        with pytest.raises(OSError):  # noqa: PT011
+            Door(context=tls_context(ca)).exchange("GET", server.url + "/", {})
+
+
+def test_certificates_that_can_not_be_read_are_a_configuration_error() -> None:
+    with pytest.raises(ConfigurationError, match="/no/such/file"):
+        tls_context("/no/such/file")
+
+
+def test_proxy_is_asked_for_a_tunnel_and_only_for_others() -> None:
+    refusal = b"HTTP/1.1 403 Forbidden\r\n\r\n"
+    with talker(refusal, refusal) as (url, heard):
+        environment = {
+            "HTTPS_PROXY": url.replace("//", "//user:p%40ss@"),
+            "NO_PROXY": ".local,x.example",
+        }
+        door = Door(environment=environment, connect_timeout_s=0.5)
+        with pytest.raises(BadReply, match="refused"):
+            door.exchange("GET", "https://lattice.example:8443/", {})
+        for near in ("https://127.0.0.1:1/", "https://x.example:1/", "https://a.local:1/"):
+            with pytest.raises(OSError):  # noqa: PT011
+                door.exchange("GET", near, {})
+        assert len(heard) == 1
+        assert heard[0].startswith(b"CONNECT lattice.example:8443 HTTP/1.1\r\n")
+        assert b"Proxy-Authorization: Basic dXNlcjpwQHNz\r\n" in heard[0]
