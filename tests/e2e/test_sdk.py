@@ -1,0 +1,40 @@
+"""The SDK's page shows programs; they are run here as they stand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lab.laboratory import Lab
+from tests.e2e.people import Person, eventually
+
+pytestmark = [pytest.mark.lab, pytest.mark.spec("CLI-3")]
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "sdk.md"
+PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def test_the_programs_of_the_page_run(quiet_lab: Lab, alice: Person) -> None:
+    assert len(PROGRAMS) == 2
+    job = quiet_lab.sbatch("alice", wrap="true")
+    quiet_lab.wait_job_state(job, "COMPLETED")
+    eventually(lambda: alice.sees("history"), lambda seen: str(job) in seen)
+    for program in PROGRAMS:
+        done = quiet_lab.run_as("alice", ["python", "-c", program], env=alice.bearer)
+        assert done.returncode == 0, done.stderr
+        assert any(line.split()[0] == str(job) for line in done.stdout.splitlines()), done.stdout
+
+
+def test_what_the_command_line_imports_holds_no_grpc_and_no_protobuf(
+    quiet_lab: Lab, alice: Person
+) -> None:
+    program = (
+        "import sys, lattice.cli.main, lattice.client\n"
+        "from lattice.client import Client, SyncClient\n"
+        "SyncClient.from_environment().allocations()\n"
+        "print(sorted(set(sys.modules) & {'grpc', 'google.protobuf', 'lattice.wire'}))\n"
+    )
+    done = quiet_lab.run_as("alice", ["python", "-c", program], env=alice.bearer)
+    assert done.stdout == "[]\n", done
