@@ -11,6 +11,7 @@ from lab.command import LabError
 from lab.laboratory import PARTS, Lab
 from lab.layout import DEFAULT_NAME
 from lab.login import can_log_in, log_in
+from lab.server import EXECUTABLE
 from lab.session import API_URL
 from lab.users import PEOPLE
 
@@ -23,6 +24,9 @@ alias ls='ls --color=auto'
 
 def main(arguments: list[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
+    if os.geteuid() != 0:
+        print("lab: namespaces and accounts need root: run it with sudo", file=sys.stderr)
+        return 1
     try:
         result: int = asked.act(asked)
     except LabError as problem:
@@ -97,6 +101,8 @@ def _status(asked: argparse.Namespace) -> int:
         condition = process.condition
         pid = str(process.pid) if condition in ("running", "frozen") else "-"
         print(f"  {process.name:<16} {condition:<8} {pid}")
+    if lab.servers and not EXECUTABLE.exists():
+        print(f"  {'server':<16} skipped  {EXECUTABLE} is not installed")
     return 0 if all(process.alive for process in lab.processes) else 3
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -81,6 +80,7 @@ class Lab:
         self.name = name
         self.parts = frozenset(parts)
         self._with_vm = vm
+        self._first_job_id = first_job_id
         self.layout = Layout(name)
         self._hierarchies = Hierarchies.of_host()
         self.network = Network(self.layout)
@@ -106,7 +106,7 @@ class Lab:
             made = json.loads((Layout(name).state / "lab.json").read_text())
         except FileNotFoundError:
             raise LabError(f"there is no lab {name!r}; start it with `up`") from None
-        return cls(name, parts=made["parts"], servers=made["servers"])
+        return cls(name, **made)
 
     @property
     def engines(self) -> list[Part]:
@@ -126,11 +126,12 @@ class Lab:
         return [self.control.holder, *engines, *servers]
 
     def up(self, report: Report = _silent) -> None:
-        """Clear what an earlier lab of this name left, then start every part."""
-        if os.geteuid() != 0:
-            raise LabError("the lab makes namespaces and accounts: run it as root")
+        """Start every part, after ending a lab of this name or clearing what was left of it."""
         clock = _Stopwatch(report)
         with self._locked():
+            if self.control.holder.alive:
+                with suppress(LabError):
+                    self._stop_parts()
             sweep(self.layout, self._hierarchies, self.network)
             users.ensure_accounts()
             self.layout.make_folders()
@@ -194,7 +195,12 @@ class Lab:
         self.down()
 
     def _remember(self) -> None:
-        made = {"parts": sorted(self.parts), "servers": len(self.servers)}
+        made = {
+            "parts": sorted(self.parts),
+            "servers": len(self.servers),
+            "vm": self._with_vm,
+            "first_job_id": self._first_job_id,
+        }
         (self.layout.state / "lab.json").write_text(json.dumps(made))
 
     @contextmanager

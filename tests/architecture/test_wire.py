@@ -10,7 +10,7 @@ import pytest
 
 from lattice.domain.allocation import Allocation, Array, Attempt, ExitCode, Heterogeneous, Reason
 from lattice.domain.node import Node
-from lattice.domain.scheduler import Source
+from lattice.domain.source import Source
 from lattice.features.allocations.model import AllocationCard, AllocationList
 from lattice.features.health.model import Health
 from lattice.features.identity.model import AuthDiscovery, Fact, Identity

@@ -10,7 +10,8 @@ import pytest
 
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation, ExitCode, State, parse_reference
-from lattice.domain.scheduler import LIVE, PastQuestion, Scope
+from lattice.domain.scheduler import PastQuestion, Scope
+from lattice.domain.source import LIVE
 from tests.contract.sites import InMemorySite, Site, SlurmSite, a_day_before
 
 ALICE = Scope(users=frozenset({"alice"}))

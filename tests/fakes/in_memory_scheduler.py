@@ -7,7 +7,8 @@ from lattice.base.errors import Unavailable
 from lattice.domain.accounts import AccountTree
 from lattice.domain.allocation import Allocation
 from lattice.domain.node import Node, Topology
-from lattice.domain.scheduler import LIVE, LiveCluster, PastQuestion, Reading, Source
+from lattice.domain.scheduler import LiveCluster, PastQuestion, Reading
+from lattice.domain.source import LIVE, Source
 
 _STALE_AFTER_S = 10.0
 

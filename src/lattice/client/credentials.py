@@ -125,6 +125,7 @@ class CredentialFolder:
             token = document.get("refresh_token") if document else None
             if isinstance(token, str):
                 return Claim(self, mine, token)
+            os.unlink(mine)
         return None
 
     def _claims(self) -> Iterator[str]:

@@ -15,20 +15,7 @@ from typing import Protocol
 from lattice.domain.accounts import AccountTree
 from lattice.domain.allocation import Allocation, Reference, State
 from lattice.domain.node import Node, Topology
-
-LIVE = "slurmctld"
-PAST = "slurmdbd"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """Where an answer came from and how old it is; not `ok` once it can't be called current."""
-
-    name: str
-    ok: bool
-    as_of: datetime | None = None
-    age_s: float | None = None
-    error: str | None = None
+from lattice.domain.source import Source
 
 
 @dataclass(frozen=True, slots=True)

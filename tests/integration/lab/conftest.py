@@ -17,4 +17,4 @@ def engines() -> Iterator[Lab]:
         own.up()
         yield own
     finally:
-        own.down(purge=False)
+        own.down(purge=True)

@@ -143,6 +143,18 @@ def test_a_node_that_lost_power_comes_back(engines: Lab) -> None:
     engines.wait_job_state(job, "COMPLETED")
 
 
+def test_slurmd_dies_and_starts_again_while_its_node_stays(engines: Lab) -> None:
+    node = engines.node("n3")
+    pid_1 = node.pid
+    node.slurmd.kill()
+    assert node.run(["pgrep", "-x", "slurmd"], check=False).stdout == ""
+    node.slurmd.up()
+    engines.slurm.wait_nodes(["n3"])
+    job = engines.sbatch("alice", "-w", "n3", wrap="true")
+    engines.wait_job_state(job, "COMPLETED")
+    assert node.pid == pid_1
+
+
 def test_a_frozen_node_does_not_answer(engines: Lab) -> None:
     node = engines.node("n1")
     node.freeze()

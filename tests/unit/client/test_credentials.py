@@ -222,6 +222,13 @@ def test_of_many_who_find_a_claim_stale_one_gets_it(folder: CredentialFolder) ->
     assert len([claim for claim in found if claim is not None]) == 1
 
 
+def test_damaged_refresh_token_is_no_token(folder: CredentialFolder) -> None:
+    folder.save(credential(), "r1")
+    Path(folder.refresh_path).write_text("{")
+    assert folder.claim() is None
+    assert not folder.renewable()
+
+
 def test_new_sign_in_makes_a_renewal_under_way_void(folder: CredentialFolder) -> None:
     folder.save(credential("old"), "r1")
     claim = folder.claim()

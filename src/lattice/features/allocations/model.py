@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from lattice.domain.allocation import Allocation, Attempt, Reason, Reference, State
-from lattice.domain.scheduler import Source
+from lattice.domain.source import Source
 
 LARGEST_LIST = 1000
 REFERENCE_HINT = "Use 12345, 12345_7, 12345+1, or 12345@SUBMIT_TIME."

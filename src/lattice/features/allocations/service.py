@@ -16,7 +16,8 @@ from lattice.access.policy import scope_of
 from lattice.base.clock import Clock
 from lattice.base.errors import NotFound, Unavailable, UsageError
 from lattice.domain.allocation import Allocation, BadReference, Reference, parse_reference
-from lattice.domain.scheduler import PAST, PastQuestion, Reading, Scheduler, Scope, Source
+from lattice.domain.scheduler import PastQuestion, Reading, Scheduler, Scope
+from lattice.domain.source import PAST, Source
 from lattice.features.allocations.model import (
     LARGEST_LIST,
     REFERENCE_HINT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lattice.domain.node import Node
-from lattice.domain.scheduler import Source
+from lattice.domain.source import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

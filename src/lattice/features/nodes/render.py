@@ -10,7 +10,7 @@ from lattice.base.style import Style
 from lattice.base.table import Cell, Column, fields, table
 from lattice.base.text import inert
 from lattice.domain.node import Node, NodeState
-from lattice.domain.scheduler import Source
+from lattice.domain.source import Source
 from lattice.features.nodes.model import NodeCard
 
 _SIGNS = {

@@ -12,7 +12,8 @@ import pytest
 from lattice.adapters.slurm.mirror import SlurmScheduler
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation, State
-from lattice.domain.scheduler import LIVE, PastQuestion, Scope
+from lattice.domain.scheduler import PastQuestion, Scope
+from lattice.domain.source import LIVE
 from lattice.domain.vcluster import Vclusters
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.recorded_slurm import RecordedCommands, RecordedSlurm, recorded, recording

@@ -10,7 +10,7 @@ from lattice.base.moment import age, moment
 from lattice.base.style import Style
 from lattice.base.text import inert
 from lattice.domain.allocation import Allocation, Reason, State
-from lattice.domain.scheduler import LIVE, PAST, Source
+from lattice.domain.source import LIVE, PAST, Source
 
 MOVING = frozenset(
     {State.RUNNING, State.CONFIGURING, State.COMPLETING, State.STAGE_OUT, State.RESIZING}
