@@ -256,9 +256,9 @@ class Lab:
         """The same, still running."""
         return self.sessions.popen(user, argv, env=env, stdin=stdin, stdout=stdout, stderr=stderr)
 
-    def log_in(self, user: str) -> None:
-        """Leave the person logged in to lattice-server."""
-        log_in(self.sessions, self.network, user)
+    def log_in(self, user: str, *scopes: str) -> None:
+        """Leave the person logged in to lattice-server; role scopes have to be asked for."""
+        log_in(self.sessions, self.network, user, *scopes)
 
     def sbatch(
         self, user: str, *options: str, script: str | None = None, wrap: str | None = None

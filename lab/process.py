@@ -23,6 +23,7 @@ from lab.room import Room
 
 _POLL_S = 0.03
 _LOG_TAIL_BYTES = 2000
+_STDERR = 2
 
 Probe = Callable[[], bool]
 
@@ -108,6 +109,7 @@ class Process:
                 (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, str(self.log_file), write, 0o644),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
+                *((os.POSIX_SPAWN_CLOSE, number) for number in _inherited()),
             ],
             setsid=True,
             setsigmask=(),
@@ -201,3 +203,19 @@ class Process:
             return self.log_file.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
         except FileNotFoundError:
             return "(no log)"
+
+
+def _inherited() -> list[int]:
+    """Open files this program was itself given: a daemon would hold a caller's lock for ever."""
+    return [
+        number
+        for number in (int(entry) for entry in os.listdir("/proc/self/fd"))  # noqa: PTH208
+        if number > _STDERR and _is_inheritable(number)
+    ]
+
+
+def _is_inheritable(number: int) -> bool:
+    try:
+        return os.get_inheritable(number)
+    except OSError:  # the one that listed the folder
+        return False

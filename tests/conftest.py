@@ -2,4 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
+from hypothesis import settings
+
 pytest_plugins = ["lab.fixtures"]
+
+# Examples are counted, not timed: two cores may be busy with a lab. HYPOTHESIS_PROFILE=thorough
+# looks longer.
+settings.register_profile("house", max_examples=40, deadline=None)
+settings.register_profile("thorough", max_examples=2000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))

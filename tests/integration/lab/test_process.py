@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -104,6 +105,19 @@ def test_a_process_that_ends_while_starting_says_what_it_said(layout: Layout, ro
     with pytest.raises(LabError, match="no such luck"):
         process.wait_healthy(lambda: False)
     assert process.condition == "dead"
+
+
+def test_a_daemon_does_not_keep_the_callers_lock(
+    layout: Layout, room: Room, tmp_path: Path
+) -> None:
+    process = Process("unlocked", ["sleep", "600"], layout, room)
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.set_inheritable(lock.fileno(), True)
+        process.start()
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    process.stop()
 
 
 def test_the_record_names_this_boot(layout: Layout, room: Room) -> None:

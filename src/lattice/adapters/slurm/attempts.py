@@ -82,8 +82,9 @@ def _allocations(rows: list[PastRow]) -> list[Allocation]:
     return [_allocation(story, superseded=story is not last) for story in stories]
 
 
-def _in_time(row: PastRow) -> tuple[datetime, datetime]:
-    return row.allocation.submitted, row.allocation.started or _NEVER
+def _in_time(row: PastRow) -> tuple[datetime, str, datetime]:
+    # The owner stands before the start, so that the parts of a resized run lie side by side.
+    return row.allocation.submitted, row.allocation.user, row.allocation.started or _NEVER
 
 
 def _without_resizes(rows: list[PastRow]) -> list[PastRow]:

@@ -333,6 +333,7 @@ async def test_closing_stops_what_is_under_way(
     slurm: RecordedSlurm, clock: ManualClock, placing: Placing
 ) -> None:
     past = reader(slurm, clock)
+    await past.ask(PastQuestion(scope=ALICE, reference=parse_reference("3")), placing, IDS)
     begun = asyncio.Event()
 
     async def hanging(*_: Any, **__: Any) -> Any:
@@ -347,3 +348,24 @@ async def test_closing_stops_what_is_under_way(
     with pytest.raises(Unavailable, match="stopping"):
         await task
     assert not past._running
+
+
+async def test_a_name_is_asked_for_within_the_scope(
+    slurm: RecordedSlurm, clock: ManualClock, placing: Placing
+) -> None:
+    """A row that is found takes slurmdbd longer than none: others' rows must not be found."""
+    past = reader(slurm, clock)
+    asked: list[dict[str, str]] = []
+    real = slurm.answers["/slurmdb/v0.0.38/jobs"]
+
+    def noted(query: dict[str, str]) -> tuple[int, bytes]:
+        asked.append(query)
+        return real(query)
+
+    slurm.answer("slurmdb", "jobs", noted)
+    scope = Scope(users=ALICE.users, accounts=frozenset({"theory"}))
+    await past.ask(PastQuestion(scope=scope, reference=parse_reference("11")), placing, IDS)
+    assert [each["step"] for each in asked] == ["11", "11"]
+    assert {"association", "account"} == {
+        name for each in asked for name in each if name in {"association", "account", "users"}
+    }
