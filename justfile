@@ -38,7 +38,8 @@ bench NAME:
 
 # What is too long for CI; the dated result goes to bench/results.
 soak NAME *ARGS:
-    @python -m bench.soak.{{NAME}} {{ARGS}}
+    @mkdir -p bench/results
+    @python -m bench.soak.{{NAME}} {{ARGS}} | tee bench/results/$(date +%F)-soak-{{NAME}}.jsonl
 
 # Each promise with the tests that prove it; --json for machines.
 spec *ARGS:

@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     up = verbs.add_parser("up", help="start everything, after clearing what a killed lab left")
     up.add_argument("--parts", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
     up.add_argument(
-        "--servers", type=int, choices=(1, 2), default=1, help="lattice-server replicas"
+        "--servers", type=int, choices=(1, 2), default=2, help="lattice-server replicas"
     )
     up.add_argument("--vm", action="store_true", help="with the VM node (cgroup v2)")
     up.set_defaults(act=_up)

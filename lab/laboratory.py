@@ -152,11 +152,11 @@ class Lab:
     def _start_servers(self, authority: Authority, clock: _Stopwatch) -> None:
         for server in self.servers:
             server.prepare(authority)
-            if EXECUTABLE.exists():
-                server.start()
-                clock.tell(server.name)
-            else:
+            if not EXECUTABLE.exists():
                 clock.tell(server.name, f"skipped: {EXECUTABLE} is not installed")
+        if self.servers and EXECUTABLE.exists():
+            with ThreadPoolExecutor(len(self.servers)) as pool:
+                list(pool.map(clock.timed, self.servers))
 
     def down(self, *, purge: bool = False, report: Report = _silent) -> None:
         """Stop every part and remove all of it from the machine. Harmless if there is none."""
@@ -283,7 +283,7 @@ class _Stopwatch:
         elapsed_s = time.monotonic() - self._start
         self._report(f"{elapsed_s:6.2f} s  {what:<16} {note}".rstrip())
 
-    def timed(self, part: Part) -> None:
+    def timed(self, part: Part | Server) -> None:
         began = time.monotonic()
         part.up()
         self.tell(part.name, f"took {time.monotonic() - began:.2f} s")

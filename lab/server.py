@@ -136,8 +136,12 @@ class Server:
             return True
         return False
 
-    def start(self) -> None:
+    def up(self) -> None:
         self.process.up()
+
+    def start(self) -> None:
+        """Start it again, and wait until it answers."""
+        self.up()
 
     def stop(self) -> None:
         self.process.stop()

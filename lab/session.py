@@ -11,7 +11,8 @@ from lab.addresses import SERVER_ADDRESSES, SERVER_REST_PORT
 from lab.layout import Layout
 from lab.room import Room
 
-API_URL = f"https://{SERVER_ADDRESSES[0]}:{SERVER_REST_PORT}"
+API_URL = ",".join(f"https://{address}:{SERVER_REST_PORT}" for address in SERVER_ADDRESSES)
+"""Both replicas, whether or not the second one is up: a client asks the next when one is gone."""
 
 
 class Sessions:
