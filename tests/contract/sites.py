@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from lab.command import LabError
 from lab.laboratory import Lab
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.mirror import SlurmScheduler
@@ -214,9 +216,14 @@ class SlurmSite:
     def requeue(self, job: int) -> None:
         self._lab.jobs.wait_state(job, "RUNNING")
         self._lab.ctl(["scontrol", "requeue", str(job)])
-        # Slurm waits two minutes before the next run unless told otherwise.
+        # Slurm waits two minutes before the next run unless told otherwise, and sets that time
+        # only when the old run has been cleaned up: told too early, it forgets.
         self._lab.jobs.wait_state(job, "PENDING")
-        self._lab.jobs.start_now(job)
+        for _ in range(10):
+            self._lab.jobs.start_now(job)
+            with suppress(LabError):
+                self._lab.jobs.wait_state(job, "RUNNING", timeout_s=4)
+                return
 
     def cancel(self, job: int) -> None:
         self._lab.jobs.cancel(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 
 import click
@@ -28,6 +29,16 @@ class _Root(click.Group):
             if name == cmd_name:
                 return as_click(load(place), ctx.obj or {})
         return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and name not in self.list_commands(ctx):
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
+            hint = f"Did you mean `lattice {near[0]}`?" if near else "`lattice --help` lists them."
+            raise _Mistake(UsageError(f"There is no command {name!r}.", hint=hint), ctx)
+        return super().resolve_command(ctx, args)
 
     def get_help(self, ctx: click.Context) -> str:  # noqa: ARG002
         return root_help().rstrip("\n")

@@ -166,7 +166,14 @@ def test_usage_errors(environment: dict[str, str]) -> None:
         assert done.returncode == 2, words
         what, hint = done.stderr.splitlines()
         assert what
-        assert hint.startswith("Hint: `lattice")
+        assert hint.startswith("Hint: ")
+        assert "`lattice" in hint
+
+
+@pytest.mark.spec("CLI-2")
+def test_a_mistyped_command_is_recognised(environment: dict[str, str]) -> None:
+    said = run(environment, "stauts").stderr
+    assert said == "There is no command 'stauts'.\nHint: Did you mean `lattice status`?\n"
 
 
 @pytest.mark.spec("AUTH-1", "CLI-2")

@@ -79,7 +79,13 @@ class SlurmScheduler:
             restless=lambda job: job.state.waiting,
         )
         self.nodes: Polled[Node] = Polled(
-            rest, dialects, clock, controller_clock, name="nodes", decode=self._node
+            rest,
+            dialects,
+            clock,
+            controller_clock,
+            name="nodes",
+            decode=self._node,
+            whole=True,
         )
         self.past_reader = PastReader(rest, dialects, clock)
         self._accounts = AccountsReader(cluster_name, rest, dialects, commands)
@@ -148,7 +154,7 @@ class SlurmScheduler:
             async with asyncio.TaskGroup() as group:
                 for name, step, wait_s in (
                     ("jobs", self._poll_jobs, self._wait_for_jobs),
-                    ("nodes", self._read_nodes, lambda: self._interval_s),
+                    ("nodes", self._read_nodes, self._wait_for_nodes),
                     ("accounts", self._read_accounts, lambda: _ACCOUNTS_EVERY_S),
                     ("associations", self._accounts.read_ids, lambda: _ACCOUNTS_EVERY_S),
                     ("topology", self._read_topology, lambda: _TOPOLOGY_EVERY_S),
@@ -200,6 +206,9 @@ class SlurmScheduler:
         cost_s = self.jobs.last_cost_s
         self._interval_s = max(self._poll_interval_s, _SHARE * cost_s)
         return self._interval_s - cost_s
+
+    def _wait_for_nodes(self) -> float:
+        return max(self._interval_s, (_SHARE - 1) * self.nodes.last_cost_s)
 
     async def _poll_jobs(self) -> None:
         async with self._polling:

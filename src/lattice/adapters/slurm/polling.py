@@ -3,7 +3,9 @@
 Three savings: `update_time` makes slurmctld answer "nothing changed" (304) in place of the list;
 a record whose bytes are the same as last time is not decoded again; and the list is read whole
 without that question only now and then, against what `update_time` misses. It misses something
-real: slurmctld changes the reason a job waits for without counting that as a change.
+real: slurmctld changes the reason a job waits for without counting that as a change. Nodes are
+always read whole: slurmrestd asks for nodes and partitions with the same `update_time`, and where
+a node changed and no partition did the answer is an error.
 
 `update_time` is compared with slurmctld's clock, not ours. From v0.0.40 on a list tells the time to
 give back; before, it is measured with `diag`, or the two clocks' difference would hide changes.
@@ -92,7 +94,9 @@ class Polled(Generic[T]):
         name: str,
         decode: Callable[[Schema, Raw], T | None],
         restless: Callable[[T], bool] = lambda _record: False,
+        whole: bool = False,
     ) -> None:
+        """`restless` records change unseen by `update_time`; `whole` never uses it."""
         self.counts = PollCounts()
         self.records: tuple[T, ...] = ()
         self.last_cost_s = 0.0
@@ -102,6 +106,7 @@ class Polled(Generic[T]):
         self._name = name
         self._decode = decode
         self._restless = restless
+        self._whole = whole
         self._known: dict[int, T] = {}
         self._version = ""
         self._changing = asyncio.Lock()
@@ -138,9 +143,10 @@ class Polled(Generic[T]):
         dialect = await self._dialects.live()
         if dialect.schema.version != self._version:
             self._version, self._known, self._since = dialect.schema.version, {}, None
-        if begun - self._full_at >= self._full_every_s():
+        if self._whole or begun - self._full_at >= self._full_every_s():
             self._since = None
-        asked_at = None if self._told else await self._controller_clock.now(dialect)
+        timed = not (self._told or self._whole)
+        asked_at = await self._controller_clock.now(dialect) if timed else None
         params = {} if self._since is None else {"update_time": str(self._since)}
         timeout_s = min(max(_LEAST_TIMEOUT_S, 4 * self._full_cost_s), _MOST_TIMEOUT_S)
         path = dialect.path(self._name)

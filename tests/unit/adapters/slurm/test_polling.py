@@ -190,6 +190,28 @@ async def test_an_error_leaves_the_last_list_and_the_next_read_is_whole(
     assert asked_since(slurm)[-1] is None
 
 
+async def test_a_list_read_whole_is_never_asked_for_changes(
+    slurm: RecordedSlurm, clock: ManualClock, placing: Placing
+) -> None:
+    """22.05 answers `nodes?update_time=` with HTTP 500 when a node changed and no partition did."""
+    rest = slurm.rest()
+    nodes = Polled(
+        rest,
+        Dialects(rest, known_schemas()),
+        clock,
+        ControllerClock(rest, clock),
+        name="nodes",
+        decode=lambda schema, raw: schema.node(raw),
+        whole=True,
+    )
+    for _ in range(3):
+        assert await nodes.poll() is True
+        clock.advance(2)
+    assert [query for path, query in slurm.asked if path.endswith("/nodes")] == [{}, {}, {}]
+    assert nodes.counts.records_decoded_total == 3
+    assert nodes.counts.records_reused_total == 6
+
+
 async def test_an_empty_list_is_believed(
     slurm: RecordedSlurm, clock: ManualClock, placing: Placing
 ) -> None:

@@ -17,6 +17,7 @@ from lattice.features.allocations.render.states import (
     reason_text,
     state_cell,
     summary,
+    tasks_in,
 )
 
 
@@ -32,7 +33,9 @@ def card(answer: AllocationCard, style: Style, now: datetime) -> str:
     if answer.siblings:
         kind = "Array" if each.array else "Components"
         members = [each, *answer.siblings]
-        parts.append(fields([(kind, f"{len(members)} in all: {summary(members)}")], style))
+        parts.append(
+            fields([(kind, f"{sum(map(tasks_in, members))} in all: {summary(members)}")], style)
+        )
     if answer.earlier:
         names = ", ".join(answer.earlier)
         parts.append(fields([("Earlier", f"the id was used before: {names}")], style))

@@ -52,12 +52,18 @@ def rows_of(allocations: Iterable[Allocation], *, expand: bool) -> list[Row]:
     for members in groups.values():
         least = _GROUP_RUNNING_FROM if members[0].state in MOVING else _GROUP_FROM
         if len(members) < least:
-            rows.extend(Row(each, each.id, tasks_in(each)) for each in members)
+            rows.extend(Row(each, _shown_id(each), tasks_in(each)) for each in members)
             continue
         tasks = sorted(each.array.task_id or 0 for each in members if each.array)
         job_id = members[0].array.job_id if members[0].array else members[0].job_id
         rows.append(Row(members[0], f"{job_id}_[{ranges(tasks)}]", len(members)))
     return rows
+
+
+def _shown_id(each: Allocation) -> str:
+    # Tasks that wait are one record to Slurm, under the id of the whole array.
+    waiting = each.array.waiting.partition("%")[0] if each.array else ""
+    return f"{each.id}_[{waiting}]" if waiting else each.id
 
 
 def ranges(numbers: Sequence[int]) -> str:
