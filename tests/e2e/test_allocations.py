@@ -225,6 +225,17 @@ def test_nodes_answers_what_sinfo_answers(quiet_lab: Lab, alice: Person) -> None
     assert alice.tries("nodes", "n77").code == 102
 
 
+@pytest.mark.spec("ALLOC-6")
+def test_history_says_how_a_job_ended(quiet_lab: Lab, alice: Person) -> None:
+    job = quiet_lab.sbatch("alice", "-J", "oops", wrap="exit 3")
+    quiet_lab.wait_job_state(job, "FAILED")
+    (row,) = eventually(
+        lambda: _named(alice.asks("history"), str(job)),
+        lambda rows: rows != [] and rows[0]["state"] == "failed",
+    )
+    assert row["exit_code"] == {"code": 3, "signal": 0}
+
+
 @pytest.mark.spec("ALLOC-4", "CLI-2")
 def test_wait_ends_with_what_became_of_the_job(quiet_lab: Lab, alice: Person) -> None:
     good = quiet_lab.sbatch("alice", wrap="sleep 1")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -95,6 +95,8 @@ class RecordedCommands(SlurmCommands):
         super().__init__()
         self.topology_text = topology
         self.associations_text = associations
+        self.exit_codes_text = ""
+        self.exit_codes_asked: list[list[int]] = []
         self.missing = False
 
     async def topology(self) -> str:
@@ -102,6 +104,10 @@ class RecordedCommands(SlurmCommands):
 
     async def associations(self, cluster: str) -> str:  # noqa: ARG002
         return self._printed(self.associations_text)
+
+    async def exit_codes(self, job_ids: Iterable[int]) -> str:
+        self.exit_codes_asked.append(sorted(job_ids))
+        return self._printed(self.exit_codes_text)
 
     def _printed(self, text: str) -> str:
         if self.missing:

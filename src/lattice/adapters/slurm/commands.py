@@ -1,4 +1,4 @@
-"""Slurm's own commands, for what slurmrestd does not tell: association ids and switches.
+"""Slurm's own commands, for what slurmrestd does not tell: association ids, switches, exit codes.
 
 No shell, a small environment, bounded time and output. Their text is hostile like all text from
 Slurm: whoever parses it drops what does not fit.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lattice.base.errors import Unavailable
@@ -18,7 +18,7 @@ _PIECE_BYTES = 65_536
 
 
 class SlurmCommands:
-    """Runs `scontrol` and `sacctmgr` as the server's own user.
+    """Runs `scontrol`, `sacctmgr` and `sacct` as the server's own user.
 
     They are found in `bin_dir`, else on the PATH. `prefix` goes before every command line (for a
     site that keeps Slurm in a container).
@@ -49,6 +49,11 @@ class SlurmCommands:
             *("sacctmgr", "-nP", "show", "assoc", "withdeleted"),
             *("format=id,cluster,account,user", f"cluster={cluster}"),
         )
+
+    async def exit_codes(self, job_ids: Iterable[int]) -> str:
+        """One line a run: `id|seconds of its submit|code:signal`."""
+        ids = ",".join(map(str, sorted(set(job_ids))))
+        return await self._run(*("sacct", "-nPXD", "-o", "JobIDRaw,Submit,ExitCode"), *("-j", ids))
 
     async def _run(self, *command: str) -> str:
         shown = " ".join(command[:4])
@@ -89,7 +94,7 @@ class SlurmCommands:
 
     def _environment(self) -> dict[str, str]:
         path = str(self._bin_dir) if self._bin_dir else os.environ.get("PATH", os.defpath)
-        environment = {"PATH": path, "LC_ALL": "C"}
+        environment = {"PATH": path, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
         if self._conf:
             environment["SLURM_CONF"] = str(self._conf)
         elif "SLURM_CONF" in os.environ:

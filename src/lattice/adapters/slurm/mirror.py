@@ -16,6 +16,7 @@ from datetime import datetime
 from lattice.adapters.slurm.accounts import AccountsReader
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.dialect import Dialects
+from lattice.adapters.slurm.exits import ExitCodes
 from lattice.adapters.slurm.origins import Origins, steady_attempts
 from lattice.adapters.slurm.past import PastReader
 from lattice.adapters.slurm.placing import Placing
@@ -89,6 +90,7 @@ class SlurmScheduler:
         )
         self.past_reader = PastReader(rest, dialects, clock)
         self._accounts = AccountsReader(cluster_name, rest, dialects, commands)
+        self._exits = ExitCodes(commands)
         self._origins = Origins(self.past_reader, clock)
         self._placing = Placing(cluster_name, AccountTree(), vclusters)
         self._topology = Topology()
@@ -146,7 +148,8 @@ class SlurmScheduler:
 
     async def past(self, question: PastQuestion) -> tuple[Allocation, ...]:
         """From slurmdbd, newest first. Raises `Unavailable` while it does not answer."""
-        return await self.past_reader.ask(question, self._placing, self._accounts.associations)
+        found = await self.past_reader.ask(question, self._placing, self._accounts.associations)
+        return await self._exits.filled(found)
 
     async def run(self) -> None:
         """Keep the reading current until cancelled."""
