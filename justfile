@@ -33,8 +33,8 @@ lab *ARGS:
     @python -m lab {{ARGS}}
 
 # One JSON line a figure: `just bench cli`.
-bench NAME:
-    @python -m bench.{{NAME}}
+bench NAME *ARGS:
+    @python -m bench.{{NAME}} {{ARGS}}
 
 # What is too long for CI; the dated result goes to bench/results.
 soak NAME *ARGS:
