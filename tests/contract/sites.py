@@ -6,13 +6,12 @@ A site can be told what a person or an accident would do; the suite only looks a
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from lab.command import LabError
 from lab.laboratory import Lab
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.mirror import SlurmScheduler
@@ -29,6 +28,7 @@ from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
 
 ACCOUNT = {"alice": "research", "bob": "genomics"}
+_RELAUNCH_S = 4.0
 VIEWS = Vclusters((Vcluster("hpc", Kind.HPC, "batch"),))
 
 
@@ -216,14 +216,11 @@ class SlurmSite:
     def requeue(self, job: int) -> None:
         self._lab.jobs.wait_state(job, "RUNNING")
         self._lab.ctl(["scontrol", "requeue", str(job)])
-        # Slurm waits two minutes before the next run unless told otherwise, and sets that time
-        # only when the old run has been cleaned up: told too early, it forgets.
         self._lab.jobs.wait_state(job, "PENDING")
-        for _ in range(10):
-            self._lab.jobs.start_now(job)
-            with suppress(LabError):
-                self._lab.jobs.wait_state(job, "RUNNING", timeout_s=4)
-                return
+        # slurmd refuses for some seconds to launch a job that it has just killed ("already killed,
+        # do not launch"), which would end the second run; Slurm itself waits two minutes.
+        time.sleep(_RELAUNCH_S)
+        self._lab.jobs.start_now(job)
 
     def cancel(self, job: int) -> None:
         self._lab.jobs.cancel(job)
