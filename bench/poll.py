@@ -259,13 +259,15 @@ def main() -> int:
     if asked.address:
         return 0 if asyncio.run(measure(asked.address, asked.cluster)) else 1
     with ExitStack() as stack:
-        own = Lab("bench", parts={"slurm"})
-        lab = Lab.attach(asked.lab) if asked.lab else stack.enter_context(own)
+        if asked.lab:
+            lab = Lab.attach(asked.lab)
+            stack.callback(lab.jobs.cancel_all)
+        else:
+            lab = Lab("bench", parts={"slurm"})
+            stack.callback(lab.down, purge=True)
+            lab.up()
         fill(lab)
-        try:
-            met = asyncio.run(measure(f"unix:{lab.slurm.files.rest_socket}", asked.cluster))
-        finally:
-            lab.jobs.cancel_all()
+        met = asyncio.run(measure(f"unix:{lab.slurm.files.rest_socket}", asked.cluster))
     return 0 if met else 1
 
 

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lattice import __version__
 from lattice.access.actor import Actor
 from lattice.base.errors import InternalError, LatticeError, NotFound, UsageError
+from lattice.base.logs import request_context
 from lattice.server.figures import Figures
 from lattice.wire.guard import GuardedRoutes
 from lattice.wire.status import http_error
@@ -95,7 +96,8 @@ class Envelope:
             await send(message)
 
         try:
-            await self._app(scope, receive, sealed)
+            with request_context(request.state.request_id):
+                await self._app(scope, receive, sealed)
         except Exception:  # noqa: BLE001 - the last door
             # The log hears of a defect, the caller only that there was one.
             self._log.exception("defect", path=request.url.path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lattice.access.actor import Actor, Role
 from lattice.access.policy import governed_tenant
+from lattice.base.errors import Unavailable
 from lattice.domain.accounts import AccountTree
 from lattice.domain.scheduler import Scheduler
 from lattice.features.identity.model import AuthDiscovery, Fact, Identity
@@ -22,7 +23,7 @@ class IdentityService:
 
     async def whoami(self, actor: Actor) -> Identity:
         """Every fact with what it was taken from."""
-        accounts = self._scheduler.live().cluster.accounts
+        accounts = self._accounts()
         return Identity(
             sub=actor.sub,
             user=Fact(value=actor.user, source=actor.user_from),
@@ -33,6 +34,13 @@ class IdentityService:
             expires=actor.expires,
             cluster=self._scheduler.cluster_name,
         )
+
+    def _accounts(self) -> AccountTree:
+        # Who somebody is can be told before Slurm has said a word; what she coordinates can't.
+        try:
+            return self._scheduler.live().cluster.accounts
+        except Unavailable:
+            return AccountTree()
 
 
 def _tenant(actor: Actor, accounts: AccountTree) -> Fact:
