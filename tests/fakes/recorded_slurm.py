@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-import httpx2
-
 from lattice.adapters.slurm.commands import SlurmCommands
+from lattice.adapters.slurm.exchange import RestReply
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.base.errors import Unavailable
 
@@ -60,32 +60,29 @@ class RecordedSlurm:
         self.answers[f"/{side}/{self.version}/{name}"] = answering
 
     def rest(self) -> SlurmRest:
-        return SlurmRest("http://slurmrestd", transport=httpx2.MockTransport(self._handle))
+        return SlurmRest("http://slurmrestd", exchange=self)
 
-    def count(self, path_part: str) -> int:
-        return sum(path_part in path for path, _ in self.asked)
-
-    def _handle(self, request: httpx2.Request) -> httpx2.Response:
-        path = request.url.path.rstrip("/")
-        raw = request.url.query.decode()
+    async def get(self, target: str, _headers: Mapping[str, str], _limit_bytes: int) -> RestReply:
+        await asyncio.sleep(0)  # as a real one would let others run meanwhile
+        path, _, raw = target.partition("?")
+        path = path.rstrip("/")
         query = {key: values[0] for key, values in parse_qs(raw).items()}
         self.asked.append((path, query))
         self.raw_queries.append(raw)
         if path.split("/")[1] in self.away:
-            raise httpx2.ConnectError("connection refused", request=request)
+            raise ConnectionRefusedError("connection refused")
         since = query.get("update_time")
         if since is not None and int(since) - 1 >= self.last_change_s:
-            return httpx2.Response(304, content=_pieces(b""))
+            return RestReply(304, b"")
         if path not in self.answers:
-            return httpx2.Response(404, content=_pieces(b"not found"))
-        status, body = self.answers[path](query)
-        # A stream, since the adapter reads answers piece by piece to bound them.
-        return httpx2.Response(status, content=_pieces(body))
+            return RestReply(404, b"not found")
+        return RestReply(*self.answers[path](query))
 
+    async def aclose(self) -> None:
+        pass
 
-async def _pieces(body: bytes) -> AsyncIterator[bytes]:
-    for at in range(0, len(body), 65_536):
-        yield body[at : at + 65_536]
+    def count(self, path_part: str) -> int:
+        return sum(path_part in path for path, _ in self.asked)
 
 
 class RecordedCommands(SlurmCommands):

@@ -44,6 +44,7 @@ class LiveCluster:
         "accounts",
         "allocations",
         "nodes",
+        "nodes_read_at",
         "read_at",
         "topology",
     )
@@ -54,12 +55,14 @@ class LiveCluster:
         read_at: datetime,
         allocations: Iterable[Allocation] = (),
         nodes: Iterable[Node] = (),
+        nodes_read_at: datetime | None = None,
         topology: Topology | None = None,
         accounts: AccountTree | None = None,
     ) -> None:
         self.read_at = read_at
         self.allocations = tuple(allocations)
         self.nodes = tuple(nodes)
+        self.nodes_read_at = nodes_read_at or read_at
         self.topology = topology or Topology()
         self.accounts = accounts or AccountTree()
         self._by_user = _index((each.user, each) for each in self.allocations)

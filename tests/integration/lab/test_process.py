@@ -42,7 +42,7 @@ def room() -> Iterator[Room]:
 
 def test_a_recycled_pid_is_never_signalled(layout: Layout, room: Room) -> None:
     process = Process("gone", ["true"], layout, room)
-    with subprocess.Popen(["sleep", "600"]) as innocent:
+    with subprocess.Popen(["sleep", "60"]) as innocent:
         now = Identity.of(innocent.pid)
         earlier = {"pid": now.pid, "start_ticks": now.start_ticks - 1, "boot": now.boot}
         other_boot = {"pid": now.pid, "start_ticks": now.start_ticks, "boot": "another"}
@@ -54,7 +54,7 @@ def test_a_recycled_pid_is_never_signalled(layout: Layout, room: Room) -> None:
             process.stop()
             process.kill()
             assert innocent.poll() is None
-            assert Identity.of(innocent.pid).state() == "S"
+            assert Identity.of(innocent.pid).state() in {"R", "S", "D"}
         innocent.kill()
 
 

@@ -87,7 +87,11 @@ class Visitor:
         return False
 
 
-VISITORS = [Visitor(*each) for each in itertools.product(PEOPLE, ROLES, SCOPES)]
+# Everybody in every role; and with every scope those who own something and govern something.
+VISITORS = [
+    *(Visitor(*each, "") for each in itertools.product(PEOPLE, ROLES)),
+    *(Visitor(*each) for each in itertools.product(("alice", "carol"), ROLES, SCOPES[1:])),
+]
 
 
 @pytest.fixture

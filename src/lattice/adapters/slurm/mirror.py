@@ -97,6 +97,7 @@ class SlurmScheduler:
         self._leaves: dict[str, str] = {}
         self._cluster: LiveCluster | None = None
         self._nodes_read = False
+        self._nodes_as_of: datetime | None = None
         self._jobs_as_of: datetime | None = None
         self._jobs_as_of_s = 0.0
         self.errors: dict[str, str] = {}
@@ -230,9 +231,10 @@ class SlurmScheduler:
             self._cluster = self._cluster.confirmed(as_of)
 
     async def _read_nodes(self) -> None:
-        if await self.nodes.poll() or not self._nodes_read:
-            self._nodes_read = True
-            self._rebuild()
+        as_of = self._clock.now()
+        await self.nodes.poll()
+        self._nodes_read, self._nodes_as_of = True, as_of
+        self._rebuild()
 
     async def _read_accounts(self) -> None:
         if not await self._accounts.read():
@@ -260,6 +262,7 @@ class SlurmScheduler:
             read_at=self._jobs_as_of,
             allocations=self._origins.applied(self.jobs.records),
             nodes=self.nodes.records,
+            nodes_read_at=self._nodes_as_of,
             topology=self._topology,
             accounts=self._accounts.tree,
         )

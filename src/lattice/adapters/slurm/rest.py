@@ -10,26 +10,18 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
-import httpx2
-
+from lattice.adapters.slurm.exchange import Connect, Exchange, HttpExchange, RestReply, TooLarge
 from lattice.base.errors import ConfigurationError, Unavailable
 
 _UNIX = "unix:"
+_PORTS = {"http": 80, "https": 443}
 _TOKEN_LIMIT_BYTES = 16_384
 _MEBIBYTE = 1024 * 1024
-_TIMED = ("connect", "read", "write", "pool")
-
-
-@dataclass(frozen=True, slots=True)
-class RestReply:
-    """Status and body, as they came."""
-
-    status: int
-    body: bytes
+_BUFFER_BYTES = _MEBIBYTE
+_REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class SlurmRest:
@@ -42,14 +34,12 @@ class SlurmRest:
         user: str = "",
         token_file: Path | None = None,
         ca_file: Path | None = None,
-        transport: httpx2.AsyncBaseTransport | None = None,
+        exchange: Exchange | None = None,
     ) -> None:
         self.address = address
         self._user = user
         self._token = _TokenFile(token_file) if token_file else None
-        self._base_url, uds = _split(address)
-        # The transport alone: an idle poll is short, and a whole client would add a fifth to it.
-        self._transport = transport or _transport(uds, ca_file)
+        self._exchange = exchange or _exchange(address, ca_file)
 
     async def get(
         self,
@@ -64,42 +54,31 @@ class SlurmRest:
         query = "?" + urlencode(params, quote_via=quote, safe="") if params else ""
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._exchange(path + query, path, timeout_s, limit_bytes)
-        except (TimeoutError, httpx2.TimeoutException):
+                reply = await self._exchange.get(path + query, self._headers(), limit_bytes)
+        except TimeoutError:
             raise Unavailable(
                 f"slurmrestd gave no answer to {path} within {timeout_s:g} s",
                 hint="slurmctld or slurmdbd may be down, or busy.",
             ) from None
-        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+        except TooLarge:
+            raise Unavailable(
+                f"the answer to {path} is larger than {limit_bytes // _MEBIBYTE} MiB",
+                hint="Ask for a shorter stretch of time.",
+            ) from None
+        except OSError as error:
             raise Unavailable(
                 f"slurmrestd can't be reached at {self.address}: {_short(error)}",
                 hint="Is slurmrestd running, and may the server open that address?",
             ) from None
-
-    async def _exchange(
-        self, target: str, path: str, timeout_s: float, limit_bytes: int
-    ) -> RestReply:
-        request = httpx2.Request(
-            "GET",
-            self._base_url + target,
-            headers=self._headers(),
-            extensions={"timeout": dict.fromkeys(_TIMED, timeout_s)},
-        )
-        response = await self._transport.handle_async_request(request)
-        try:
-            body = await _bounded(response, path, limit_bytes)
-        finally:
-            await response.aclose()
-        if response.has_redirect_location:
+        if reply.status in _REDIRECTS:
             raise Unavailable(
                 f"slurmrestd answered {path} with a redirect, which is not followed",
                 hint="Give slurmrestd's own address.",
             )
-        return RestReply(response.status_code, body)
+        return reply
 
     def _headers(self) -> dict[str, str]:
-        # A compressed answer could unfold beyond the bound before it is counted.
-        headers = {"accept": "application/json", "accept-encoding": "identity"}
+        headers = {"Accept": "application/json"}
         if self._user:
             headers["X-SLURM-USER-NAME"] = self._user
         if self._token:
@@ -108,20 +87,7 @@ class SlurmRest:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._transport.aclose()
-
-
-async def _bounded(response: httpx2.Response, path: str, limit_bytes: int) -> bytes:
-    assert isinstance(response.stream, httpx2.AsyncByteStream)
-    body = bytearray()
-    async for piece in response.stream:
-        body += piece
-        if len(body) > limit_bytes:
-            raise Unavailable(
-                f"the answer to {path} is larger than {limit_bytes // _MEBIBYTE} MiB",
-                hint="Ask for a shorter stretch of time.",
-            )
-    return bytes(body)
+        await self._exchange.aclose()
 
 
 class _TokenFile:
@@ -139,29 +105,43 @@ class _TokenFile:
             with self._path.open("rb") as file:
                 text = file.read(_TOKEN_LIMIT_BYTES).decode("ascii", "replace").strip()
             # `scontrol token` prints SLURM_JWT=…; a file made by redirecting it is taken too.
-            self._token = text.removeprefix("SLURM_JWT=")
-            self._seen = seen
+            token = text.removeprefix("SLURM_JWT=")
+            if not (token and token.isascii() and token.isprintable()) or " " in token:
+                raise OSError(f"{self._path} holds no token")
+            self._token, self._seen = token, seen
         return self._token
 
 
-def _split(address: str) -> tuple[str, str | None]:
+def _exchange(address: str, ca_file: Path | None) -> HttpExchange:
     if address.startswith(_UNIX):
         path = address.removeprefix(_UNIX)
         if not path.startswith("/"):
             raise ConfigurationError(f"slurmrestd's address {address!r} needs an absolute path")
-        return "http://slurmrestd", path
-    if address.startswith(("http://", "https://")):
-        return address.rstrip("/"), None
-    raise ConfigurationError(
-        f"slurmrestd's address {address!r} is neither unix:/path nor http(s)://host:port"
-    )
+        return HttpExchange(_by_socket(path), "slurmrestd")
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        host, port = None, None
+    if not host or port is None or parts.path.strip("/") or parts.query or parts.username:
+        raise ConfigurationError(
+            f"slurmrestd's address {address!r} is neither unix:/path nor http(s)://host:port"
+        )
+    tls = _tls(ca_file) if parts.scheme == "https" else None
+    return HttpExchange(_by_tcp(host, port, tls), parts.netloc)
 
 
-def _transport(uds: str | None, ca_file: Path | None) -> httpx2.AsyncHTTPTransport:
-    verify = ssl.create_default_context(cafile=str(ca_file)) if ca_file else True
-    limits = httpx2.Limits(max_connections=8, max_keepalive_connections=4, keepalive_expiry=30.0)
-    return httpx2.AsyncHTTPTransport(uds=uds, verify=verify, trust_env=False, limits=limits)
+def _by_socket(path: str) -> Connect:
+    return lambda: asyncio.open_unix_connection(path, limit=_BUFFER_BYTES)
 
 
-def _short(error: Exception) -> str:
+def _by_tcp(host: str, port: int, tls: ssl.SSLContext | None) -> Connect:
+    return lambda: asyncio.open_connection(host, port, ssl=tls, limit=_BUFFER_BYTES)
+
+
+def _tls(ca_file: Path | None) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+
+
+def _short(error: OSError) -> str:
     return (str(error) or type(error).__name__)[:200]

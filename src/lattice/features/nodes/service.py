@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lattice.access.actor import Actor
 from lattice.access.permission import Permission
 from lattice.access.policy import scope_of
@@ -9,6 +11,7 @@ from lattice.base.errors import NotFound, Unavailable
 from lattice.domain.node import NodeState
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.scheduler import Reading, Scheduler
+from lattice.domain.source import Source
 from lattice.features.nodes.model import NodeCard, NodeList
 
 
@@ -28,7 +31,7 @@ class NodeService:
             and (not partition or partition in each.partitions)
         )
         return NodeList(
-            nodes=tuple(sorted(nodes, key=lambda each: each.name)), sources=(reading.source,)
+            nodes=tuple(sorted(nodes, key=lambda each: each.name)), sources=(_source(reading),)
         )
 
     async def node(self, actor: Actor, name: str) -> NodeCard:
@@ -40,8 +43,16 @@ class NodeService:
         return NodeCard(
             node=node,
             allocations=_visible_on(name, actor, reading),
-            sources=(reading.source,),
+            sources=(_source(reading),),
         )
+
+
+def _source(reading: Reading) -> Source:
+    # Nodes are read less often than jobs, and their age is their own.
+    cluster, source = reading.cluster, reading.source
+    behind_s = (cluster.read_at - cluster.nodes_read_at).total_seconds()
+    age_s = None if source.age_s is None else max(0.0, source.age_s + behind_s)
+    return replace(source, as_of=cluster.nodes_read_at, age_s=age_s)
 
 
 def _visible_on(name: str, actor: Actor, reading: Reading) -> tuple[str, ...]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import trustme
 
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.base.errors import ConfigurationError, Unavailable
@@ -184,7 +186,50 @@ async def test_nobody_listening_is_unavailable_with_a_hint(socket: Path) -> None
     await rest.aclose()
 
 
-@pytest.mark.parametrize("address", ["", "/run/sock", "unix:run/sock", "ftp://host", "host:6820"])
+@pytest.mark.parametrize("text", ["", "two words", "line\nline", "\xff\xfe"])
+async def test_a_file_without_a_token_is_not_sent(socket: Path, tmp_path: Path, text: str) -> None:
+    token = tmp_path / "token"
+    token.write_text(text, encoding="latin-1")
+    async with listening(socket, saying("200 OK")) as asked:
+        rest = SlurmRest(f"unix:{socket}", token_file=token)
+        with pytest.raises(Unavailable, match="holds no token"):
+            await rest.get("/ping", timeout_s=2)
+        await rest.aclose()
+    assert asked == []
+
+
+async def test_tls_is_checked(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    certificate.configure_cert(context)
+    ca_file = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(ca_file)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await saying("200 OK", b'{"jobs": []}')(b"", writer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        rest = SlurmRest(f"https://localhost:{port}", ca_file=ca_file)
+        assert (await rest.get("/jobs", timeout_s=5)).body == b'{"jobs": []}'
+        await rest.aclose()
+        stranger = SlurmRest(f"https://localhost:{port}")
+        with pytest.raises(Unavailable, match="certificate verify failed"):
+            await stranger.get("/jobs", timeout_s=5)
+        await stranger.aclose()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("", "/run/sock", "unix:run/sock", "ftp://host", "host:6820", "http://", "http://h:x"),
+        *("http://h:6820/path", "http://h:6820?q", "http://user@h:6820", "http://[::1"),
+    ],
+)
 def test_an_address_that_is_none_is_a_configuration_error(address: str) -> None:
     with pytest.raises(ConfigurationError):
         SlurmRest(address)

@@ -1,0 +1,30 @@
+"""What is said of nodes: their own age, and nobody else's work."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from lattice.domain.node import Node, NodeState
+from lattice.domain.scheduler import LiveCluster, Reading
+from lattice.domain.source import LIVE, Source
+from lattice.features.nodes.service import NodeService
+from tests.fakes.in_memory_scheduler import InMemoryScheduler
+from tests.fakes.manual_clock import ManualClock
+
+
+@pytest.mark.spec("ALLOC-7")
+async def test_nodes_tell_their_own_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    scheduler = InMemoryScheduler(clock)
+    cluster = LiveCluster(
+        read_at=clock.now(),
+        nodes=[Node(name="n1", state=NodeState.READY, slurm_state="idle")],
+        nodes_read_at=clock.now() - timedelta(seconds=4),
+    )
+    source = Source(name=LIVE, ok=True, as_of=clock.now(), age_s=1.0)
+    monkeypatch.setattr(scheduler, "live", lambda: Reading(cluster, source))
+    answer = await NodeService(scheduler).nodes(frozenset(), "")
+    assert answer.sources[0].age_s == 5.0
+    assert answer.sources[0].as_of == clock.now() - timedelta(seconds=4)
