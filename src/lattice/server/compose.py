@@ -87,7 +87,11 @@ def compose(parts: Parts) -> Faces:
 
     grpc = aio.server(
         interceptors=[GuardInterceptor(permissions, gatekeeper, journal.defect)],
-        options=[("grpc.max_receive_message_length", _LARGEST_MESSAGE_BYTES)],
+        options=[
+            ("grpc.max_receive_message_length", _LARGEST_MESSAGE_BYTES),
+            # Otherwise a second server could take the same port, and half of the calls.
+            ("grpc.so_reuseport", 0),
+        ],
     )
     add_AllocationServiceServicer_to_server(AllocationRpc(allocations), grpc)
     add_NodeServiceServicer_to_server(NodeRpc(nodes), grpc)

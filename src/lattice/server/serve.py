@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import asdict
@@ -24,7 +25,7 @@ from lattice.base.errors import ConfigurationError
 from lattice.features.identity.model import AuthDiscovery
 from lattice.server.compose import Faces, Parts, compose
 from lattice.server.figures import Figures
-from lattice.server.sections import ApiSection, Listener, ServerConfig
+from lattice.server.sections import Address, ApiSection, Listener, ServerConfig
 from lattice.server.tls import ServerTls, TlsFiles
 from lattice.server.verifier import open_verifier
 
@@ -103,20 +104,15 @@ def _slurm_counts(scheduler: SlurmScheduler) -> dict[str, float]:
 
 @asynccontextmanager
 async def _listening(api: ApiSection, faces: Faces, tls: ServerTls | None) -> AsyncIterator[None]:
-    address = str(api.grpc_listen)
-    if tls is None:
-        faces.grpc.add_insecure_port(address)
-    else:
-        faces.grpc.add_secure_port(address, tls.grpc_credentials())
+    door = _bound(api.rest_listen)
+    _offer_grpc(api.grpc_listen, faces, tls)
     rest = _Rest(_rest_config(api, faces, tls))
     await faces.grpc.start()
-    serving = asyncio.create_task(rest.serve(), name="rest")
+    serving = asyncio.create_task(rest.serve(sockets=[door]), name="rest")
     watching = asyncio.create_task(tls.watch(), name="tls") if tls else None
     try:
         while not rest.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event
             await asyncio.sleep(0.01)
-        if serving.done():
-            raise ConfigurationError(f"{api.rest_listen} can't be listened on.")
         yield
     finally:
         if watching:
@@ -124,6 +120,32 @@ async def _listening(api: ApiSection, faces: Faces, tls: ServerTls | None) -> As
         rest.should_exit = True
         await faces.grpc.stop(api.shutdown_grace_s)
         await asyncio.gather(serving, return_exceptions=True)
+        door.close()
+
+
+def _bound(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        return socket.create_server((address.host, address.port), family=family, backlog=2048)
+    except OSError as error:
+        raise _unusable(address, error.strerror or str(error)) from None
+
+
+def _offer_grpc(address: Address, faces: Faces, tls: ServerTls | None) -> None:
+    try:
+        if tls is None:
+            faces.grpc.add_insecure_port(str(address))
+        else:
+            faces.grpc.add_secure_port(str(address), tls.grpc_credentials())
+    except RuntimeError:
+        raise _unusable(address, "the address is in use or not this machine's") from None
+
+
+def _unusable(address: Address, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{address} can't be listened on: {why}.",
+        hint="Change api.rest_listen or api.grpc_listen, or stop what listens there.",
+    )
 
 
 class _Rest(uvicorn.Server):
@@ -135,8 +157,6 @@ class _Rest(uvicorn.Server):
 def _rest_config(api: ApiSection, faces: Faces, tls: ServerTls | None) -> uvicorn.Config:
     config = uvicorn.Config(
         faces.rest,
-        host=api.rest_listen.host,
-        port=api.rest_listen.port,
         log_config=None,
         access_log=False,
         server_header=False,

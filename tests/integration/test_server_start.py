@@ -1,0 +1,41 @@
+"""lattice-server as a program: what it says when it can't do as it was told."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(sys.prefix) / "bin" / "lattice-server"
+
+
+@pytest.mark.spec("OPS-7")
+@pytest.mark.parametrize("face", ["rest_listen", "grpc_listen"])
+def test_an_address_in_use_is_named(tmp_path: Path, face: str) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        socket.create_server(("127.0.0.1", 0)) as spare,
+    ):
+        other = "grpc_listen" if face == "rest_listen" else "rest_listen"
+        free = spare.getsockname()[1]
+        spare.close()
+        config = tmp_path / "server.yaml"
+        config.write_text(
+            f"cluster: {{name: x}}\n"
+            f"api: {{{face}: '127.0.0.1:{taken.getsockname()[1]}', {other}: '127.0.0.1:{free}'}}\n"
+            f"slurm: {{rest_url: 'unix:{tmp_path}/none.sock'}}\n"
+        )
+        done = subprocess.run(
+            [PROGRAM, "--config", config], capture_output=True, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 78, done.stderr
+    said = done.stderr.splitlines()[-2:]
+    assert said[0].startswith(f"127.0.0.1:{taken_port(config, face)} can't be listened on")
+    assert said[1].startswith("Hint: ")
+
+
+def taken_port(config: Path, face: str) -> str:
+    return config.read_text().partition(f"{face}: '127.0.0.1:")[2].partition("'")[0]
