@@ -9,7 +9,7 @@ import pytest
 from lab.laboratory import ENGINES, Lab
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def engines() -> Iterator[Lab]:
     """A lab with all engines and no lattice-server."""
     own = Lab("selftest", parts=ENGINES)
