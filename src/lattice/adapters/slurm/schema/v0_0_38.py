@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from lattice.adapters.slurm.placing import Placing
-from lattice.adapters.slurm.schema import AccountRow, AssociationRow, PastRow, Raw, fields
+from lattice.adapters.slurm.schema import PastRow, Raw, fields
 from lattice.adapters.slurm.schema.build import (
     JobFacts,
     NodeFacts,
@@ -20,6 +20,7 @@ from lattice.adapters.slurm.schema.build import (
     plausible_exit,
     tres_of_list,
 )
+from lattice.adapters.slurm.schema.people import PeopleSchema
 from lattice.domain.allocation import Allocation, ExitCode
 from lattice.domain.node import Node
 
@@ -148,30 +149,12 @@ class _Node(msgspec.Struct):
     boot_time: int | None = None
 
 
-class _Named(msgspec.Struct):
-    name: str | None = None
-
-
-class _Account(msgspec.Struct):
-    name: str | None = None
-    coordinators: list[_Named] | None = None
-
-
-class _Association(msgspec.Struct):
-    account: str | None = None
-    cluster: str | None = None
-    user: str | None = None
-    parent_account: str | None = None
-
-
 _JOBS = msgspec.json.Decoder(_Job)
 _PAST_JOBS = msgspec.json.Decoder(_PastJob)
 _NODES = msgspec.json.Decoder(_Node)
-_ACCOUNTS = msgspec.json.Decoder(_Account)
-_ASSOCIATIONS = msgspec.json.Decoder(_Association)
 
 
-class SchemaV0038:
+class SchemaV0038(PeopleSchema):
     """Slurm 22.05."""
 
     version = "v0.0.38"
@@ -211,21 +194,6 @@ class SchemaV0038:
                 booted=node.boot_time,
             )
         )
-
-    def account(self, raw: Raw) -> AccountRow | None:
-        """One account."""
-        account = fields.record(raw, _ACCOUNTS)
-        if account is None or not account.name:
-            return None
-        names = (each.name for each in account.coordinators or ())
-        return AccountRow(account.name, frozenset(name for name in names if name))
-
-    def association(self, raw: Raw) -> AssociationRow | None:
-        """One association; this version does not tell its id."""
-        row = fields.record(raw, _ASSOCIATIONS)
-        if row is None or not row.account or not row.cluster:
-            return None
-        return AssociationRow(row.cluster, row.account, row.user or "", row.parent_account or "")
 
 
 def _live_facts(job: _Job) -> JobFacts:
