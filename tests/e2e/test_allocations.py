@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -108,8 +109,8 @@ def test_a_requeued_job_keeps_its_identity_and_counts_its_attempts(
     assert before["ended"] is not None
     assert now["started"] > before["started"]
     shown = alice.tries("status", str(job)).out
-    assert "2" in shown
-    assert "requeued" in shown
+    assert re.search(r"^\s+1\s.*requeued", shown, re.MULTILINE), shown
+    assert re.search(r"^\s+2\s.*running", shown, re.MULTILINE), shown
     (row,) = eventually(
         lambda: _named(alice.asks("history"), str(job)),
         lambda rows: len(rows) == 1 and len(rows[0]["attempts"]) == 2,

@@ -41,7 +41,7 @@ _TOPOLOGY_EVERY_S = 600.0
 _ORIGINS_EVERY_S = 1.0
 _RETRY_S = 5.0
 _SHARE = 10
-_LONGEST_WAIT_S = 2.0
+_LONGEST_WAIT_S = 5.0
 _LEAST_STALE_S = 10.0
 
 
@@ -140,7 +140,7 @@ class SlurmScheduler:
         asked_s = self._clock.monotonic()
         async with self._polling:
             if self._jobs_as_of_s < asked_s and "jobs" not in self.errors:
-                due_s = self._jobs_as_of_s + _SHARE * self.jobs.last_cost_s
+                due_s = self._jobs_as_of_s + _SHARE * self.jobs.usual_cost_s
                 wait_s = max(0.0, due_s - self._clock.monotonic())
                 if wait_s <= _LONGEST_WAIT_S:
                     await self._sleep(wait_s)

@@ -100,6 +100,8 @@ class Polled(Generic[T]):
         self.counts = PollCounts()
         self.records: tuple[T, ...] = ()
         self.last_cost_s = 0.0
+        self.usual_cost_s = 0.0
+        """The lesser of the last two: one poll that met a stall says nothing of the next."""
         self._rest = rest
         self._dialects = dialects
         self._clock = clock
@@ -128,7 +130,10 @@ class Polled(Generic[T]):
             self._since = None
             raise
         finally:
-            self.last_cost_s = self._clock.monotonic() - begun
+            cost_s = self._clock.monotonic() - begun
+            first = self.counts.polls_total == 1
+            self.usual_cost_s = cost_s if first else min(cost_s, self.last_cost_s)
+            self.last_cost_s = cost_s
             self.counts.poll_seconds_total += self.last_cost_s
         self.counts.polls_unchanged_total += not changed
         return changed

@@ -83,6 +83,7 @@ class AllocationService:
             reference = parse_reference(name)
         except BadReference as problem:
             raise UsageError(f"{problem}.", hint=REFERENCE_HINT) from None
+        asked_at = self._clock.now()
         reading = self._scheduler.live()
         scope = scope_of(actor, Permission.VIEW_ALLOCATIONS, reading.cluster.accounts)
         past, past_source = await self._past(PastQuestion(scope=scope, reference=reference))
@@ -92,7 +93,7 @@ class AllocationService:
             reading = await self._scheduler.fresh()
             families = self._families(reading, past, scope, reference)
         if not families:
-            raise _absent(reference, reading.source, past_source)
+            raise _absent(reference, reading.source, past_source, asked_at)
         newest, *older = families
         return AllocationCard(
             allocation=newest[0],
@@ -183,11 +184,17 @@ def _position(cursor: str) -> tuple[int, int]:
     return int(moment), int(job)
 
 
-def _absent(reference: Reference, live: Source, past: Source) -> NotFound | Unavailable:
+def _absent(
+    reference: Reference, live: Source, past: Source, asked_at: datetime
+) -> NotFound | Unavailable:
     if live.ok and past.ok:
+        # A list too long to be read for every question may be older than a job just submitted.
+        younger = live.as_of is not None and live.as_of < asked_at
         return NotFound(
             f"No allocation {reference} of yours.",
-            hint="`lattice status` lists yours, `lattice history` those of the past.",
+            hint="Slurm's list was read a moment ago: if it is new, try again in a minute."
+            if younger
+            else "`lattice status` lists yours, `lattice history` those of the past.",
         )
     silent = " and ".join(source.name for source in (live, past) if not source.ok)
     return Unavailable(

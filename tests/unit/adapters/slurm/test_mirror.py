@@ -336,3 +336,26 @@ async def test_one_more_look_is_not_taken_while_slurmctld_is_silent(
     assert scheduler.jobs.counts.polls_total == polls
     assert reading.source.error is not None
     assert not reading.source.ok
+
+
+@pytest.mark.spec("ALLOC-1")
+async def test_a_poll_that_met_a_stall_does_not_keep_a_new_job_from_being_found(
+    slurm: RecordedSlurm, commands: RecordedCommands, vclusters: Vclusters, clock: ManualClock
+) -> None:
+    async def wait(seconds: float) -> None:
+        clock.advance(seconds)
+
+    scheduler = SlurmScheduler("lab", slurm.rest(), commands, vclusters, clock, sleep=wait)
+    await scheduler.refresh()
+    answering = slurm.answers["/slurm/v0.0.38/jobs"]
+
+    def stalled(query: dict[str, str]) -> tuple[int, bytes]:
+        clock.advance(3)
+        return answering(query)
+
+    slurm.last_change_s = 2**40
+    slurm.answers["/slurm/v0.0.38/jobs"] = stalled
+    await scheduler._read_jobs()
+    slurm.answers["/slurm/v0.0.38/jobs"] = answering
+    asked_at = clock.now()
+    assert (await scheduler.fresh()).cluster.read_at >= asked_at
