@@ -1,0 +1,82 @@
+"""Ed25519 signatures with keys from files: what one process signs, another can check.
+
+A key is named by the first 16 hex digits of the SHA-256 of its public half, so that a signature
+can say which of two valid keys made it while they are exchanged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+PUBLIC_KEY_BYTES = 32
+
+
+class BadSignature(Exception):
+    """The text is not signed by a key that is known here."""
+
+
+def key_name(public: bytes) -> str:
+    """The name of a public key."""
+    return hashlib.sha256(public).hexdigest()[:16]
+
+
+class SigningKey:
+    """The private half. Never printed, never sent."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        self.public = key.public_key().public_bytes_raw()
+        self.name = key_name(self.public)
+
+    @classmethod
+    def generate(cls) -> SigningKey:
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def load(cls, path: Path) -> SigningKey:
+        """From a PEM file. Raises `ValueError` for anything but an unencrypted Ed25519 key."""
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        if not isinstance(key, Ed25519PrivateKey):
+            raise ValueError(f"{path} holds no Ed25519 key")  # noqa: TRY004 - it is the content
+        return cls(key)
+
+    def save(self, path: Path) -> None:
+        """As a PEM file for this user alone. Refuses to replace one."""
+        pem = self._key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(pem)
+
+    def sign(self, message: bytes) -> bytes:
+        return self._key.sign(message)
+
+
+class KeyRing:
+    """The public halves that are believed: one, or two while keys are exchanged."""
+
+    def __init__(self, public_keys: Iterable[bytes] = ()) -> None:
+        self._keys = {key_name(raw): Ed25519PublicKey.from_public_bytes(raw) for raw in public_keys}
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._keys)
+
+    def verify(self, key: str, message: bytes, signature: bytes) -> None:
+        """Return if the named key signed this; else raise `BadSignature`."""
+        known = self._keys.get(key)
+        if known is None:
+            raise BadSignature("signed by a key that is not known here")
+        try:
+            known.verify(signature, message)
+        except InvalidSignature:
+            raise BadSignature("the signature does not fit") from None

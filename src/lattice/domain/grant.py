@@ -1,0 +1,137 @@
+"""A grant: one act, for one person, on one allocation, at one place, for a few seconds.
+
+The server signs it after its own check; the agent and the root helper check it again before they
+act. It is bound to the place it is for, used once there, and carries a digest of what is asked
+where the words of the question matter. The threat model says plainly what it can't do: a taken
+server can name any owner.
+
+Written as `KEY.PAYLOAD.SIGNATURE`, the last two in unpadded base64url; the payload is JSON. The
+signature itself is `lattice.base.signing`; this module only writes and reads, strictly.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+
+LONGEST_LIFE_S = 60
+_LEEWAY_S = 5
+_LARGEST = 8192
+_DOMAIN = b"lattice grant 1\n"
+_ID = re.compile(r"[0-9a-f]{32}")
+_DIGEST = re.compile(r"(?:[0-9a-f]{64})?")
+
+GATE = "gate"
+"""The place of grants for the submit gate beside the server."""
+
+
+class Act(StrEnum):
+    """What can be granted. One verb of the helper, or one kind of stream, needs one of these."""
+
+    ATTACH = "attach"
+    READ_OUTPUT = "read_output"
+    READ_COUNTERS = "read_counters"
+    READ_LATENCY = "read_latency"
+    PROBE_MOUNTS = "probe_mounts"
+    DUMP_STACKS = "dump_stacks"
+    SUBMIT = "submit"
+    CANCEL = "cancel"
+    ECHO = "echo"
+
+
+class BadGrant(Exception):
+    """Not a grant, or not one for this act, here and now. The text is for the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What the server permits."""
+
+    id: str
+    """32 hex digits at random: a grant works once."""
+    act: Act
+    place: str
+    """The node it is for, or `GATE`."""
+    subject: str
+    """The verified caller, for the record."""
+    user: str
+    """The Unix user in whose name it is done; empty where no user is entered."""
+    job_id: int = 0
+    """Slurm's job id; 0 where the act concerns no job."""
+    started: int = 0
+    """The start of the attempt, in Unix seconds; 0 where it doesn't matter."""
+    digest: str = ""
+    """SHA-256 of the question in hex, where its words matter."""
+    issued: int
+    expires: int
+
+    def payload(self) -> bytes:
+        """The bytes that are signed, without the mark that goes before them."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+
+    def fault(self, act: Act, place: str, now_s: float) -> str:
+        """Why it does not hold for this, or an empty text."""
+        if self.act is not act:
+            return f"it grants {self.act.value}, not {act.value}"
+        if self.place != place:
+            return f"it is for {self.place}, not {place}"
+        if not self.issued - _LEEWAY_S <= now_s <= self.expires + _LEEWAY_S:
+            return "it is not valid at this time"
+        if not 0 < self.expires - self.issued <= LONGEST_LIFE_S:
+            return "it lives too long"
+        return ""
+
+
+def to_sign(payload: bytes) -> bytes:
+    """What the signature covers: no signature of anything else can be one of a grant."""
+    return _DOMAIN + payload
+
+
+def written(key: str, payload: bytes, signature: bytes) -> str:
+    """The grant as text."""
+    return f"{key}.{_encoded(payload)}.{_encoded(signature)}"
+
+
+def read_written(text: str) -> tuple[str, bytes, bytes]:
+    """Key name, payload and signature, unverified. Raises `BadGrant`."""
+    parts = text.split(".") if len(text) <= _LARGEST else []
+    if len(parts) != 3:
+        raise BadGrant("not a grant")
+    return parts[0], _decoded(parts[1]), _decoded(parts[2])
+
+
+def read_payload(payload: bytes) -> Grant:
+    """The grant inside, every field of the right type and none besides. Raises `BadGrant`."""
+    try:
+        told = json.loads(payload)
+    except (ValueError, RecursionError):
+        raise BadGrant("not a grant") from None
+    kinds = {each.name: str(each.type) for each in fields(Grant)}
+    if not isinstance(told, dict) or told.keys() != kinds.keys():
+        raise BadGrant("not the fields of a grant")
+    for name, kind in kinds.items():
+        if type(told[name]) is not (int if kind == "int" else str):
+            raise BadGrant(f"{name} is of the wrong type")
+    if told["act"] not in list(Act):
+        raise BadGrant("an act that is not known")
+    if not _ID.fullmatch(told["id"]) or not _DIGEST.fullmatch(told["digest"]):
+        raise BadGrant("id or digest is malformed")
+    return Grant(**{**told, "act": Act(told["act"])})
+
+
+def _encoded(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise BadGrant("not a grant") from None
+    if _encoded(raw) != text:
+        raise BadGrant("not a grant")
+    return raw
