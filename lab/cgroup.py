@@ -57,6 +57,12 @@ class ControlGroup:
         return [root / self._path / "cgroup.procs" for root in self._roots]
 
     @property
+    def in_nftables(self) -> str:
+        """The words that match what its sockets send and get; it must have been joined first."""
+        place = self._v2.relative_to("/sys/fs/cgroup")
+        return f'socket cgroupv2 level {len(Path(self._path).parts)} "{place}"'
+
+    @property
     def _v2(self) -> Path:
         return self._hierarchies.v2 / self._path
 

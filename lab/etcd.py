@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from lab.addresses import ETCD_CLIENT_PORTS, ETCD_HEALTH_PORTS, ETCD_PEER_PORTS
 from lab.certificates import Authority, Leaf
+from lab.cgroup import ControlGroup, Hierarchies
 from lab.files import give
 from lab.layout import Layout
 from lab.network import Network
@@ -30,8 +32,17 @@ class Etcd:
         self._folder = layout.state / "etcd"
         self._certificates = layout.certificates
         self._network = network
+        self._groups = [
+            ControlGroup(
+                Hierarchies.of_host(), f"{layout.cgroup('control')}/etcd-{place}", everywhere=False
+            )
+            for place in (1, 2, 3)
+        ]
         self.endpoints = [f"https://127.0.0.1:{port}" for port in ETCD_CLIENT_PORTS]
-        self.members = [self._member(number, layout, room) for number in range(3)]
+        self.members = [
+            self._member(number, layout, replace(room, group=group))
+            for number, group in enumerate(self._groups)
+        ]
 
     @property
     def processes(self) -> list[Process]:
@@ -77,6 +88,8 @@ class Etcd:
         give(self._folder, _USER)
 
     def up(self) -> None:
+        for group in self._groups:
+            group.create()
         for member in self.members:  # the first alone never gets healthy: it waits for a quorum
             member.start()
         for member in self.members:
@@ -85,6 +98,32 @@ class Etcd:
     def down(self) -> None:
         for member in self.members:
             member.kill()
+
+    def leader(self) -> int | None:
+        """Which member leads, by its own account."""
+        for number, port in enumerate(ETCD_HEALTH_PORTS):
+            if "etcd_server_is_leader 1" in self._network.text(f"http://127.0.0.1:{port}/metrics"):
+                return number
+        return None
+
+    def cut_off_peers(self, number: int) -> None:
+        """Drop what the member and its peers send each other; its clients still reach it."""
+        self.heal_peers(number)
+        table, ports = f"inet cut_peers_{number}", ", ".join(map(str, ETCD_PEER_PORTS))
+        own = self._groups[number].in_nftables
+        rules = [f"add table {table}"]
+        for hook in ("input", "output"):
+            chain = f"type filter hook {hook} priority 0; policy accept;"
+            rules.append(f"add chain {table} {hook} {{ {chain} }}")
+            rules += [
+                f"add rule {table} {hook} {own} tcp {end} {{ {ports} }} drop"
+                for end in ("sport", "dport")
+            ]
+        self._network.nft(rules)
+
+    def heal_peers(self, number: int) -> None:
+        table = f"inet cut_peers_{number}"
+        self._network.nft([f"add table {table}", f"delete table {table}"])
 
     def wipe(self, number: int) -> None:
         """Remove a stopped member's data, as a lost disk would."""

@@ -10,15 +10,28 @@ fence (`Expect`), and whoever loses reads again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from lattice.base.errors import Unavailable, UsageError
+from lattice.domain.source import Source
+
+AGREED = "state"
+"""The name of this source, where answers say where they came from."""
+
 LONGEST_KEY = 512
 LARGEST_VALUE_BYTES = 64 * 1024
 MOST_CHANGES = 100
-"""In one commit; etcd itself refuses more than 128."""
+"""In one commit, and as many expectations; etcd itself refuses more than 128."""
+LARGEST_COMMIT_BYTES = 1024 * 1024
+"""Keys and values together; etcd itself refuses more than 1.5 MiB."""
+SHORTEST_LEASE_S = 2
+LONGEST_LEASE_S = 24 * 3600
+
+_NOT_IN_KEYS = re.compile(r"[^!-~]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +114,21 @@ class Compacted(Exception):
     """A watch asked for revisions that are no longer kept: list again."""
 
 
+class LeaseGone(Unavailable):
+    """What was to be put under a lease was not: the lease has ended. Take another."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The lease this was to be written under has ended.",
+            hint="Try again in a few seconds; the server takes a new lease by itself.",
+        )
+
+
 class StateStore(Protocol):
-    """Agreed state. Every call raises `Unavailable` while the store can't agree."""
+    """Agreed state. Every call raises `Unavailable` while the store can't agree.
+
+    What is out of bounds is a `UsageError`, and a put under an ended lease is `LeaseGone`.
+    """
 
     async def get(self, key: str) -> Entry | None:
         """The key as it stands."""
@@ -111,12 +137,17 @@ class StateStore(Protocol):
         """Every key that begins with the prefix, by key."""
 
     async def put(self, key: str, value: bytes, lease: int = 0) -> int:
-        """Set it, whatever it was; the revision of the change."""
+        """Set it, whatever it was; the revision of the change.
+
+        After `Unavailable` it may have happened or not.
+        """
 
     async def commit(self, expect: Sequence[Expect], changes: Sequence[Change]) -> int | None:
         """All changes at once if everything expected holds: their revision, or None if not.
 
-        After `Unavailable` it may have happened or not: read, then decide.
+        No key may be changed twice. Where nothing but absent keys is deleted there is no new
+        revision, and the newest there is comes back. After `Unavailable` it may have happened or
+        not: read, then decide.
         """
 
     async def lease(self, ttl_s: int) -> Lease:
@@ -125,8 +156,108 @@ class StateStore(Protocol):
     def watch(
         self, prefix: str, after: int
     ) -> AbstractAsyncContextManager[AsyncIterator[tuple[Changed, ...]]]:
-        """Every change after a revision, in order, none twice; changes of one commit together.
+        """Every change after a revision, in order, none twice; one tuple is one revision.
 
         Goes on by itself over lost connections and members. Raises `Compacted` where the store no
         longer has what was asked for.
         """
+
+
+class StateView(Protocol):
+    """A cached copy of a prefix, for readers: kept current by itself, and labelled when it isn't.
+
+    Never good enough to decide on: whoever writes fences with the revision of what he saw here.
+    """
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """Every key as last seen, a snapshot. Raises `Unavailable` before there is any."""
+
+    @property
+    def source(self) -> Source:
+        """Whether that is current, and if not as of when and why. Never raises."""
+
+    async def wait_first(self) -> None:
+        """Return once there is something to read, be it that there are no keys."""
+
+    async def refresh(self) -> None:
+        """Read all of it now. Raises `Unavailable`, and the last stays."""
+
+    def changes(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[Changed, ...]]]:
+        """First every entry there is, then what changes, for those who act on it.
+
+        Whoever reads slowly gets the newest state of each key only, so nothing piles up.
+        """
+
+
+def check_key(key: str) -> None:
+    """Raise `UsageError` for what can't be a key."""
+    if not key:
+        raise UsageError("A key of the state can't be empty.", hint="Give it a name.")
+    check_prefix(key)
+
+
+def check_prefix(prefix: str) -> None:
+    """Raise `UsageError` for what no key can begin with; the empty prefix is every key."""
+    if len(prefix) > LONGEST_KEY:
+        raise UsageError(
+            f"A key of {len(prefix)} characters is too long for the state: {prefix[:40]}…",
+            hint=f"At most {LONGEST_KEY} characters.",
+        )
+    if _NOT_IN_KEYS.search(prefix):
+        raise UsageError(
+            f"{prefix[:60]!a} can't be a key of the state.",
+            hint="Keys are printable ASCII without spaces.",
+        )
+
+
+def check_value(key: str, value: bytes) -> None:
+    """Raise `UsageError` for a value that is too large."""
+    if len(value) > LARGEST_VALUE_BYTES:
+        raise UsageError(
+            f"{len(value)} bytes are too many for the value of {key}.",
+            hint=f"At most {LARGEST_VALUE_BYTES} bytes; large things belong in the object store.",
+        )
+
+
+def check_lease(ttl_s: int) -> None:
+    """Raise `UsageError` for a time to live that no store keeps well."""
+    if not SHORTEST_LEASE_S <= ttl_s <= LONGEST_LEASE_S:
+        raise UsageError(
+            f"A lease can't last {ttl_s} s.",
+            hint=f"From {SHORTEST_LEASE_S} s to {LONGEST_LEASE_S} s.",
+        )
+
+
+def check_commit(expect: Sequence[Expect], changes: Sequence[Change]) -> None:
+    """Raise `UsageError` for a commit that no store would take."""
+    if not changes or max(len(changes), len(expect)) > MOST_CHANGES:
+        raise UsageError(
+            f"A commit of {len(changes)} changes and {len(expect)} expectations can't be made.",
+            hint=f"From 1 to {MOST_CHANGES} changes, and as many expectations.",
+        )
+    for change in changes:
+        check_key(change.key)
+        if isinstance(change, Put):
+            check_value(change.key, change.value)
+    for each in expect:
+        check_key(each.key)
+    _check_once(change.key for change in changes)
+    size_bytes = sum(
+        len(each.key) + (len(each.value) if isinstance(each, Put) else 0) for each in changes
+    )
+    if size_bytes > LARGEST_COMMIT_BYTES:
+        raise UsageError(
+            f"A commit of {size_bytes} bytes is too large.",
+            hint=f"At most {LARGEST_COMMIT_BYTES} bytes of keys and values.",
+        )
+
+
+def _check_once(keys: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            raise UsageError(
+                f"A commit changes {key} twice.", hint="Keep the last of these changes only."
+            )
+        seen.add(key)

@@ -1,0 +1,192 @@
+"""`EtcdStateStore`: the port `StateStore` over etcd's members. Reads are linearizable.
+
+Every key stands under one root, so that a site's etcd can serve others too, and a role can be
+limited to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from lattice.adapters.etcd.lease import EtcdLease
+from lattice.adapters.etcd.members import (
+    HAS_LEADER,
+    WRITE_ATTEMPT_S,
+    EtcdTls,
+    Member,
+    Members,
+)
+from lattice.adapters.etcd.watch import EtcdWatch
+from lattice.adapters.etcd.wire import rpc_pb2 as pb
+from lattice.base.clock import Clock
+from lattice.domain.state import (
+    Change,
+    Changed,
+    Entry,
+    Expect,
+    Listing,
+    Put,
+    check_commit,
+    check_key,
+    check_lease,
+    check_prefix,
+    check_value,
+)
+
+ROOT = "/lattice/"
+
+
+@asynccontextmanager
+async def open_etcd(
+    endpoints: Sequence[str], tls: EtcdTls, clock: Clock, *, root: str = ROOT
+) -> AsyncIterator[EtcdStateStore]:
+    """The store over these members; nothing is asked of them yet."""
+    members = Members(endpoints, tls, clock)
+    async with store_of(members, clock, root=root) as store:
+        yield store
+
+
+@asynccontextmanager
+async def store_of(
+    members: Members, clock: Clock, *, root: str = ROOT
+) -> AsyncIterator[EtcdStateStore]:
+    """The store over members already chosen; they are closed with it."""
+    store = EtcdStateStore(members, clock, root=root)
+    try:
+        yield store
+    finally:
+        await store.aclose()
+        await members.aclose()
+
+
+class EtcdStateStore:
+    """Owns the tasks that keep its leases; the members are its maker's to close."""
+
+    def __init__(self, members: Members, clock: Clock, *, root: str = ROOT) -> None:
+        self._members = members
+        self._clock = clock
+        self._root = root.encode("ascii")
+        self._keeping: set[asyncio.Task[None]] = set()
+
+    async def aclose(self) -> None:
+        """Keep no lease any longer; those not released end when their time is over."""
+        keeping = tuple(self._keeping)
+        for task in keeping:
+            task.cancel()
+        await asyncio.gather(*keeping, return_exceptions=True)
+
+    async def get(self, key: str) -> Entry | None:
+        """The key as it stands."""
+        check_key(key)
+        answer = await self._range(pb.RangeRequest(key=self._whole(key)))
+        return self._entry(answer.kvs[0]) if answer.kvs else None
+
+    async def list(self, prefix: str) -> Listing:
+        """Every key that begins with the prefix, by key."""
+        check_prefix(prefix)
+        start = self._whole(prefix)
+        answer = await self._range(pb.RangeRequest(key=start, range_end=_after_all(start)))
+        return Listing(tuple(self._entry(each) for each in answer.kvs), answer.header.revision)
+
+    async def put(self, key: str, value: bytes, lease: int = 0) -> int:
+        """Set it, whatever it was. Not sent twice: after `Unavailable` it may have happened."""
+        check_key(key)
+        check_value(key, value)
+        request = pb.PutRequest(key=self._whole(key), value=value, lease=lease)
+
+        async def send(member: Member, timeout_s: float) -> int:
+            answer = await member.kv.Put(request, timeout=timeout_s, metadata=HAS_LEADER)
+            return answer.header.revision
+
+        return await self._members.ask(send, repeatable=False, attempt_s=WRITE_ATTEMPT_S)
+
+    async def commit(self, expect: Sequence[Expect], changes: Sequence[Change]) -> int | None:
+        """One transaction of etcd. Not sent twice either."""
+        check_commit(expect, changes)
+        request = pb.TxnRequest(
+            compare=[self._compare(each) for each in expect],
+            success=[self._operation(each) for each in changes],
+        )
+
+        async def send(member: Member, timeout_s: float) -> int | None:
+            answer = await member.kv.Txn(request, timeout=timeout_s, metadata=HAS_LEADER)
+            return answer.header.revision if answer.succeeded else None
+
+        return await self._members.ask(send, repeatable=False, attempt_s=WRITE_ATTEMPT_S)
+
+    async def lease(self, ttl_s: int) -> EtcdLease:
+        """One that nobody heard of, because its answer was lost, ends by itself."""
+        check_lease(ttl_s)
+        request = pb.LeaseGrantRequest(TTL=ttl_s)
+
+        async def send(member: Member, timeout_s: float) -> tuple[int, float]:
+            sent_s = self._clock.monotonic()
+            answer = await member.lease.LeaseGrant(request, timeout=timeout_s, metadata=HAS_LEADER)
+            return answer.ID, sent_s
+
+        number, sent_s = await self._members.ask(send, repeatable=True, attempt_s=WRITE_ATTEMPT_S)
+        lease = EtcdLease(self._members, self._clock, number, ttl_s, sent_s)
+        task = asyncio.create_task(lease.keep(), name=f"etcd lease {number:x}")
+        self._keeping.add(task)
+        task.add_done_callback(self._keeping.discard)
+        return lease
+
+    @asynccontextmanager
+    async def watch(
+        self, prefix: str, after: int
+    ) -> AsyncIterator[AsyncIterator[tuple[Changed, ...]]]:
+        """Waits where no member is there, and goes on when one is."""
+        check_prefix(prefix)
+        start = self._whole(prefix)
+        watch = EtcdWatch(self._members, start, _after_all(start), after, self._entry)
+        batches = watch.batches()
+        try:
+            yield batches
+        finally:
+            await batches.aclose()
+
+    async def compact(self, revision: int) -> None:
+        """Forget what was before a revision. etcd does this by itself where it is told to."""
+
+        async def send(member: Member, timeout_s: float) -> None:
+            request = pb.CompactionRequest(revision=revision, physical=True)
+            await member.kv.Compact(request, timeout=timeout_s, metadata=HAS_LEADER)
+
+        await self._members.ask(send, repeatable=False, attempt_s=WRITE_ATTEMPT_S)
+
+    async def _range(self, request: pb.RangeRequest) -> pb.RangeResponse:
+        async def send(member: Member, timeout_s: float) -> pb.RangeResponse:
+            return await member.kv.Range(request, timeout=timeout_s, metadata=HAS_LEADER)
+
+        return await self._members.ask(send, repeatable=True)
+
+    def _whole(self, key: str) -> bytes:
+        return self._root + key.encode("ascii")
+
+    def _entry(self, found: pb.KeyValue) -> Entry:
+        return Entry(
+            key=found.key[len(self._root) :].decode("ascii", "replace"),
+            value=found.value,
+            revision=found.mod_revision,
+            created=found.create_revision,
+            lease=found.lease,
+        )
+
+    def _compare(self, each: Expect) -> pb.Compare:
+        return pb.Compare(
+            target=pb.Compare.MOD, key=self._whole(each.key), mod_revision=each.revision
+        )
+
+    def _operation(self, change: Change) -> pb.RequestOp:
+        key = self._whole(change.key)
+        if isinstance(change, Put):
+            put = pb.PutRequest(key=key, value=change.value, lease=change.lease)
+            return pb.RequestOp(request_put=put)
+        return pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
+
+
+def _after_all(prefix: bytes) -> bytes:
+    """The first key after all that begin with the prefix; a key is ASCII, so its last byte fits."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])

@@ -1,0 +1,1 @@
+"""Generated from proto/etcd by scripts/generate; never edited by hand."""

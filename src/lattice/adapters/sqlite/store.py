@@ -1,0 +1,207 @@
+"""`SqliteStateStore`: the port `StateStore` over one file, for one process.
+
+The database is used by one worker thread, so the loop never waits for the disk and calls are
+served in the order they came. A call that is given up is still carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from lattice.adapters.sqlite.database import Database
+from lattice.base.errors import ConfigurationError, Unavailable
+from lattice.domain.state import (
+    Change,
+    Changed,
+    Entry,
+    Expect,
+    Listing,
+    Put,
+    check_commit,
+    check_key,
+    check_lease,
+    check_prefix,
+    check_value,
+)
+
+T = TypeVar("T")
+
+_READ_AT_ONCE = 256
+"""Revisions of history a watch reads in one go."""
+
+
+@asynccontextmanager
+async def open_sqlite(folder: Path) -> AsyncIterator[SqliteStateStore]:
+    """The store in this folder, made if there is none. Raises `ConfigurationError`."""
+    with _locked(folder), ThreadPoolExecutor(1, thread_name_prefix="state") as worker:
+        loop = asyncio.get_running_loop()
+        database = await loop.run_in_executor(worker, Database, folder / "state.db")
+        store = SqliteStateStore(database, worker)
+        try:
+            await store.end_old_leases()
+            yield store
+        finally:
+            store.close()
+            await loop.run_in_executor(worker, database.close)
+
+
+class SqliteLease:
+    """Lasts until it is released or the process ends; nothing else can take it away."""
+
+    def __init__(self, number: int, store: SqliteStateStore) -> None:
+        self.id = number
+        self._store = store
+        self._ended = asyncio.Event()
+
+    @property
+    def lost(self) -> bool:
+        return self._ended.is_set()
+
+    async def wait_lost(self) -> None:
+        await self._ended.wait()
+
+    async def release(self) -> None:
+        self._ended.set()
+        await self._store.end_lease(self.id)
+
+    def lose(self) -> None:
+        self._ended.set()
+
+
+class SqliteStateStore:
+    """Made by `open_sqlite`."""
+
+    def __init__(self, database: Database, worker: ThreadPoolExecutor) -> None:
+        self._database = database
+        self._worker = worker
+        self._loop = asyncio.get_running_loop()
+        self._leases: dict[int, SqliteLease] = {}
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    def close(self) -> None:
+        """Leases are lost and watches end; those the process did not release end at next start."""
+        self._closed = True
+        for lease in self._leases.values():
+            lease.lose()
+        self._wake()
+
+    async def get(self, key: str) -> Entry | None:
+        """The key as it stands."""
+        check_key(key)
+        return await self._do(lambda: self._database.get(key))
+
+    async def list(self, prefix: str) -> Listing:
+        """Every key that begins with the prefix, by key."""
+        check_prefix(prefix)
+        return Listing(*await self._do(lambda: self._database.list(prefix)))
+
+    async def put(self, key: str, value: bytes, lease: int = 0) -> int:
+        """Set it, whatever it was."""
+        check_key(key)
+        check_value(key, value)
+        revision = await self._write(lambda: self._database.commit([], [Put(key, value, lease)]))
+        assert revision is not None, "a put expects nothing"
+        return revision
+
+    async def commit(self, expect: Sequence[Expect], changes: Sequence[Change]) -> int | None:
+        """One transaction."""
+        check_commit(expect, changes)
+        return await self._write(lambda: self._database.commit(expect, changes))
+
+    async def lease(self, ttl_s: int) -> SqliteLease:
+        """Its time is that of the process: there is nobody else to whom it could matter."""
+        check_lease(ttl_s)
+        lease = SqliteLease(await self._do(lambda: self._database.grant(ttl_s)), self)
+        self._leases[lease.id] = lease
+        return lease
+
+    async def end_lease(self, number: int) -> None:
+        """And every key under it; where the store is closed, the next start does it."""
+        self._leases.pop(number, None)
+        if not self._closed:
+            await self._write(lambda: self._database.end_lease(number))
+
+    async def end_old_leases(self) -> None:
+        """Of processes before this one."""
+        for number in await self._do(self._database.leases):
+            await self.end_lease(number)
+
+    async def compact(self) -> None:
+        """Forget every change so far."""
+        await self._write(lambda: self._database.compact(self._database.revision))
+
+    @asynccontextmanager
+    async def watch(
+        self, prefix: str, after: int
+    ) -> AsyncIterator[AsyncIterator[tuple[Changed, ...]]]:
+        """Read from the history, so that a slow reader costs no memory."""
+        check_prefix(prefix)
+        batches = self._batches(prefix, after)
+        try:
+            yield batches
+        finally:
+            await batches.aclose()
+
+    async def _batches(self, prefix: str, after: int) -> AsyncGenerator[tuple[Changed, ...]]:
+        while True:
+            changed = self._changed
+            read = lambda: self._database.history(prefix, after, _READ_AT_ONCE)  # noqa: B023, E731
+            batches, reach = await self._do(read)
+            for batch in batches:
+                yield batch
+            if reach == after:
+                await changed.wait()
+            after = reach
+
+    async def _do(self, act: Callable[[], T]) -> T:
+        if self._closed:
+            raise Unavailable("The server is stopping.", hint="Try again in a few seconds.")
+        return await self._loop.run_in_executor(self._worker, act)
+
+    async def _write(self, act: Callable[[], T]) -> T:
+        # Woken by the worker, not by the caller: he may be gone before it is done.
+        def write() -> T:
+            done = act()
+            self._loop.call_soon_threadsafe(self._wake)
+            return done
+
+        return await self._do(write)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """This process alone, until the end; the lock goes with the process, however it ends."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(folder / "state.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{folder} can't be used: {error.strerror}.",
+            hint="Give --single a folder that this user may write to.",
+        ) from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(handle, 20, 0).decode("ascii", "replace").strip()
+            raise ConfigurationError(
+                f"{folder} is in use by another lattice-server (process {holder or 'unknown'}).",
+                hint="One process only may use it. Stop the other, or give another folder.",
+            ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode("ascii"), 0)
+        yield
+    finally:
+        os.close(handle)

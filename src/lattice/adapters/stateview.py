@@ -1,0 +1,197 @@
+"""`WatchedStateView`: the port `StateView` over any `StateStore`, kept by a watch and by lists.
+
+`run` lists, then watches from the listing's revision, and lists again every half minute: etcd's
+reads are strictly serialisable, its watch is not, so what a watch missed is put right by then.
+While the store is away the last copy stays and grows old, and says so. Not for decisions: whoever
+writes fences with the revision he read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from types import MappingProxyType
+
+from lattice.base.clock import Clock
+from lattice.base.errors import LatticeError, Unavailable
+from lattice.domain.source import Source
+from lattice.domain.state import AGREED, Changed, Compacted, Entry, Listing, StateStore
+
+_log = logging.getLogger(__name__)
+
+_LIST_EVERY_S = 30.0
+_RETRY_S = 1.0
+_STALE_AFTER_S = 40.0
+"""A list is due every 30 s and may take 5: nothing heard for longer is a sign of trouble."""
+
+
+class WatchedStateView:
+    """One prefix. `run` keeps it current; whoever composes the process owns that task."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        prefix: str,
+        clock: Clock,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._clock = clock
+        self._sleep = sleep
+        self._entries: dict[str, Entry] = {}
+        self._snapshot: Mapping[str, Entry] | None = None
+        self._revision = 0
+        self._as_of: datetime | None = None
+        self._as_of_s = 0.0
+        self._error: str | None = None
+        self._readers: set[_Reader] = set()
+        self._first = asyncio.Event()
+        self._listing = asyncio.Lock()
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """A snapshot: it stays as it is while it is read."""
+        if self._as_of is None:
+            raise Unavailable(
+                f"The agreed state has not answered yet{f': {self._error}' if self._error else ''}",
+                hint="Try again in a few seconds.",
+            )
+        if self._snapshot is None:
+            self._snapshot = MappingProxyType(dict(self._entries))
+        return self._snapshot
+
+    @property
+    def source(self) -> Source:
+        """Age counts from when the store last said something about this prefix."""
+        age_s = None if self._as_of is None else self._clock.monotonic() - self._as_of_s
+        return Source(
+            name=AGREED,
+            ok=self._error is None and age_s is not None and age_s <= _STALE_AFTER_S,
+            as_of=self._as_of,
+            age_s=age_s,
+            error=self._error,
+        )
+
+    async def wait_first(self) -> None:
+        """Return once there is something to read."""
+        await self._first.wait()
+
+    async def refresh(self) -> None:
+        """Read all of it now. Raises `Unavailable`, and the last stays."""
+        async with self._listing:
+            # The watch may have been faster than the answer.
+            await self._list(takes=lambda revision: revision >= self._revision)
+
+    async def _list(self, takes: Callable[[int], bool]) -> None:
+        as_of, as_of_s = self._clock.now(), self._clock.monotonic()
+        try:
+            listing = await self._store.list(self._prefix)
+        except LatticeError as error:
+            if self._error is None:
+                _log.warning("state %s: %s", self._prefix, error.message)
+            self._error = error.message
+            raise
+        if self._error is not None:
+            _log.info("state %s: answers again", self._prefix)
+            self._error = None
+        if takes(listing.revision):
+            self._take(listing)
+            self._as_of, self._as_of_s = as_of, as_of_s
+
+    async def run(self) -> None:
+        """Keep the copy current until cancelled."""
+        while True:
+            try:
+                async with self._listing:
+                    # Whatever its revision: a store restored from a backup has gone back.
+                    await self._list(takes=lambda _revision: True)
+                await self._follow()
+            except Compacted:
+                _log.info("state %s: its past is gone, listing again", self._prefix)
+            except LatticeError as error:
+                self._error = error.message
+                await self._sleep(_RETRY_S)
+
+    @asynccontextmanager
+    async def changes(self) -> AsyncIterator[AsyncIterator[tuple[Changed, ...]]]:
+        """First every entry there is, then what changes; the newest of each key to the slow."""
+        reader = _Reader()
+        if self._entries:
+            reader.give(Changed(each.key, each, each.revision) for each in self._entries.values())
+        self._readers.add(reader)
+        try:
+            yield reader
+        finally:
+            self._readers.discard(reader)
+
+    async def _follow(self) -> None:
+        # Ends after half a minute, so that `run` lists again; the next watch begins there.
+        async with self._store.watch(self._prefix, after=self._revision) as batches:
+            watching = asyncio.create_task(self._consume(batches), name=f"state {self._prefix}")
+            due = asyncio.ensure_future(self._sleep(_LIST_EVERY_S))
+            try:
+                await asyncio.wait({watching, due}, return_when=asyncio.FIRST_COMPLETED)
+                if watching.done():
+                    watching.result()
+            finally:
+                for task in (watching, due):
+                    task.cancel()
+                await asyncio.gather(watching, due, return_exceptions=True)
+
+    async def _consume(self, batches: AsyncIterator[tuple[Changed, ...]]) -> None:
+        async for batch in batches:
+            if batch[0].revision > self._revision:
+                self._apply(batch, batch[0].revision)
+                self._as_of, self._as_of_s = self._clock.now(), self._clock.monotonic()
+
+    def _take(self, listing: Listing) -> None:
+        there = {entry.key: entry for entry in listing.entries}
+        gone = [Changed(key, None, listing.revision) for key in self._entries if key not in there]
+        came = [
+            Changed(entry.key, entry, entry.revision)
+            for entry in listing.entries
+            if self._entries.get(entry.key) != entry
+        ]
+        self._apply((*gone, *came), listing.revision)
+        self._first.set()
+
+    def _apply(self, batch: tuple[Changed, ...], revision: int) -> None:
+        self._revision = revision
+        if not batch:
+            return
+        for change in batch:
+            if change.entry is None:
+                self._entries.pop(change.key, None)
+            else:
+                self._entries[change.key] = change.entry
+        self._snapshot = None
+        for reader in self._readers:
+            reader.give(batch)
+
+
+class _Reader:
+    """What one reader has not read yet: of each key the newest, so it is bounded by the keys."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Changed] = {}
+        self._given = asyncio.Event()
+
+    def give(self, batch: Iterable[Changed]) -> None:
+        for change in batch:
+            self._waiting.pop(change.key, None)
+            self._waiting[change.key] = change
+        self._given.set()
+
+    def __aiter__(self) -> _Reader:
+        return self
+
+    async def __anext__(self) -> tuple[Changed, ...]:
+        await self._given.wait()
+        batch, self._waiting = tuple(self._waiting.values()), {}
+        self._given.clear()
+        return batch

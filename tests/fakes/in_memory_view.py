@@ -1,0 +1,38 @@
+"""A view of agreed state that is always current: for tests that ask no view to be late."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from lattice.domain.source import Source
+from lattice.domain.state import Changed, Entry
+from tests.fakes.in_memory_state import InMemoryStateStore
+
+
+class InMemoryStateView:
+    """One prefix of a store in memory."""
+
+    def __init__(self, store: InMemoryStateStore, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        found = self._store.space.entries
+        return {key: entry for key, entry in found.items() if key.startswith(self._prefix)}
+
+    @property
+    def source(self) -> Source:
+        return Source(name="state", ok=True, as_of=self._store.clock.now(), age_s=0.0)
+
+    async def wait_first(self) -> None:
+        return
+
+    async def refresh(self) -> None:
+        return
+
+    @asynccontextmanager
+    async def changes(self) -> AsyncIterator[AsyncIterator[tuple[Changed, ...]]]:
+        raise NotImplementedError
+        yield
