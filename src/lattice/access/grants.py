@@ -1,0 +1,126 @@
+"""Grants made and checked: the signer of a server, the checker of an agent or a helper. No I/O.
+
+A grant is believed once: the checker remembers each until it has run out, and refuses new ones
+rather than forget one it has seen.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+
+from lattice.base.clock import Clock
+from lattice.base.signing import BadSignature, KeyRing, SigningKey
+from lattice.domain.grant import (
+    LONGEST_LIFE_S,
+    Act,
+    BadGrant,
+    Grant,
+    read_payload,
+    read_written,
+    to_sign,
+    written,
+)
+
+LIFE_S = 30
+_MOST_REMEMBERED = 65_536
+# Past its end by more than any checker's leeway, a grant is refused for its time alone.
+_REMEMBERED_AFTER_S = LONGEST_LIFE_S
+
+
+class GrantSigner:
+    """Signs what the server has decided. `public_keys` is what agents must know of it."""
+
+    def __init__(self, key: SigningKey, clock: Clock, also_believed: Iterable[bytes] = ()) -> None:
+        self._key = key
+        self._clock = clock
+        self.public_keys: tuple[bytes, ...] = tuple(dict.fromkeys((key.public, *also_believed)))
+
+    def issue(
+        self,
+        act: Act,
+        place: str,
+        *,
+        subject: str,
+        user: str = "",
+        job_id: int = 0,
+        started: int = 0,
+        digest: str = "",
+        life_s: int = LIFE_S,
+    ) -> str:
+        """One act, once, at one place. `subject` is the verified caller."""
+        now = int(self._clock.now().timestamp())
+        grant = Grant(
+            id=secrets.token_hex(16),
+            act=act,
+            place=place,
+            subject=subject,
+            user=user,
+            job_id=job_id,
+            started=started,
+            digest=digest,
+            issued=now,
+            expires=now + min(life_s, LONGEST_LIFE_S),
+        )
+        payload = grant.payload()
+        return written(self._key.name, payload, self._key.sign(to_sign(payload)))
+
+
+class GrantChecker:
+    """Stands at one place and believes what the server's keys signed for it, once."""
+
+    def __init__(
+        self,
+        place: str,
+        clock: Clock,
+        public_keys: Iterable[bytes] = (),
+        *,
+        most_remembered: int = _MOST_REMEMBERED,
+    ) -> None:
+        self._place = place
+        self._clock = clock
+        self._ring = KeyRing(public_keys)
+        self._used: dict[str, int] = {}
+        self._most_remembered = most_remembered
+
+    @property
+    def key_names(self) -> frozenset[str]:
+        """The keys believed now."""
+        return self._ring.names
+
+    def trust(self, public_keys: Iterable[bytes]) -> None:
+        """Believe these from now on and no others. Raises `ValueError` for what is no key."""
+        self._ring = KeyRing(public_keys)
+
+    def check(self, text: str, act: Act, *, digest: str = "") -> Grant:
+        """The grant, now used up. Raises `BadGrant`; the text is for the log.
+
+        `digest` is that of the question as it arrived, where its words matter. Whose job it is
+        and who owns it, the caller compares himself.
+        """
+        key, payload, signature = read_written(text)
+        try:
+            self._ring.verify(key, to_sign(payload), signature)
+        except BadSignature as error:
+            raise BadGrant(str(error)) from None
+        grant = read_payload(payload)
+        now_s = self._clock.now().timestamp()
+        if fault := grant.fault(act, self._place, now_s):
+            raise BadGrant(fault)
+        if grant.digest != digest:
+            raise BadGrant("it is for another question")
+        self._use(grant, now_s)
+        return grant
+
+    def _use(self, grant: Grant, now_s: float) -> None:
+        if grant.id in self._used:
+            raise BadGrant("it was used before")
+        if len(self._used) >= self._most_remembered:
+            self._used = {
+                each: expires
+                for each, expires in self._used.items()
+                if expires + _REMEMBERED_AFTER_S >= now_s
+            }
+        if len(self._used) >= self._most_remembered:
+            raise BadGrant("too many grants at once")
+        self._used[grant.id] = grant.expires

@@ -1,0 +1,229 @@
+"""The cluster's own authority: signs what nodes and replicas show each other.
+
+It names the cluster in its subject, and signs two kinds of certificate only: a node's, for a
+client, and a replica's, for both ends. Names come from the caller, never from the request: a
+request that names somebody else is refused, one that names nobody is welcome.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from lattice.adapters.pki.request import PublicKey, requested_key
+from lattice.base.clock import Clock
+from lattice.base.errors import ConfigurationError
+from lattice.domain.peer import BadName, Issued, PeerKind, checked_cluster, peer_uri, server_name
+
+BACKDATED = timedelta(minutes=5)
+"""How far before its making a certificate begins, for clocks that lag."""
+AUTHORITY_LIFE = timedelta(days=3653)
+_ORGANISATION = "Lattice"
+
+
+class AuthorityRefused(ConfigurationError):
+    """The files hold no authority that can be used; the text says why."""
+
+
+class ClusterAuthority:
+    """The authority with its key. `bundle` is what others need to believe it."""
+
+    def __init__(
+        self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey, clock: Clock
+    ) -> None:
+        self.cluster = cluster_of(certificate)
+        if certificate.public_key() != key.public_key():
+            raise AuthorityRefused("the key is not that of the certificate")
+        self.not_after = certificate.not_valid_after_utc
+        self.bundle = certificate.public_bytes(serialization.Encoding.PEM)
+        self._certificate = certificate
+        self._key = key
+        self._clock = clock
+
+    @classmethod
+    def create(cls, cluster: str, clock: Clock) -> ClusterAuthority:
+        """A new one, in memory. The successor of another has the same cluster."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        now = clock.now().replace(microsecond=0)
+        subject = x509.Name(
+            [
+                x509.NameAttribute(NameOID.ORGANIZATION_NAME, _ORGANISATION),
+                x509.NameAttribute(NameOID.COMMON_NAME, checked_cluster(cluster)),
+            ]
+        )
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - BACKDATED)
+            .not_valid_after(now + AUTHORITY_LIFE)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs_certificates=True), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+            .sign(key, hashes.SHA256())
+        )
+        return cls(certificate, key, clock)
+
+    @classmethod
+    def load(cls, certificate: Path, key: Path, clock: Clock) -> ClusterAuthority:
+        """From PEM files. Raises `AuthorityRefused`."""
+        try:
+            found = x509.load_pem_x509_certificate(certificate.read_bytes())
+            secret = serialization.load_pem_private_key(key.read_bytes(), password=None)
+        except OSError as error:
+            raise AuthorityRefused(f"{error.filename}: {error.strerror}") from None
+        except (ValueError, TypeError):
+            raise AuthorityRefused("certificate or key is no PEM that can be read") from None
+        if not isinstance(secret, ec.EllipticCurvePrivateKey):
+            raise AuthorityRefused(f"{key} holds no key on an elliptic curve")
+        return cls(found, secret, clock)
+
+    def key_pem(self) -> bytes:
+        """The private key, for the one file it is kept in."""
+        return self._key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+
+    def sign_node(
+        self, csr_pem: bytes, node: str, life: timedelta, *, after: datetime | None = None
+    ) -> Issued:
+        """A node's certificate, for the key in the request. Raises `RequestRefused`.
+
+        `after`: it begins later than this moment, so that it is told from those before it.
+        """
+        uri = peer_uri(self.cluster, PeerKind.NODE, node)
+        return self._sign(
+            requested_key(csr_pem, node, uri),
+            node,
+            [x509.UniformResourceIdentifier(uri)],
+            [ExtendedKeyUsageOID.CLIENT_AUTH],
+            life,
+            after,
+        )
+
+    def certify_replica(
+        self,
+        public_key: ec.EllipticCurvePublicKey,
+        replica: str,
+        hosts: Iterable[str],
+        life: timedelta,
+    ) -> Issued:
+        """A replica's certificate, for serving and for dialling others."""
+        names: list[x509.GeneralName] = [
+            x509.UniformResourceIdentifier(peer_uri(self.cluster, PeerKind.REPLICA, replica)),
+            x509.DNSName(server_name(self.cluster)),
+            x509.DNSName(server_name(self.cluster, replica)),
+            *map(_host, dict.fromkeys(hosts)),
+        ]
+        both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        return self._sign(public_key, replica, names, both, life, None)
+
+    def _sign(
+        self,
+        public_key: PublicKey,
+        name: str,
+        names: Sequence[x509.GeneralName],
+        uses: Sequence[x509.ObjectIdentifier],
+        life: timedelta,
+        after: datetime | None,
+    ) -> Issued:
+        now = self._clock.now().replace(microsecond=0)
+        begin = now - BACKDATED
+        if after is not None:
+            begin = max(begin, after.replace(microsecond=0) + timedelta(seconds=1))
+        end = min(now + life, self.not_after)
+        if end <= begin:
+            raise AuthorityRefused("the cluster's authority has expired")
+        own = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+            .issuer_name(self._certificate.subject)
+            .public_key(public_key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(begin)
+            .not_valid_after(end)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own), critical=False
+            )
+            .sign(self._key, hashes.SHA256())
+        )
+        pem = certificate.public_bytes(serialization.Encoding.PEM)
+        return Issued(pem, certificate.serial_number, end)
+
+
+def new_cluster_id(name: str) -> str:
+    """An id no other cluster has, with the name in it where it fits."""
+    plain = "".join(each for each in name.lower() if each.isascii() and each.isalnum())[:24]
+    return f"{plain or 'cluster'}-{secrets.token_hex(6)}"
+
+
+def cluster_of(certificate: x509.Certificate) -> str:
+    """The cluster an authority speaks for. Raises `AuthorityRefused`."""
+    try:
+        basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+        is_authority = basic.ca
+    except x509.ExtensionNotFound:
+        is_authority = False
+    subject = certificate.subject
+    organisations = subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if (
+        not is_authority
+        or len(names) != 1
+        or [str(o.value) for o in organisations] != [_ORGANISATION]
+    ):
+        raise AuthorityRefused("the certificate is not that of a Lattice cluster's authority")
+    try:
+        return checked_cluster(str(names[0].value))
+    except BadName as fault:
+        raise AuthorityRefused(str(fault)) from None
+
+
+def read_bundle(pem: bytes, cluster: str) -> bytes:
+    """Authorities of one cluster, from a file of one or more. Raises `AuthorityRefused`."""
+    try:
+        found = x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        raise AuthorityRefused("holds no certificates") from None
+    for each in found:
+        if cluster_of(each) != cluster:
+            raise AuthorityRefused(f"holds an authority of {cluster_of(each)}, not of {cluster}")
+    return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in found)
+
+
+def _host(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )

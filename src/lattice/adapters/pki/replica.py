@@ -1,0 +1,202 @@
+"""A replica's own identity: a key that stays in memory, a short certificate, and whom it trusts.
+
+Made at the start from the authority's files, and again whenever the certificate is half spent or
+the files change; each handshake asks, so nothing runs in the background. What can't be used is
+refused with a line in the log, and what was in force stays. Open connections keep theirs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from threading import Lock
+
+import grpc
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from lattice.adapters.pki.authority import AuthorityRefused, ClusterAuthority, read_bundle
+from lattice.base.clock import Clock
+from lattice.domain.peer import Issued, server_name
+
+_log = logging.getLogger("lattice.pki")
+_LOOK_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorityFiles:
+    """Where the authority is; `trust` may hold further ones of the same cluster."""
+
+    certificate: Path
+    key: Path
+    trust: Path | None = None
+
+    def stamp(self) -> tuple[tuple[int, int, int], ...]:
+        """Changes whenever one of them does; empty while one can't be looked at."""
+        try:
+            found = [each.stat() for each in (self.certificate, self.key, self.trust) if each]
+        except OSError:
+            return ()
+        return tuple((each.st_ino, each.st_size, each.st_mtime_ns) for each in found)
+
+
+@dataclass(frozen=True, slots=True)
+class _InForce:
+    authority: ClusterAuthority
+    bundle: bytes
+    certificate: bytes
+    key: bytes = field(repr=False)
+    renew_at: datetime
+    not_after: datetime
+
+
+class ReplicaIdentity:
+    """What this replica shows and whom it believes. Safe to ask from any thread."""
+
+    def __init__(
+        self,
+        files: AuthorityFiles,
+        replica: str,
+        hosts: Iterable[str],
+        clock: Clock,
+        *,
+        life: timedelta = timedelta(hours=24),
+    ) -> None:
+        """Raises `AuthorityRefused` if the files can't be used."""
+        self.replica = replica
+        self._files = files
+        self._hosts = tuple(hosts)
+        self._clock = clock
+        self._life = life
+        self._lock = Lock()
+        self._stamp = files.stamp()
+        self._looked = clock.monotonic()
+        self._now = self._made(self._read())
+        self._served = self._now
+
+    @property
+    def cluster(self) -> str:
+        """The id of the cluster this replica belongs to."""
+        return self._now.authority.cluster
+
+    @property
+    def authority(self) -> ClusterAuthority:
+        """The one that signs now."""
+        return self._current().authority
+
+    @property
+    def bundle(self) -> bytes:
+        """Every authority whose certificates are believed: what nodes are given."""
+        return self._current().bundle
+
+    @property
+    def not_after(self) -> datetime:
+        """When the certificate in force ends."""
+        return self._current().not_after
+
+    def sign_node(
+        self, csr_pem: bytes, node: str, life: timedelta, *, after: datetime | None = None
+    ) -> Issued:
+        """As the authority in force does."""
+        return self.authority.sign_node(csr_pem, node, life, after=after)
+
+    def grpc_server_credentials(self) -> grpc.ServerCredentials:
+        """For the agents' listener: nobody enters without a certificate of the cluster."""
+        return grpc.dynamic_ssl_server_credentials(
+            _configuration(self._current()),
+            # The stubs do not know that the fetcher may answer None.
+            self._fetch,  # type: ignore[arg-type]
+            require_client_authentication=True,
+        )
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """For one dial to another replica; go with `channel_options`."""
+        now = self._current()
+        return grpc.ssl_channel_credentials(now.bundle, now.key, now.certificate)
+
+    def channel_options(self, replica: str = "") -> tuple[tuple[str, str], ...]:
+        """Which name the other end must prove: that of this replica, or of any of the cluster."""
+        return (("grpc.ssl_target_name_override", server_name(self.cluster, replica)),)
+
+    def reload(self) -> bool:
+        """Read the files again, changed or not; False if they were refused."""
+        with self._lock:
+            self._stamp = self._files.stamp()
+            return self._remake()
+
+    def _current(self) -> _InForce:
+        with self._lock:
+            if self._clock.monotonic() - self._looked >= _LOOK_EVERY_S:
+                self._looked = self._clock.monotonic()
+                stamp = self._files.stamp()
+                if stamp and stamp != self._stamp:
+                    self._stamp = stamp
+                    self._remake()
+            if self._clock.now() >= self._now.renew_at:
+                self._renew()
+            return self._now
+
+    def _remake(self) -> bool:
+        try:
+            self._now = self._made(self._of_this_cluster(self._read()))
+        except AuthorityRefused as error:
+            _log.error("authority refused, the old one stays", extra={"reason": error.message})
+            return False
+        _log.info("authority read", extra={"cluster": self._now.authority.cluster})
+        return True
+
+    def _of_this_cluster(
+        self, read: tuple[ClusterAuthority, bytes]
+    ) -> tuple[ClusterAuthority, bytes]:
+        if read[0].cluster != self._now.authority.cluster:
+            raise AuthorityRefused("the authority is that of another cluster")
+        return read
+
+    def _renew(self) -> None:
+        try:
+            self._now = self._made((self._now.authority, self._now.bundle))
+        except AuthorityRefused as error:
+            _log.error("own certificate not renewed", extra={"reason": error.message})
+
+    def _read(self) -> tuple[ClusterAuthority, bytes]:
+        authority = ClusterAuthority.load(self._files.certificate, self._files.key, self._clock)
+        bundle = authority.bundle
+        if self._files.trust is not None:
+            try:
+                more = self._files.trust.read_bytes()
+                bundle += read_bundle(more, authority.cluster)
+            except OSError as error:
+                raise AuthorityRefused(f"{self._files.trust}: {error.strerror}") from None
+            except AuthorityRefused as error:
+                raise AuthorityRefused(f"{self._files.trust}: {error.message}") from None
+        return authority, bundle
+
+    def _made(self, read: tuple[ClusterAuthority, bytes]) -> _InForce:
+        authority, bundle = read
+        key = ec.generate_private_key(ec.SECP256R1())
+        issued = authority.certify_replica(key.public_key(), self.replica, self._hosts, self._life)
+        pem = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        now = self._clock.now()
+        half = now + (issued.not_after - now) / 2
+        return _InForce(authority, bundle, issued.pem, pem, half, issued.not_after)
+
+    def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
+        # Called by gRPC from its own threads, before each handshake; None means "as before".
+        now = self._current()
+        if now is self._served:
+            return None
+        self._served = now
+        return _configuration(now)
+
+
+def _configuration(now: _InForce) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(now.key, now.certificate)], root_certificates=now.bundle
+    )

@@ -1,0 +1,215 @@
+"""The node's identity while the agent runs: held, renewed in time, exchanged without a break.
+
+Each dial asks for credentials anew, so a new certificate is used for new connections while open
+ones live on under theirs. The key is a new one each time and never leaves the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import grpc
+
+from lattice.access.grants import GrantChecker
+from lattice.agent.identity_cascade import Cascade, expired
+from lattice.agent.identity_issuer import Issuer, dial_terms
+from lattice.agent.identity_store import Held, IdentityRefused, IdentityStore, held, new_request
+from lattice.base.clock import Clock
+from lattice.base.errors import LatticeError, PermissionRefused, Unavailable
+
+_log = logging.getLogger("lattice.agent.identity")
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
+_LOOK_EVERY_S = 30.0
+_JITTER = 0.1
+
+
+class AgentIdentity:
+    """Who this node is. `checker` believes what the cluster's servers say it should.
+
+    `replicas` are the agents' listeners as configured; those a server named go before them.
+    """
+
+    def __init__(
+        self,
+        cascade: Cascade,
+        store: IdentityStore,
+        issuer: Issuer,
+        clock: Clock,
+        *,
+        checker: GrantChecker | None = None,
+        replicas: Sequence[str] = (),
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._cascade = cascade
+        self._store = store
+        self._issuer = issuer
+        self._clock = clock
+        self._checker = checker
+        self._replicas = tuple(replicas)
+        self._sleep = sleep
+        self._chance = chance
+        self._held: Held | None = None
+        self._stamp = store.stamp()
+        self._renew_at: datetime | None = None
+        self._changed = asyncio.Event()
+        self.generation = 0
+        """Rises with each change."""
+
+    @property
+    def held(self) -> Held:
+        """What is in force; there is something once `obtain` has returned."""
+        assert self._held is not None, "no identity was obtained yet"
+        return self._held
+
+    @property
+    def replicas(self) -> tuple[str, ...]:
+        """Where the agents' listeners are, the best known first."""
+        return tuple(dict.fromkeys((*self.held.replicas, *self._replicas)))
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """For one dial."""
+        return dial_terms(self.held)[0]
+
+    def channel_options(self) -> tuple[tuple[str, str], ...]:
+        """What the other end must prove: that it is a replica of this cluster."""
+        return dial_terms(self.held)[1]
+
+    async def wait_changed(self) -> None:
+        """Return at the next change of the identity, or of what comes with it."""
+        await self._changed.wait()
+
+    async def obtain(self) -> None:
+        """Go through the cascade until it gives an identity. Raises `NoIdentity`.
+
+        Waits for as long as it takes where only a server's answer is missing.
+        """
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                found = await self._cascade.obtain()
+            except Unavailable as error:
+                _log.warning("no identity yet", extra={"reason": error.message})
+            else:
+                self._adopt(found)
+                return
+            await self._sleep(pause_s * (1 + self._chance()))
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def learned(self, grant_keys: Iterable[bytes], replicas: Iterable[str]) -> None:
+        """What a server said at the start of a link: keys to believe, replicas to dial."""
+        news = replace(
+            self.held,
+            grant_keys=tuple(grant_keys) or self.held.grant_keys,
+            replicas=tuple(replicas) or self.held.replicas,
+        )
+        if news != self._held:
+            self._keep(news)
+            self._adopt(news, same_certificate=True)
+
+    def doubt(self) -> None:
+        """A server refused the certificate: ask for another now, with a token if one was given."""
+        self._renew_at = self._clock.now()
+
+    def reload(self) -> bool:
+        """Read the file again, as after SIGHUP; False if it can't be used."""
+        if self._held is None:
+            return False
+        self._stamp = self._store.stamp()
+        try:
+            found = self._store.load()
+            fault = expired(found, self._clock) if found else "there is none"
+        except IdentityRefused as error:
+            found, fault = None, error.message
+        if found is None or fault:
+            _log.error("identity not read again, the old stays", extra={"reason": fault})
+            return False
+        if found.certificate != self.held.certificate:
+            self._adopt(found)
+        return True
+
+    async def run(self) -> None:
+        """Renew in time, and follow the file, until cancelled."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            due_s = self._due_s()
+            if due_s > 0:
+                await self._sleep(min(due_s, _LOOK_EVERY_S))
+                if self._store.stamp() != self._stamp:
+                    self.reload()
+                continue
+            if await self._renewed():
+                pause_s = _FIRST_PAUSE_S
+                continue
+            await self._sleep(pause_s * (1 + self._chance()))
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _due_s(self) -> float:
+        assert self._renew_at is not None
+        return (self._renew_at - self._clock.now()).total_seconds()
+
+    async def _renewed(self) -> bool:
+        fault = expired(self.held, self._clock)
+        try:
+            if fault:
+                _log.error(fault)
+                # Nothing can be renewed any more; a new token or new files may have come.
+                self._adopt(await self._cascade.obtain())
+                return True
+            key, csr = new_request(self.held.peer.name)
+            found = await self._asked(key, csr)
+        except LatticeError as error:
+            _log.warning("certificate not renewed", extra={"reason": error.message})
+            return False
+        self._keep(found)
+        self._adopt(found)
+        _log.info("certificate renewed", extra={"until": found.peer.not_after.isoformat()})
+        return True
+
+    async def _asked(self, key: str, csr: str) -> Held:
+        node = self.held.peer.name
+        try:
+            given = await self._issuer.renew(self.held, self.replicas, csr)
+        except PermissionRefused as refusal:
+            _log.error("certificate refused", extra={"reason": refusal.message})
+            return await self._cascade.obtain(with_tokens_alone=True)
+        return held(given, key, node, "renewal")
+
+    def _keep(self, found: Held) -> None:
+        try:
+            self._store.save(found)
+        except IdentityRefused as error:
+            # It is held in memory and works; only a restart would miss it.
+            _log.error("identity not kept", extra={"reason": error.message})
+        self._stamp = self._store.stamp()
+
+    def _adopt(self, found: Held, *, same_certificate: bool = False) -> None:
+        self._held = found
+        self._stamp = self._store.stamp()
+        self._believe(found.grant_keys)
+        if not same_certificate:
+            self.generation += 1
+            self._renew_at = self._moment_to_renew(found)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _believe(self, grant_keys: tuple[bytes, ...]) -> None:
+        if self._checker is None or not grant_keys:
+            return
+        try:
+            self._checker.trust(grant_keys)
+        except ValueError:
+            _log.error("keys of grants can't be read, the old stay")
+
+    def _moment_to_renew(self, found: Held) -> datetime:
+        now = self._clock.now()
+        if found.origin == "bootstrap files":
+            # Made elsewhere, perhaps for years and for every node at once: get one of our own.
+            return now + timedelta(seconds=5 * self._chance())
+        life = found.peer.not_after - found.peer.not_before
+        return found.peer.not_before + life * (2 / 3 - _JITTER * self._chance())

@@ -1,0 +1,164 @@
+"""Where a node's identity comes from: the first of five steps that has one.
+
+SPIRE               named, and not built in yet
+own certificate     in the state folder, from an earlier run
+enrolment token     one-time, from an administrator
+bootstrap files     certificate, key and authorities made elsewhere
+development token   LATTICE_AGENT_TOKEN, which the server only takes on loopback
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lattice.agent.identity_issuer import Issuer
+from lattice.agent.identity_store import (
+    Held,
+    IdentityRefused,
+    IdentityStore,
+    held,
+    held_from_files,
+    new_request,
+)
+from lattice.base.clock import Clock
+from lattice.base.errors import ConfigurationError, LatticeError, RateLimited, Unavailable
+from lattice.base.moment import age
+
+_log = logging.getLogger("lattice.agent.identity")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityOptions:
+    """What flags and environment say of the node's identity."""
+
+    node: str
+    state_dir: Path
+    spire_socket: str = ""
+    enrol_token: str = field(default="", repr=False)
+    enrol_token_file: Path | None = None
+    bootstrap_cert: Path | None = None
+    bootstrap_key: Path | None = None
+    bootstrap_ca: Path | None = None
+    agent_token: str = field(default="", repr=False)
+
+
+class NoIdentity(ConfigurationError):
+    """No step gave one; `problems` says why of each."""
+
+
+class _Nothing(Exception):
+    """This step has none; the text says why."""
+
+
+class Cascade:
+    """Goes through the steps once, each time it is asked."""
+
+    def __init__(
+        self, options: IdentityOptions, store: IdentityStore, issuer: Issuer, clock: Clock
+    ) -> None:
+        self._options = options
+        self._store = store
+        self._issuer = issuer
+        self._clock = clock
+
+    async def obtain(self, *, with_tokens_alone: bool = False) -> Held:
+        """The first identity there is, and in the log why the steps before it had none.
+
+        `with_tokens_alone`: what is on disk was refused. Raises `NoIdentity`, or `Unavailable`
+        where a server that could not be asked might help.
+        """
+        reasons: list[str] = []
+        asked_in_vain: LatticeError | None = None
+        for name, step in self._steps():
+            if with_tokens_alone and not name.endswith("token"):
+                continue
+            try:
+                found = await step()
+            except _Nothing as nothing:
+                reasons.append(f"{name}: {nothing}")
+            except (Unavailable, RateLimited) as error:
+                asked_in_vain = error
+                reasons.append(f"{name}: {error.message}")
+            except LatticeError as error:
+                reasons.append(f"{name}: {error.message}")
+            else:
+                _log.info("identity found", extra={"step": name, "not_before_it": reasons})
+                return found
+        if asked_in_vain is not None:
+            raise Unavailable(f"No identity yet: {asked_in_vain.message}")
+        raise NoIdentity(
+            f"{self._options.node} has no identity.",
+            hint=f"admin: lattice admin enrol {self._options.node}",
+            problems=tuple(reasons),
+        )
+
+    def _steps(self) -> tuple[tuple[str, Callable[[], Awaitable[Held]]], ...]:
+        if self._options.spire_socket:
+            raise ConfigurationError(
+                "SPIRE is not built in yet.", hint="Unset LATTICE_SPIRE_SOCKET and enrol the node."
+            )
+        return (
+            ("SPIRE", self._spire),
+            ("own certificate", self._own),
+            ("enrolment token", self._enrol),
+            ("bootstrap files", self._bootstrap),
+            ("development token", self._development),
+        )
+
+    async def _spire(self) -> Held:
+        raise _Nothing("no SPIRE socket")
+
+    async def _own(self) -> Held:
+        kept = self._store.load()
+        if kept is None:
+            raise _Nothing(f"none in {self._store.path.parent}")
+        return self._living(kept)
+
+    async def _enrol(self) -> Held:
+        token = self._options.enrol_token
+        if not token and self._options.enrol_token_file is not None:
+            try:
+                token = self._options.enrol_token_file.read_text().strip()
+            except OSError as error:
+                raise _Nothing(f"{error.filename}: {error.strerror}") from None
+        if not token:
+            raise _Nothing("none given")
+        return await self._with(token, "enrolment token")
+
+    async def _bootstrap(self) -> Held:
+        named = self._options
+        if not (named.bootstrap_cert and named.bootstrap_key and named.bootstrap_ca):
+            raise _Nothing("certificate, key and authorities are not all named")
+        files = (named.bootstrap_cert, named.bootstrap_key, named.bootstrap_ca)
+        return self._living(held_from_files(*files, named.node))
+
+    async def _development(self) -> Held:
+        if not self._options.agent_token:
+            raise _Nothing("LATTICE_AGENT_TOKEN is not set")
+        _log.warning("LATTICE_AGENT_TOKEN is for development")
+        return await self._with(self._options.agent_token, "development token")
+
+    async def _with(self, token: str, origin: str) -> Held:
+        key, csr = new_request(self._options.node)
+        given = await self._issuer.enrol(token, self._options.node, csr)
+        found = held(given, key, self._options.node, origin)
+        self._store.save(found)
+        return found
+
+    def _living(self, found: Held) -> Held:
+        fault = expired(found, self._clock)
+        if fault:
+            raise IdentityRefused(fault)
+        return found
+
+
+def expired(identity: Held, clock: Clock) -> str:
+    """The words for a certificate that has run out, or an empty text."""
+    gone_s = (clock.now() - identity.peer.not_after).total_seconds()
+    if gone_s < 0:
+        return ""
+    node = identity.peer.name
+    return f"node certificate expired {age(gone_s)} ago; admin: lattice admin enrol {node}"

@@ -1,0 +1,114 @@
+"""Asks a server for certificates: with a token on the people's port, with one's own on the other.
+
+Each address is tried once, in turn; who can be reached and refuses has the last word.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+from grpc import aio
+
+from lattice.agent.identity_store import Held
+from lattice.base.errors import BY_CODE, ConfigurationError, LatticeError, Unavailable
+from lattice.domain.peer import server_name
+from lattice.features.agents.convert import credentials_of
+from lattice.features.agents.model import Credentials
+from lattice.wire.v1 import agents_pb2 as pb
+from lattice.wire.v1.agents_pb2_grpc import AgentIdentityServiceStub, AgentServiceStub
+
+_TIMEOUT_S = 15.0
+
+
+class Issuer(Protocol):
+    """Gives certificates. Raises errors of the tree; `Unavailable` where nobody could be asked."""
+
+    async def enrol(self, token: str, node: str, csr: str) -> Credentials: ...
+
+    async def renew(self, identity: Held, replicas: Sequence[str], csr: str) -> Credentials: ...
+
+
+class GrpcIssuer:
+    """The servers themselves. `servers` are their ports for people, where enrolment is."""
+
+    def __init__(self, servers: Sequence[str], authorities: Path | None) -> None:
+        self._servers = tuple(servers)
+        self._authorities = authorities
+
+    async def enrol(self, token: str, node: str, csr: str) -> Credentials:
+        request = pb.EnrolRequest(token=token, node=node, csr=csr)
+
+        async def ask(address: str) -> pb.Credentials:
+            async with self._people(address) as channel:
+                stub: Any = AgentServiceStub(channel)
+                answer: pb.Credentials = await stub.Enrol(request, timeout=_TIMEOUT_S)
+                return answer
+
+        return credentials_of(await _first(self._servers, ask))
+
+    def _people(self, address: str) -> aio.Channel:
+        if self._authorities is None and _is_loopback(address):
+            return aio.insecure_channel(address)
+        try:
+            roots = self._authorities.read_bytes() if self._authorities else None
+        except OSError as error:
+            raise ConfigurationError(f"{self._authorities}: {error.strerror}") from None
+        return aio.secure_channel(address, grpc.ssl_channel_credentials(roots))
+
+    async def renew(self, identity: Held, replicas: Sequence[str], csr: str) -> Credentials:
+        async def ask(address: str) -> pb.Credentials:
+            credentials, options = dial_terms(identity)
+            async with aio.secure_channel(address, credentials, options) as channel:
+                stub: Any = AgentIdentityServiceStub(channel)
+                answer: pb.Credentials = await stub.Renew(
+                    pb.RenewRequest(csr=csr), timeout=_TIMEOUT_S
+                )
+                return answer
+
+        return credentials_of(await _first(replicas, ask))
+
+
+def dial_terms(identity: Held) -> tuple[grpc.ChannelCredentials, tuple[tuple[str, str], ...]]:
+    """What to show and what to expect when dialling the agents' listener of any replica."""
+    credentials = grpc.ssl_channel_credentials(
+        identity.authorities.encode(), identity.key.encode(), identity.certificate.encode()
+    )
+    return credentials, (("grpc.ssl_target_name_override", server_name(identity.peer.cluster)),)
+
+
+async def _first(
+    addresses: Sequence[str], ask: Callable[[str], Awaitable[pb.Credentials]]
+) -> pb.Credentials:
+    failure: LatticeError = Unavailable(
+        "No server is named.", hint="Name one: --quorum-endpoint https://HOST:50051."
+    )
+    for address in addresses:
+        try:
+            return await ask(address)
+        except aio.AioRpcError as error:
+            failure = _as_ours(address, error)
+            if not isinstance(failure, Unavailable):
+                break
+    raise failure
+
+
+def _as_ours(address: str, error: aio.AioRpcError) -> LatticeError:
+    pairs: Any = error.trailing_metadata() or ()
+    trailers: dict[str, Any] = dict(pairs)
+    code, hint = trailers.get("lattice-code"), trailers.get("lattice-hint")
+    kind = BY_CODE.get(code) if isinstance(code, str) else None
+    if kind is None:
+        return Unavailable(f"{address}: {error.details() or error.code().name}")
+    return kind(error.details() or "", hint=hint if isinstance(hint, str) else None)
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

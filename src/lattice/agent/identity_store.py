@@ -1,0 +1,182 @@
+"""The node's own identity on disk: one file, for this user alone, replaced whole or not at all.
+
+Key and certificate stand in one file so that no moment exists in which they don't fit.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from lattice.base.errors import ConfigurationError, LatticeError
+from lattice.domain.peer import PeerIdentity, PeerKind
+from lattice.features.agents.model import Credentials
+from lattice.wire.peer import read_peer
+
+FILE = "identity.json"
+_LARGEST_BYTES = 1 << 20
+
+
+class IdentityRefused(ConfigurationError):
+    """What was found can't be this node's identity; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """An identity that fits together. `origin` is the step of the cascade that gave it."""
+
+    peer: PeerIdentity
+    key: str = field(repr=False)
+    certificate: str
+    authorities: str
+    grant_keys: tuple[bytes, ...] = ()
+    replicas: tuple[str, ...] = ()
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    key: str
+    certificate: str
+    authorities: str
+    grant_keys: tuple[str, ...]
+    replicas: tuple[str, ...]
+
+
+def held(credentials: Credentials, key: str, node: str, origin: str) -> Held:
+    """What a server gave for a key of ours. Raises `IdentityRefused`."""
+    try:
+        keys = tuple(bytes.fromhex(each) for each in credentials.grant_keys)
+    except ValueError:
+        raise IdentityRefused("the server's keys can't be read") from None
+    return Held(
+        peer=_fitting(credentials.certificate, key, credentials.authorities, node),
+        key=key,
+        certificate=credentials.certificate,
+        authorities=credentials.authorities,
+        grant_keys=keys,
+        replicas=credentials.replicas,
+        origin=origin,
+    )
+
+
+def held_from_files(certificate: Path, key: Path, authorities: Path, node: str) -> Held:
+    """What an administrator put there. Raises `IdentityRefused`."""
+    texts = []
+    for file in (certificate, key, authorities):
+        try:
+            texts.append(file.read_text("ascii"))
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "is no PEM"
+            raise IdentityRefused(f"{file}: {why}") from None
+    return Held(
+        peer=_fitting(texts[0], texts[1], texts[2], node),
+        key=texts[1],
+        certificate=texts[0],
+        authorities=texts[2],
+        origin="bootstrap files",
+    )
+
+
+def _fitting(certificate: str, key: str, authorities: str, node: str) -> PeerIdentity:
+    try:
+        peer = read_peer(certificate.encode())
+    except LatticeError as error:
+        raise IdentityRefused(error.message) from None
+    if peer.kind is not PeerKind.NODE or peer.name != node:
+        raise IdentityRefused(f"the certificate is that of {peer.kind} {peer.name}, not of {node}")
+    try:
+        secret = serialization.load_pem_private_key(key.encode(), password=None)
+        shown = x509.load_pem_x509_certificate(certificate.encode()).public_key()
+        x509.load_pem_x509_certificates(authorities.encode())
+    except (ValueError, TypeError):
+        raise IdentityRefused("key or authorities can't be read") from None
+    if secret.public_key() != shown:
+        raise IdentityRefused("the key is not that of the certificate")
+    return peer
+
+
+class IdentityStore:
+    """The file in the agent's state folder."""
+
+    def __init__(self, folder: Path, node: str) -> None:
+        self.path = folder / FILE
+        self._node = node
+
+    def stamp(self) -> tuple[int, int]:
+        """Changes when the file does."""
+        try:
+            facts = self.path.stat()
+        except OSError:
+            return (0, 0)
+        return (facts.st_ino, facts.st_mtime_ns)
+
+    def load(self) -> Held | None:
+        """What is kept, or None. Raises `IdentityRefused` for what can't be believed."""
+        try:
+            with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                raw = file.read(_LARGEST_BYTES)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise IdentityRefused(f"{self.path}: {error.strerror}") from None
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise IdentityRefused(f"{self.path} is open to others (mode {stat.S_IMODE(mode):04o})")
+        try:
+            kept = msgspec.json.decode(raw, type=_Written)
+            keys = tuple(bytes.fromhex(each) for each in kept.grant_keys)
+        except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+            raise IdentityRefused(f"{self.path} can't be read") from None
+        return Held(
+            peer=_fitting(kept.certificate, kept.key, kept.authorities, self._node),
+            key=kept.key,
+            certificate=kept.certificate,
+            authorities=kept.authorities,
+            grant_keys=keys,
+            replicas=kept.replicas,
+            origin="own certificate",
+        )
+
+    def save(self, identity: Held) -> None:
+        """Replace what is kept. Raises `IdentityRefused`."""
+        raw = msgspec.json.encode(
+            _Written(
+                key=identity.key,
+                certificate=identity.certificate,
+                authorities=identity.authorities,
+                grant_keys=tuple(each.hex() for each in identity.grant_keys),
+                replicas=identity.replicas,
+            )
+        )
+        new = self.path.with_name(f".{FILE}.{os.getpid()}")
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+            with os.fdopen(os.open(new, flags, 0o600), "wb") as file:
+                file.write(raw)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+        except OSError as error:
+            raise IdentityRefused(f"{self.path}: {error.strerror}") from None
+
+
+def new_request(node: str) -> tuple[str, str]:
+    """A new key that never leaves this machine, and a request to sign its public half."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, node)])
+    csr = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return pem.decode(), csr.public_bytes(serialization.Encoding.PEM).decode()

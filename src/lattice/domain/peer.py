@@ -1,0 +1,97 @@
+"""Who speaks on the machines' own wire: a node or a replica, as its certificate names it. Pure.
+
+A certificate of the cluster's authority carries one URI, `lattice://CLUSTER/node/NAME` or
+`lattice://CLUSTER/replica/ID`. Reading it out of a certificate is `lattice.wire.peer`; this
+module knows the names alone, and refuses every spelling but the one it writes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+SCHEME = "lattice"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+_CLUSTER = re.compile(r"[a-z0-9][a-z0-9-]{0,47}", re.ASCII)
+_URI = re.compile(r"lattice://([^/]+)/(node|replica)/([^/]+)", re.ASCII)
+
+
+class BadName(ValueError):
+    """Not a name this wire can carry; the text says why."""
+
+
+class PeerKind(StrEnum):
+    """What a certificate can speak for."""
+
+    NODE = "node"
+    REPLICA = "replica"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerIdentity:
+    """Whoever holds the key of a certificate that the cluster's authority signed."""
+
+    kind: PeerKind
+    name: str
+    cluster: str
+    serial: int
+    not_before: datetime
+    not_after: datetime
+
+    @property
+    def uri(self) -> str:
+        """As the certificate has it."""
+        return peer_uri(self.cluster, self.kind, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A certificate as it goes out, PEM."""
+
+    pem: bytes
+    serial: int
+    not_after: datetime
+
+
+def checked_name(name: str) -> str:
+    """The name of a node or a replica, as given; raises `BadName`."""
+    if not _NAME.fullmatch(name):
+        raise BadName(
+            f"{name[:80]!r} is no name of a node: letters, digits, '.', '_' and '-', at most 63"
+        )
+    return name
+
+
+def checked_cluster(cluster: str) -> str:
+    """The id of a cluster, as given; raises `BadName`."""
+    if not _CLUSTER.fullmatch(cluster):
+        raise BadName(
+            f"{cluster[:80]!r} is no id of a cluster: small letters, digits and '-', at most 48"
+        )
+    return cluster
+
+
+def peer_uri(cluster: str, kind: PeerKind, name: str) -> str:
+    """What a certificate says of its holder; raises `BadName`."""
+    return f"{SCHEME}://{checked_cluster(cluster)}/{kind.value}/{checked_name(name)}"
+
+
+def read_uri(uri: str) -> tuple[str, PeerKind, str]:
+    """Cluster, kind and name of exactly what `peer_uri` writes; raises `BadName`."""
+    found = _URI.fullmatch(uri)
+    if found is None:
+        raise BadName("the certificate names neither a node nor a replica")
+    cluster, kind, name = found.groups()
+    return checked_cluster(cluster), PeerKind(kind), checked_name(name)
+
+
+def server_name(cluster: str, replica: str = "") -> str:
+    """The name a dialler expects in a replica's certificate, whatever the address it dialled.
+
+    Only replicas hold certificates for serving, so the common name proves "a replica of this
+    cluster"; with `replica`, that very one. An address proves less and changes more often.
+    """
+    base = f"replicas.{checked_cluster(cluster)}.lattice.internal"
+    return f"{checked_name(replica).lower()}.{base}" if replica else base

@@ -1,0 +1,31 @@
+"""The feature's verbs as calls to the server. No I/O here; the SDK makes the calls."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+from lattice.base.call import Call
+from lattice.features.agents.model import Agent, AgentList, Enrolment
+
+
+def list_agents() -> Call[AgentList]:
+    """Every agent, and whether it is believed."""
+    return Call("GET", "/v1/agents", AgentList)
+
+
+def create_enrolment(node: str, life_s: int = 0) -> Call[Enrolment]:
+    """A token with which one node may enrol once."""
+    body = json.dumps({"node": node, "life_s": life_s}).encode()
+    return Call("POST", "/v1/agents/enrolments", Enrolment, body=body)
+
+
+def revoke_agent(node: str, reason: str) -> Call[Agent]:
+    """Refuse every certificate the node has now."""
+    body = json.dumps({"reason": reason}).encode()
+    return Call("POST", f"/v1/agents/{quote(node, safe='')}/revoke", Agent, body=body)
+
+
+def restore_agent(node: str) -> Call[Agent]:
+    """Take back a revocation and a quarantine."""
+    return Call("POST", f"/v1/agents/{quote(node, safe='')}/restore", Agent)

@@ -1,0 +1,116 @@
+"""`lattice admin enrol`, `agents`, `revoke` and `restore`: options to calls to text."""
+
+from __future__ import annotations
+
+from lattice.base.command import Argument, Command, Option
+from lattice.base.errors import UsageError
+from lattice.base.moment import parse_duration
+from lattice.base.shell import Shell
+from lattice.base.text import inert
+from lattice.features.agents import api, render
+from lattice.features.agents.model import Agent
+
+_ADMIN = "SystemAdmin"
+
+
+def enrol(shell: Shell, *, node: str, life: int | None) -> int:
+    """A token, and what to do with it."""
+    made = shell.call(api.create_enrolment(node, life or 0))
+    if shell.output in {"json", "yaml"}:
+        shell.document(made)
+    else:
+        shell.write(render.enrolment(made, shell.clock.now()))
+    return 0
+
+
+def agents(shell: Shell) -> int:
+    """The list."""
+    answer = shell.call(api.list_agents())
+    if shell.output in {"json", "yaml"}:
+        shell.document(answer)
+    elif answer.agents:
+        shell.write(render.agent_table(answer.agents, shell.style, shell.clock.now()))
+    else:
+        shell.note("No agent has enrolled yet. Begin with: lattice admin enrol NODE")
+    for source in answer.sources:
+        if not source.ok:
+            shell.warn(f"{inert(source.name)} does not answer; this is the last known state.")
+    return 0
+
+
+def revoke(shell: Shell, *, node: str, reason: str | None) -> int:
+    """Believe a node no more."""
+    if not reason:
+        raise UsageError(
+            "A revocation needs a reason.",
+            hint=f'Such as: lattice admin revoke {node} --reason "disk was lent out"',
+        )
+    return _told(shell, shell.call(api.revoke_agent(node, reason)))
+
+
+def restore(shell: Shell, *, node: str) -> int:
+    """Believe it again."""
+    return _told(shell, shell.call(api.restore_agent(node)))
+
+
+def _told(shell: Shell, agent: Agent) -> int:
+    if shell.output in {"json", "yaml"}:
+        shell.document(agent)
+    else:
+        words, look = render.trust(agent, shell.style, shell.clock.now())
+        shell.write(f"{inert(agent.node)}  {shell.style.paint(inert(words), look)}\n")
+    return 0
+
+
+ENROL = Command(
+    "admin enrol",
+    summary="Make a one-time token with which a node enrols",
+    text="Makes a token with which one node gets its first certificate, once. It is shown here and "
+    "nowhere else; the server keeps only its hash.",
+    run=enrol,
+    params=(
+        Argument("node", complete="nodes"),
+        Option(
+            "--for", "--life", metavar="TIME", read=parse_duration, help="How long it is good: 1h."
+        ),
+    ),
+    examples=(
+        ("lattice admin enrol n1", "a token for n1, good for an hour"),
+        ("lattice admin enrol n1 --for 2d", "one that can wait for the node"),
+    ),
+    permission=_ADMIN,
+)
+
+AGENTS = Command(
+    "admin agents",
+    summary="Every node's agent: its link, certificate and trust",
+    text="Shows for each agent whether it is linked and to which server, how long its certificate "
+    "still lives, and whether it is believed.",
+    run=agents,
+    examples=(("lattice admin agents", "all of them"),),
+    permission="SystemAdmin or Operator",
+)
+
+REVOKE = Command(
+    "admin revoke",
+    summary="Refuse every certificate a node has now",
+    text="From now on every certificate the node has is refused, on every server at once, and its "
+    "links end. It comes back with a new enrolment; `restore` takes the revocation back.",
+    run=revoke,
+    params=(
+        Argument("node", complete="nodes"),
+        Option("--reason", metavar="TEXT", help="Why; kept and shown."),
+    ),
+    examples=(('lattice admin revoke n1 --reason "stolen"', "lock the node out"),),
+    permission=_ADMIN,
+)
+
+RESTORE = Command(
+    "admin restore",
+    summary="Take back a node's revocation or quarantine",
+    text="Certificates of the node that have not expired are believed again.",
+    run=restore,
+    params=(Argument("node", complete="nodes"),),
+    examples=(("lattice admin restore n1", "after it was looked at"),),
+    permission=_ADMIN,
+)

@@ -1,0 +1,80 @@
+"""Agents as text. Pure; knows no terminal."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from datetime import datetime
+
+from lattice.base.moment import age, moment
+from lattice.base.style import Style
+from lattice.base.table import Cell, Column, table
+from lattice.base.text import inert
+from lattice.domain.node import AgentLink
+from lattice.features.agents.model import Agent, Enrolment
+
+_SOON_S = 4 * 3600
+
+
+def enrolment(made: Enrolment, now: datetime) -> str:
+    """What to run on the node; the token is in it and nowhere else."""
+    life = age((made.expires - now).total_seconds() + 1)
+    node = shlex.quote(inert(made.node))
+    return (
+        f"Token for {inert(made.node)}, good once within {life}:\n"
+        f"\n"
+        f"  {inert(made.token)}\n"
+        f"\n"
+        f"On the node, put it into a file only root can read, then:\n"
+        f"\n"
+        f"  lattice-agent --node-id {node} --quorum-endpoint https://HOST:50051 "
+        f"--bootstrap-ca CA.pem --enrol-token-file FILE\n"
+    )
+
+
+def agent_table(agents: Sequence[Agent], style: Style, now: datetime) -> str:
+    """One line an agent; why it is not believed stands last."""
+    columns = [Column("NODE"), Column("AGENT"), Column("TO"), Column("SINCE"), Column("VERSION")]
+    columns += [Column("CERTIFICATE", least=8), Column("TRUST", least=8)]
+    rows: list[list[Cell]] = [
+        [
+            each.node,
+            _link(each, style),
+            each.replica,
+            moment(each.since, style, now) if each.since else "",
+            each.version,
+            _certificate(each, now),
+            trust(each, style, now),
+        ]
+        for each in agents
+    ]
+    return table(columns, rows, style)
+
+
+def trust(agent: Agent, style: Style, now: datetime) -> tuple[str, str]:
+    """Whether it is believed, and if not since when, by whom and why."""
+    if agent.quarantine:
+        when = f" since {moment(agent.quarantined, style, now)}" if agent.quarantined else ""
+        return f"{style.glyph('✗', 'x')} quarantine{when}: {agent.quarantine}", "red"
+    if agent.revoked is not None:
+        sign = style.glyph("✗", "x")
+        when = moment(agent.revoked, style, now)
+        return f"{sign} revoked {when} by {agent.revoked_by}: {agent.revoked_reason}", "red"
+    return f"{style.glyph('●', '*')} trusted", "green"
+
+
+def _link(agent: Agent, style: Style) -> tuple[str, str]:
+    if agent.link is AgentLink.LINKED:
+        return f"{style.glyph('●', '*')} linked", "green"
+    if agent.link is AgentLink.LOST:
+        return f"{style.glyph('○', '.')} lost", "yellow"
+    return agent.link.value, ""
+
+
+def _certificate(agent: Agent, now: datetime) -> tuple[str, str]:
+    if agent.certificate_expires is None:
+        return "none", ""
+    left_s = (agent.certificate_expires - now).total_seconds()
+    if left_s <= 0:
+        return f"expired {age(-left_s)} ago", "red"
+    return f"{age(left_s)} left", "yellow" if left_s < _SOON_S else ""

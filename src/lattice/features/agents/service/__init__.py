@@ -1,0 +1,1 @@
+"""The use cases: enrolling and renewing (`enrolment`), believing and refusing (`trust`)."""

@@ -1,0 +1,85 @@
+"""Reads who calls out of a client's certificate, strictly: one URI of ours, nothing that doubts it.
+
+That the cluster's authority signed it, TLS has shown before anything here runs; whether it is
+revoked is asked elsewhere. This only refuses to guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from lattice.base.errors import LoginRequired, PermissionRefused
+from lattice.domain.peer import BadName, PeerIdentity, read_uri
+
+_LARGEST_BYTES = 64 * 1024
+
+
+class Context(Protocol):
+    """The part of gRPC's server context that is asked."""
+
+    def auth_context(self) -> Mapping[str, Sequence[bytes]]: ...
+
+
+def peer_of(context: Context | Any) -> PeerIdentity:
+    """The caller of an rpc on the agents' listener.
+
+    Raises `LoginRequired` without a certificate, `PermissionRefused` for one that names nobody.
+    """
+    shown = context.auth_context().get("x509_pem_cert", ())
+    if len(shown) != 1:
+        raise LoginRequired(
+            "A certificate of the cluster is needed here.",
+            hint="People call api.grpc_listen; this port is for agents and replicas.",
+        )
+    return read_peer(bytes(shown[0]))
+
+
+def read_peer(pem: bytes) -> PeerIdentity:
+    """The holder of a certificate. Raises `PermissionRefused`."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pem[:_LARGEST_BYTES])
+        cluster, kind, name = read_uri(_only_uri(certificate))
+        _for_a_client(certificate)
+    except BadName as fault:
+        raise PermissionRefused(f"The certificate is not accepted: {fault}.") from None
+    except ValueError:
+        # Whatever the parser objected to; its words are about ASN.1 and help nobody.
+        raise PermissionRefused("The certificate is not accepted: it can't be read.") from None
+    return PeerIdentity(
+        kind=kind,
+        name=name,
+        cluster=cluster,
+        serial=certificate.serial_number,
+        not_before=certificate.not_valid_before_utc,
+        not_after=certificate.not_valid_after_utc,
+    )
+
+
+def _only_uri(certificate: x509.Certificate) -> str:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        raise BadName("it names neither a node nor a replica") from None
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    if len(uris) != 1:
+        raise BadName("it must carry exactly one URI")
+    return uris[0]
+
+
+def _for_a_client(certificate: x509.Certificate) -> None:
+    try:
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        raise BadName("it is not made for a client") from None
+    if ExtendedKeyUsageOID.CLIENT_AUTH not in usage:
+        raise BadName("it is not made for a client")
+    try:
+        basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+    except x509.ExtensionNotFound:
+        return
+    if basic.ca:
+        raise BadName("it is an authority's own")
