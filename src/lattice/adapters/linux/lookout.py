@@ -1,0 +1,194 @@
+"""One turn of looking: notices drained, moved jobs read, the picture compared with the last.
+
+Blocking and not for two threads at once; `NodeJobs` owns it and gives it its turns.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lattice.adapters.linux.groups import (
+    Base,
+    Birth,
+    JobGroup,
+    find_bases,
+    find_jobs,
+    may_be_base,
+    truth_among,
+)
+from lattice.adapters.linux.inotify import Inotify, Notice, WatchLimit
+from lattice.adapters.linux.naming import job_of, socket_of, user_of
+from lattice.adapters.linux.proc import Proc
+from lattice.adapters.linux.reading import JobReader
+from lattice.adapters.linux.spool import read_spool
+from lattice.base.clock import Clock
+from lattice.domain.nodejobs import (
+    JobAppeared,
+    JobEnded,
+    JobEvent,
+    JobFolder,
+    JobIdentity,
+    NodeJob,
+    StartSign,
+    compare,
+)
+
+_AGAIN_S = (0.2, 1.0, 3.0)
+"""After its folders moved a job is read again: tasks and processes follow without a notice."""
+_NAMELESS_S = 3.0
+"""A group without a job number waits this long for a daemon that tells it."""
+
+
+class Lookout:
+    """The picture of one node, and what it takes to keep it."""
+
+    def __init__(
+        self, proc: Path, cgroup: Path, spool: Path | None, clock: Clock, birth: Birth
+    ) -> None:
+        self._cgroup = cgroup
+        self._spool = spool
+        self._clock = clock
+        self._birth = birth
+        self._proc = Proc(proc, lambda: clock.now().timestamp())
+        self._boot_id = self._proc.boot_id
+        self._reader = JobReader(self._proc, self._boot_id)
+        self._bases: tuple[Base, ...] = ()
+        self._truth: tuple[Base, ...] = ()
+        self._read: dict[str, tuple[JobGroup, NodeJob]] = {}
+        self._again: dict[str, list[float]] = {}
+        self._nameless: dict[str, float] = {}
+        self._limit = ""
+        self.inotify: Inotify | None = None
+        self.picture: dict[JobIdentity, NodeJob] = {}
+
+    def close(self) -> None:
+        if self.inotify is not None:
+            self.inotify.close()
+            self.inotify = None
+
+    @property
+    def blind(self) -> bool:
+        """True while some folder could not be watched."""
+        return bool(self._limit)
+
+    @property
+    def trouble(self) -> str | None:
+        hidden = "/proc hides processes (hidepid)" if self._proc.hides_processes else ""
+        boot = "" if self._boot_id else "the boot id can't be read"
+        return "; ".join(text for text in (self._limit, hidden, boot) if text) or None
+
+    @property
+    def next_reading(self) -> float | None:
+        """The monotonic time at which some job should be read again."""
+        return min((times[0] for times in self._again.values()), default=None)
+
+    def turn(self, everything: bool) -> tuple[JobEvent, ...]:
+        """Look, and say what is new since the last time."""
+        self._limit = ""
+        notices = self.inotify.read() if self.inotify else []
+        everything = everything or any(notice.lost for notice in notices)
+        if everything or any(may_be_base(notice.name) for notice in notices):
+            self._watch_spool()
+            self._bases = find_bases(self._cgroup, self._watch)
+            self._truth = truth_among(self._bases)
+        groups = find_jobs(self._truth, self._watch, self._birth)
+        moved = self._moved(notices, groups)
+        jobs = self._jobs(groups, None if everything else moved)
+        flashes = self._flashes(notices, groups)
+        picture = {job.identity: job for job in jobs}
+        events = compare(self.picture, picture)
+        self.picture = picture
+        return (*flashes, *events)
+
+    def _watch(self, folder: str) -> None:
+        if self.inotify is None:
+            return
+        try:
+            self.inotify.watch(folder)
+        except WatchLimit as limit:
+            self._limit = f"{limit}: some jobs are noticed late"
+
+    def _watch_spool(self) -> None:
+        if self._spool is not None:
+            self._watch(str(self._spool))
+
+    def _jobs(self, groups: tuple[JobGroup, ...], moved: set[str] | None) -> list[NodeJob]:
+        """Every job; those of `moved` groups, new ones, or all, are read and not remembered."""
+        if not self._bases:
+            return self._of_spool()
+        remembered, self._read = self._read, {}
+        for group in groups:
+            last = remembered.get(group.path)
+            before = last[1] if last and _same_life(last[0], group) else None
+            if before is None or moved is None or group.path in moved:
+                before = self._reader.read(group, self._bases, self._watch, before)
+            self._read[group.path] = group, before
+        self._again = {path: at for path, at in self._again.items() if path in self._read}
+        self._nameless = {path: at for path, at in self._nameless.items() if path in self._read}
+        return [job for path, (_, job) in self._read.items() if self._named(path, job)]
+
+    def _named(self, path: str, job: NodeJob) -> bool:
+        if job.id:
+            return True
+        now = self._clock.monotonic()
+        return now - self._nameless.setdefault(path, now) >= _NAMELESS_S
+
+    def _of_spool(self) -> list[NodeJob]:
+        if self._spool is None:
+            return []
+        before = {job.id: job for job in self.picture.values()}
+        return list(read_spool(self._spool, self._boot_id, self._proc.booted or 0, before))
+
+    def _moved(self, notices: list[Notice], groups: tuple[JobGroup, ...]) -> set[str]:
+        """Groups whose folders moved just now, and those whose time to be read again has come."""
+        now = self._clock.monotonic()
+        due = {path for path, times in self._again.items() if times[0] <= now}
+        for path in due:
+            self._again[path] = [at for at in self._again[path] if at > now]
+        self._again = {path: times for path, times in self._again.items() if times}
+        touched = self._touched(notices, groups)
+        touched |= {group.path for group in groups} - self._read.keys()
+        for path in touched:
+            self._again[path] = [now + wait_s for wait_s in _AGAIN_S]
+        return due | touched
+
+    def _touched(self, notices: list[Notice], groups: tuple[JobGroup, ...]) -> set[str]:
+        paths = {notice.folder for notice in notices}
+        paths |= {f"{notice.folder}/{notice.name}" for notice in notices}
+        sockets = {
+            socket.job
+            for notice in notices
+            if notice.folder == str(self._spool) and (socket := socket_of(notice.name))
+        }
+        return {group.path for group in groups if group.path in paths or group.name in sockets}
+
+    def _flashes(self, notices: list[Notice], groups: tuple[JobGroup, ...]) -> list[JobEvent]:
+        """Jobs that came and went between two turns: all that is left of them is their name."""
+        there = {group.path for group in groups}
+        ended = {folder.path for job in self.picture.values() for folder in job.folders[:1]}
+        events: list[JobEvent] = []
+        for notice in notices:
+            path = f"{notice.folder}/{notice.name}"
+            name = job_of(notice.name)
+            if not notice.made or name is None or path in there or path in ended:
+                continue
+            ended.add(path)
+            base = next((each for each in self._truth if path.startswith(each.path + "/")), None)
+            if base is None:
+                continue
+            now = self._clock.now().timestamp()
+            job = NodeJob(
+                identity=JobIdentity(self._boot_id, name.job_id or 0, 0, now),
+                started_by=StartSign.SEEN,
+                uid=user_of(os.path.basename(notice.folder)),  # noqa: PTH119
+                sluid=name.sluid,
+                folders=(JobFolder(base.hierarchy, path),),
+            )
+            events += [JobAppeared(job), JobEnded(job)]
+        return events
+
+
+def _same_life(one: JobGroup, other: JobGroup) -> bool:
+    # Old kernels give a freed inode number to the next folder; it was born later, though.
+    return one.inode == other.inode and one.born == other.born

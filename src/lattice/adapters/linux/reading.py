@@ -1,0 +1,227 @@
+"""One job's control group read into a `NodeJob`: its steps, tasks and processes.
+
+The tree moves while it is read: folders and processes that go in between are left out, and the
+next reading is the correction. Never raises for what a job or Slurm does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from lattice.adapters.linux.groups import V2, Base, JobGroup, Watch, folders_in
+from lattice.adapters.linux.naming import job_of_title, step_of, task_of
+from lattice.adapters.linux.proc import Proc, parse_pids, read_text
+from lattice.domain.nodejobs import (
+    JobFolder,
+    JobIdentity,
+    NodeJob,
+    NodeStep,
+    NodeTask,
+    ProcessId,
+    StartSign,
+    StepId,
+)
+
+_DEEPEST = 6
+"""Folders below a step: user, task, and a few that a container runtime may add."""
+_MOST_PROCESSES = 32_768
+"""Of one job; the kernel's usual limit for all of them together."""
+_BIRTH_DOUBT_S = 30.0
+"""A folder this much younger than a process in it has lost its time of birth: see `_started`."""
+_TASKS_ASKED = 8
+_STEPD_FOLDER = "slurm"
+
+
+@dataclass(slots=True)
+class _Pids:
+    """What was found below one step."""
+
+    daemons: set[int] = field(default_factory=set)
+    all: set[int] = field(default_factory=set)
+    tasks: dict[int, set[int]] = field(default_factory=dict)
+
+
+class JobReader:
+    """Reads jobs of one node; the same job again and again."""
+
+    def __init__(self, proc: Proc, boot_id: str) -> None:
+        self._proc = proc
+        self._boot_id = boot_id
+
+    def read(
+        self, group: JobGroup, bases: Sequence[Base], watch: Watch, before: NodeJob | None = None
+    ) -> NodeJob:
+        """The job as it is now. `before` is its last reading, if it had one in this same life."""
+        watch(group.path)
+        processes = _Processes(self._proc)
+        daemons = processes.known(_procs(group.path))
+        folders = _folders(group, bases)
+        steps = []
+        for name in folders_in(group.path):
+            step_id = step_of(name)
+            if step_id is None:
+                continue
+            found = _below(f"{group.path}/{name}")
+            if not found.tasks:
+                found.tasks = _tasks_elsewhere(folders, name)
+            daemons += processes.known(found.daemons)
+            steps.append(_step(step_id, found, processes))
+        steps.sort(key=lambda step: step.id.order)
+        job = NodeJob(
+            identity=JobIdentity(self._boot_id, group.name.job_id or 0, group.inode, group.born),
+            started_by=StartSign.FOLDER,
+            uid=group.uid,
+            sluid=group.name.sluid,
+            steps=tuple(steps),
+            daemons=tuple(sorted(daemons)),
+            folders=folders,
+        )
+        return self._complete(job, before)
+
+    def _complete(self, job: NodeJob, before: NodeJob | None) -> NodeJob:
+        """Add what only processes tell, once: it must not change with those that happen to live."""
+        if before is not None and before.identity.job_id:
+            identity, sign = before.identity, before.started_by
+        else:
+            job_id = job.id or self._number(job.daemons)
+            started, sign = self._started(job)
+            identity = JobIdentity(self._boot_id, job_id, job.identity.inode, started)
+        uid = job.uid
+        if uid is None:
+            uid = before.uid if before and before.uid is not None else self._owner(job.steps)
+        return NodeJob(
+            identity=identity,
+            started_by=sign,
+            uid=uid,
+            sluid=job.sluid,
+            steps=job.steps,
+            daemons=job.daemons,
+            folders=job.folders,
+        )
+
+    def _started(self, job: NodeJob) -> tuple[float, StartSign]:
+        """The folder's time, unless a process proves that it is much too late.
+
+        The kernel forgets the time of a folder whose owner was never set, and answers with the
+        moment at which somebody first looked at it.
+        """
+        born = job.identity.started
+        oldest = min(
+            (*job.processes, *job.daemons), key=lambda each: each.start_ticks, default=None
+        )
+        began = None if oldest is None else self._proc.wall_time(oldest)
+        if began is not None and born > began + _BIRTH_DOUBT_S:
+            return began, StartSign.PROCESS
+        return born, StartSign.FOLDER
+
+    def _number(self, daemons: Iterable[ProcessId]) -> int:
+        """The number of a job whose folder has only its unique id; 0 while no daemon tells."""
+        for daemon in daemons:
+            title = self._proc.title(daemon.pid)
+            job_id = job_of_title(title) if title else None
+            if job_id is not None:
+                return job_id
+        return 0
+
+    def _owner(self, steps: Iterable[NodeStep]) -> int | None:
+        """Whose job it is, if the first processes of its tasks agree on one who is not root.
+
+        slurmstepd starts each task as root and then becomes the owner; the extern step's only
+        process stays root. Later processes can be somebody else's: sudo, subordinate ids.
+        """
+        owners: set[int] = set()
+        asked = 0
+        for step in steps:
+            crews = [task.processes for task in step.tasks] or [step.processes]
+            for crew in crews:
+                if not crew or step.id.name == "extern" or asked >= _TASKS_ASKED:
+                    continue
+                asked += 1
+                owner = self._proc.owner(min(crew, key=lambda each: each.start_ticks).pid)
+                if owner:
+                    owners.add(owner)
+        return owners.pop() if len(owners) == 1 else None
+
+
+class _Processes:
+    """Pids turned into processes, each asked for once, up to the most one job may have."""
+
+    def __init__(self, proc: Proc) -> None:
+        self._proc = proc
+        self._known: dict[int, ProcessId | None] = {}
+
+    def known(self, pids: Iterable[int]) -> list[ProcessId]:
+        found = []
+        for pid in pids:
+            if pid not in self._known:
+                if len(self._known) >= _MOST_PROCESSES:
+                    continue
+                self._known[pid] = self._proc.process(pid)
+            process = self._known[pid]
+            if process is not None:
+                found.append(process)
+        return found
+
+
+def _step(step_id: StepId, found: _Pids, processes: _Processes) -> NodeStep:
+    tasks = [
+        NodeTask(number, tuple(sorted(processes.known(pids))))
+        for number, pids in sorted(found.tasks.items())
+    ]
+    every = found.all.union(*found.tasks.values())
+    return NodeStep(step_id, tuple(tasks), tuple(sorted(processes.known(every))))
+
+
+def _folders(group: JobGroup, bases: Sequence[Base]) -> tuple[JobFolder, ...]:
+    """The job's groups in every hierarchy, the true one first."""
+    inside = group.path.removeprefix(group.base.path)
+    others = [
+        JobFolder(base.hierarchy, base.path + inside)
+        for base in bases
+        if base != group.base and base.hierarchy != V2 and base.name == group.base.name
+    ]
+    there = [each for each in others if os.path.isdir(each.path)]  # noqa: PTH112
+    return (JobFolder(group.base.hierarchy, group.path), *there)
+
+
+def _tasks_elsewhere(folders: Sequence[JobFolder], step: str) -> dict[int, set[int]]:
+    """On v1 the freezer has no task folders; the first controller that has some tells."""
+    for folder in folders[1:]:
+        found = _below(f"{folder.path}/{step}").tasks
+        if found:
+            return found
+    return {}
+
+
+def _below(folder: str) -> _Pids:
+    found = _Pids()
+    _gather(folder, found, None, 0)
+    return found
+
+
+def _gather(folder: str, found: _Pids, task: int | None, depth: int) -> None:
+    pids = _procs(folder)
+    found.all.update(pids)
+    if task is not None:
+        found.tasks.setdefault(task, set()).update(pids)
+    for name in folders_in(folder) if depth < _DEEPEST and _has_folders(folder) else ():
+        if depth == 0 and name == _STEPD_FOLDER:
+            found.daemons.update(_procs(f"{folder}/{name}"))
+        else:
+            number = task_of(name) if task is None else task
+            _gather(f"{folder}/{name}", found, number, depth + 1)
+
+
+def _has_folders(folder: str) -> bool:
+    # A control group counts its folders as links, and listing one costs ten times as much.
+    try:
+        return os.stat(folder).st_nlink != 2  # noqa: PTH116
+    except OSError:
+        return False
+
+
+def _procs(folder: str) -> list[int]:
+    text = read_text(f"{folder}/cgroup.procs")
+    return parse_pids(text) if text else []

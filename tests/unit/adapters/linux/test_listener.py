@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import asyncio
+
+from lattice.adapters.linux.listener import Listener
+from lattice.domain.nodejobs import (
+    JobAppeared,
+    JobEnded,
+    JobIdentity,
+    NodeJob,
+    StartSign,
+)
+
+
+def _job(number: int) -> NodeJob:
+    return NodeJob(identity=JobIdentity("boot", number, number, 1.0), started_by=StartSign.FOLDER)
+
+
+async def test_it_begins_with_what_is_there() -> None:
+    one, two = _job(1), _job(2)
+    listener = Listener({one.identity: one})
+    listener.tell([JobAppeared(two)])
+    assert await listener.take(dict) == (JobAppeared(one), JobAppeared(two))
+    waiting = asyncio.ensure_future(listener.take(dict))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    listener.tell([JobEnded(one)])
+    assert await waiting == (JobEnded(one),)
+
+
+async def test_a_slow_listener_hears_the_difference() -> None:
+    one, two = _job(1), _job(2)
+    listener = Listener({one.identity: one}, most=10)
+    await listener.take(dict)
+    listener.tell([JobEnded(one), JobAppeared(two)])
+    for number in range(3, 20):
+        listener.tell([JobAppeared(_job(number)), JobEnded(_job(number))])
+    picture = {two.identity: two}
+    assert await listener.take(lambda: picture) == (JobEnded(one), JobAppeared(two))
+    listener.tell([JobEnded(two)])
+    assert await listener.take(dict) == (JobEnded(two),)
