@@ -34,7 +34,7 @@ lab *ARGS:
 
 # One JSON line a figure: `just bench cli`.
 bench NAME *ARGS:
-    @python -m bench.{{NAME}} {{ARGS}}
+    @python -m bench.{{replace(NAME, "-", "_")}} {{ARGS}}
 
 # What is too long for CI; the dated result goes to bench/results.
 soak NAME *ARGS:

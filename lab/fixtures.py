@@ -11,25 +11,47 @@ from collections.abc import Iterator
 
 import pytest
 
+from lab.addresses import ETCD_CLIENT_PORTS
+from lab.doorway import Doorway
 from lab.laboratory import Lab
 
-_PARTS = ("slurm", "oidc", "server")
+_PARTS = ("slurm", "oidc", "etcd", "server", "agents")
 
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """Slurm with its nodes, the identity provider and one lattice-server, once a session."""
+    """Slurm with its nodes, etcd, the identity provider, two servers and an agent a node, once."""
     if os.geteuid() != 0:
         pytest.skip("the lab makes namespaces and accounts: it needs root")
     if name := os.environ.get("LATTICE_TEST_LAB"):
         yield Lab.attach(name)
         return
-    own = Lab("test", parts=_PARTS)
+    own = Lab("test", parts=_PARTS, servers=2)
     try:
         own.up()
         yield own
     finally:
         own.down(purge=True)
+
+
+@pytest.fixture(scope="session")
+def etcd_lab() -> Iterator[Lab]:
+    """Three members of etcd and nothing else, for tests that kill and freeze them."""
+    if os.geteuid() != 0:
+        pytest.skip("the lab makes namespaces and accounts: it needs root")
+    own = Lab("testetcd", parts=("etcd",))
+    try:
+        own.up()
+        yield own
+    finally:
+        own.down(purge=True)
+
+
+@pytest.fixture(scope="session")
+def etcd_doorway(etcd_lab: Lab) -> Iterator[Doorway]:
+    """Loopback addresses that lead to those members."""
+    with Doorway(etcd_lab.network, ETCD_CLIENT_PORTS) as doorway:
+        yield doorway
 
 
 @pytest.fixture

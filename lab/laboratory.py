@@ -18,11 +18,13 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from lab import users
+from lab.agent import ClusterIdentity
 from lab.certificates import Authority
 from lab.cgroup import Hierarchies
 from lab.command import LabError
 from lab.control import Control
 from lab.etcd import Etcd
+from lab.gate import Gate
 from lab.jobs import Jobs
 from lab.layout import DEFAULT_NAME, Layout
 from lab.login import log_in
@@ -39,7 +41,7 @@ from lab.victoriametrics import VictoriaMetrics
 from lab.vm import VirtualNode
 
 ENGINES = ("slurm", "oidc", "etcd", "victoriametrics", "seaweedfs")
-PARTS = (*ENGINES, "server")
+PARTS = (*ENGINES, "server", "agents")
 
 Report = Callable[[str], None]
 
@@ -96,6 +98,7 @@ class Lab:
         self.etcd = Etcd(*engine)
         self.victoriametrics = VictoriaMetrics(*engine)
         self.seaweedfs = SeaweedFS(*engine)
+        self.gate = Gate(self.layout, self.control.room)
         wanted = servers if "server" in self.parts else 0
         self.servers = [Server(number, self.parts, *engine) for number in range(1, wanted + 1)]
 
@@ -123,7 +126,13 @@ class Lab:
     def processes(self) -> list[Process]:
         engines = [process for part in self.engines for process in part.processes]
         servers = [server.process for server in self.servers if EXECUTABLE.exists()]
-        return [self.control.holder, *engines, *servers]
+        gates = self.gate.processes if self._has_gate else []
+        return [self.control.holder, *engines, *gates, *servers]
+
+    @property
+    def _has_gate(self) -> bool:
+        """Beside the servers, where there is a Slurm to submit to."""
+        return bool(self.servers) and "slurm" in self.parts
 
     def up(self, report: Report = _silent) -> None:
         """Start every part, after ending a lab of this name or clearing what was left of it."""
@@ -150,13 +159,23 @@ class Lab:
         clock.tell("lab")
 
     def _start_servers(self, authority: Authority, clock: _Stopwatch) -> None:
+        if self.servers:
+            ClusterIdentity(self.layout).prepare()
+        if self._has_gate:
+            clock.timed(self.gate)
         for server in self.servers:
             server.prepare(authority)
             if not EXECUTABLE.exists():
                 clock.tell(server.name, f"skipped: {EXECUTABLE} is not installed")
+        if self.servers and EXECUTABLE.exists() and "etcd" in self.parts:
+            self.servers[0].bootstrap()
         if self.servers and EXECUTABLE.exists():
             with ThreadPoolExecutor(len(self.servers)) as pool:
                 list(pool.map(clock.timed, self.servers))
+        if "agents" in self.parts and self.servers and "slurm" in self.parts:
+            for node in self.slurm.nodes.values():
+                node.agent.start()
+            clock.tell("agents")
 
     def down(self, *, purge: bool = False, report: Report = _silent) -> None:
         """Stop every part and remove all of it from the machine. Harmless if there is none."""
@@ -175,6 +194,7 @@ class Lab:
         """Let those end in good order that keep something; the sweep takes the rest."""
         for server in self.servers:
             server.stop()
+        self.gate.down()
         with ThreadPoolExecutor(len(ENGINES)) as pool:
             list(pool.map(lambda part: part.down(), self.engines))
 

@@ -107,10 +107,10 @@ class Network:
         for hook in _HOOKS[direction]:
             chain = f"type filter hook {hook} device {device} priority 0; policy drop;"
             rules.append(f"add chain {table} {hook} {{ {chain} }}")
-        self._nft(rules)
+        self.nft(rules)
 
     def heal(self, node: str) -> None:
-        self._nft([f"add table netdev cut_{node}", f"delete table netdev cut_{node}"])
+        self.nft([f"add table netdev cut_{node}", f"delete table netdev cut_{node}"])
 
     def cut_off_port(self, port: int) -> None:
         """Drop what is sent to this TCP port of the control namespace, until `heal_port`."""
@@ -119,12 +119,13 @@ class Network:
         chain = "type filter hook input priority 0; policy accept;"
         rule = f"add rule {table} input tcp dport {port} drop"
         back = f"add rule {table} input tcp sport {port} drop"
-        self._nft([f"add table {table}", f"add chain {table} input {{ {chain} }}", rule, back])
+        self.nft([f"add table {table}", f"add chain {table} input {{ {chain} }}", rule, back])
 
     def heal_port(self, port: int) -> None:
-        self._nft([f"add table inet cut_{port}", f"delete table inet cut_{port}"])
+        self.nft([f"add table inet cut_{port}", f"delete table inet cut_{port}"])
 
-    def _nft(self, rules: list[str]) -> None:
+    def nft(self, rules: list[str]) -> None:
+        """Rules of nftables in the control namespace."""
         with self.entered():
             run(["nft", "-f", "-"], input="\n".join(rules) + "\n")
 
@@ -155,6 +156,14 @@ class Network:
         with self.entered(), suppress(OSError), opener.open(url, timeout=2):
             return True
         return False
+
+    def text(self, url: str) -> str:
+        """What a GET of it answers, or nothing."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with self.entered(), suppress(OSError), opener.open(url, timeout=2) as answer:
+            body: bytes = answer.read()
+            return body.decode(errors="replace")
+        return ""
 
 
 def _link(node: str) -> str:

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Sequence
 
 from lab.addresses import SLURMD_PORT, node_address
+from lab.agent import Agent
 from lab.cgroup import ControlGroup, Hierarchies
 from lab.layout import Layout
 from lab.namespaces import lowest_mount_id_cpu
@@ -67,6 +68,7 @@ class Node:
         self._outside = Room(self._group, environment, forks=True)
         self._inside = Room(self._group, environment, self._enter, forks=True)
         self._init = self._make_init(cpu=0)
+        self.agent = Agent(name, layout, self._inside)
         self.slurmd = Process(
             f"{name}.slurmd",
             ["/usr/sbin/slurmd", "-D", "-N", name],
@@ -105,7 +107,7 @@ class Node:
 
     @property
     def processes(self) -> list[Process]:
-        return [self._init, self.slurmd]
+        return [self._init, self.slurmd, self.agent.process]
 
     def start(self) -> None:
         """Power on: network, namespaces, slurmd; waits until slurmd listens."""
@@ -125,6 +127,7 @@ class Node:
             self._network.unplug(self.name)
         self._init.kill()
         self.slurmd.kill()
+        self.agent.kill()
         self._group.remove()
         self._network.remove_node(self.name)
 

@@ -17,6 +17,9 @@ from lab.command import LabError, run
 # The shell joins the control groups before anything else is started, so nothing escapes them.
 _JOIN = 'for group in $1; do echo $$ >"$group" || exit 125; done; shift; exec "$@"'
 
+SERVICE_USERS = frozenset({"lattice", "lattice-agent"})
+"""Accounts whose processes never need a capability, not even one to be gained."""
+
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -93,7 +96,7 @@ def become(user: str | None) -> tuple[str, ...]:
         account = pwd.getpwnam(user)
     except KeyError:
         raise LabError(f"there is no account {user}") from None
-    return (
-        *("setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--init-groups"),
-        "--",
-    )
+    words = ("setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--init-groups")
+    # As the units of a site do for what faces the network.
+    bare = ("--bounding-set=-all", "--no-new-privs") if user in SERVICE_USERS else ()
+    return (*words, *bare, "--")

@@ -10,15 +10,20 @@ import sys
 import urllib.request
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from lab import addresses, slurm_config
+from lab.agent import ClusterIdentity
 from lab.certificates import SERVER_NAMES, Authority, Leaf
+from lab.cgroup import ControlGroup, Hierarchies
+from lab.command import LabError
 from lab.etcd import Etcd
 from lab.files import give, owned_folder
+from lab.gate import Gate
 from lab.layout import Layout
 from lab.network import Network
 from lab.oidc import CLIENT_ID
@@ -50,13 +55,19 @@ class Server:
         self.config_file = layout.state / self.name / "config.yaml"
         self._parts = frozenset(parts)
         self._layout = layout
-        self._room = room
+        self._group = ControlGroup(
+            Hierarchies.of_host(), f"{layout.cgroup('control')}/{self.name}", everywhere=False
+        )
+        self._room = replace(room, group=self._group)
         self._network = network
+        # Without etcd one server has a database of its own, and a second one would not know it.
+        alone = "etcd" not in self._parts and number == 1
+        single = ("--single", str(layout.state / self.name / "state")) if alone else ()
         self.process = Process(
             self.name,
-            [str(EXECUTABLE), "--config", str(self.config_file)],
+            [str(EXECUTABLE), "--config", str(self.config_file), *single],
             layout,
-            room,
+            self._room,
             user=SERVER_USER,
             env={"HOME": f"/home/{SERVER_USER}"},
             cwd=f"/home/{SERVER_USER}",
@@ -68,6 +79,14 @@ class Server:
         leaf = authority.issue(self.name, self.name, names=SERVER_NAMES, owner=SERVER_USER)
         owned_folder(self.config_file.parent, SERVER_USER)
         self.write_config(self.configuration(leaf))
+
+    def bootstrap(self) -> None:
+        """Begin the state in etcd; harmless where a lab of this name has begun it before."""
+        argv = [str(EXECUTABLE), "--config", str(self.config_file), "--bootstrap"]
+        self._group.create()
+        done = self._room.run(argv, user=SERVER_USER, check=False)
+        if done.returncode != 0 and "bootstrapped already" not in done.stderr:
+            raise LabError(f"the state can't be begun: {done.stderr}")
 
     def write_config(self, configuration: dict[str, Any]) -> None:
         """Replace the file; a running server reads it when it starts again."""
@@ -84,7 +103,14 @@ class Server:
                 "grpc_listen": f"{self.address}:{addresses.SERVER_GRPC_PORT}",
                 "tls_cert": str(leaf.certificate),
                 "tls_key": str(leaf.key),
+                "agent_listen": f"{self.address}:{addresses.SERVER_AGENT_PORT}",
             },
+        }
+        identity = ClusterIdentity(self._layout).paths
+        sections["identity"] = {
+            "ca_cert": str(identity.ca_cert),
+            "ca_key": str(identity.ca_key),
+            "grant_key": str(identity.grant_key),
         }
         if "oidc" in self._parts:
             sections["api"]["oidc_issuer"] = addresses.OIDC_ISSUER
@@ -95,6 +121,8 @@ class Server:
                 "rest_url": f"unix:{files.rest_socket}",
                 "config_file": str(self._layout.slurm_conf),
             }
+            gate = Gate(self._layout, self._room)
+            sections["gate"] = {"socket": str(gate.socket), "grant_key": str(gate.grant_key)}
             sections["vclusters"] = [
                 {"name": name, "kind": VCLUSTER_KINDS[name], "partition": name}
                 for name in slurm_config.PARTITIONS
@@ -137,7 +165,29 @@ class Server:
         return False
 
     def up(self) -> None:
+        self._group.create()
         self.process.up()
+
+    def cut_off_state(self) -> None:
+        """Drop what this server and etcd send each other, silently, until `heal_state`."""
+        self.heal_state()
+        table, ports = f"inet cut_{self._table}", ", ".join(map(str, addresses.ETCD_CLIENT_PORTS))
+        chain = "type filter hook output priority 0; policy accept;"
+        self._network.nft(
+            [
+                f"add table {table}",
+                f"add chain {table} output {{ {chain} }}",
+                f"add rule {table} output {self._group.in_nftables} tcp dport {{ {ports} }} drop",
+            ]
+        )
+
+    def heal_state(self) -> None:
+        table = f"inet cut_{self._table}"
+        self._network.nft([f"add table {table}", f"delete table {table}"])
+
+    @property
+    def _table(self) -> str:
+        return self.name.replace("-", "_")
 
     def start(self) -> None:
         """Start it again, and wait until it answers."""

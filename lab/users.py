@@ -21,6 +21,9 @@ from lab.files import give
 SERVER_USER = "lattice"
 """Runs lattice-server and slurmrestd: rest_auth/local trusts only a client of its own uid."""
 
+AGENT_USER = "lattice-agent"
+"""Runs lattice-agent on the nodes, and nothing else."""
+
 ENGINE_USER = "lattice-lab"
 """Runs the engines that bring no account of their own."""
 
@@ -67,7 +70,7 @@ def ensure_accounts() -> None:
         if person.name not in known:
             options = ["-M", "-U", "-u", str(person.uid), "-s", "/bin/bash", "-G", group]
             run(["useradd", *options, person.name])
-    for system_user in (SERVER_USER, ENGINE_USER):
+    for system_user in (SERVER_USER, AGENT_USER, ENGINE_USER):
         if system_user not in known:
             run(["useradd", "-r", "-M", "-U", "-s", "/usr/sbin/nologin", system_user])
 
@@ -100,7 +103,7 @@ def accounting() -> list[list[str]]:
         names = ",".join(person.name for person in PEOPLE if person.account == account)
         second.append(f"add user {names} account={account} qos=normal,low,high defaultqos=normal")
     # Below the root account, so that the server's own account is in no tenant.
-    second.append(f"add user {SERVER_USER} account=root adminlevel=operator")
+    second.append(f"add user {SERVER_USER} account=root adminlevel=administrator")
     second += [
         f"add coordinator accounts={account} names={person.name}"
         for person in PEOPLE

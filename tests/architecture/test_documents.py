@@ -56,13 +56,13 @@ def test_exit_codes_are_those_promised() -> None:
 
 
 def test_every_route_is_described() -> None:
-    async def described() -> set[str]:
-        return set(composed().routes.rpc_of_path)
+    async def described() -> set[tuple[str, str]]:
+        return set(composed().routes.rpc_of_route)
 
     reference = (ROOT / "docs/reference/rest.md").read_text()
-    for path in asyncio.run(described()):
+    for method, path in asyncio.run(described()):
         shown = path.removeprefix("/api") if path.startswith("/api/v1") else path
-        assert f"`GET {shown}`" in reference, path
+        assert f"`{method} {shown}`" in reference, path
 
 
 def test_nothing_names_a_machine_or_an_index() -> None:

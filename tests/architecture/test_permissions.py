@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from google.protobuf import descriptor_pb2, descriptor_pool
 
+from lattice.access.actor import Actor, Role
 from lattice.access.permission import Permission
-from lattice.access.policy import ALLOWED
+from lattice.access.policy import ALLOWED, admits
 from lattice.wire.guard import GuardedRoutes
 from lattice.wire.permissions import UndeclaredPermission, _of_file, declared_permissions
 from lattice.wire.v1 import options_pb2
 from tests.fakes.server import composed
 
 pytestmark = pytest.mark.spec("AUTH-6")
+
+MACHINES = {"AGENT", "REPLICA"}
+PIPES = {"lattice.v1.LinkProbe/EchoNode"}
+"""Two-way streams of frames, for services; REST has no such thing."""
 
 
 def test_the_protos_and_the_policy_know_the_same_permissions() -> None:
@@ -54,13 +61,24 @@ def test_a_route_that_names_no_declared_rpc_is_refused() -> None:
 
 async def test_every_route_of_the_server_went_through_the_guard() -> None:
     faces = composed()
-    offered = {route.path for route in _routes(faces.rest)}
-    assert offered == set(faces.routes.rpc_of_path)
-    assert set(faces.routes.rpc_of_path.values()) <= set(declared_permissions())
+    offered = {(method, route.path) for route in _routes(faces.rest) for method in route.methods}
+    assert offered == set(faces.routes.rpc_of_route)
+    assert set(faces.routes.rpc_of_route.values()) <= set(declared_permissions())
 
 
 async def test_every_rpc_can_be_reached_over_rest() -> None:
-    assert set(composed().routes.rpc_of_path.values()) == set(declared_permissions())
+    for_people = {rpc for rpc, needed in declared_permissions().items() if needed not in MACHINES}
+    assert set(composed().routes.rpc_of_route.values()) == for_people - PIPES
+
+
+async def test_no_role_and_no_route_has_what_only_certificates_have() -> None:
+    """AGENT and REPLICA are the agents' own listener's; on the people's ports they do not exist."""
+    permissions = declared_permissions()
+    offered = composed().routes.rpc_of_route.values()
+    assert not [rpc for rpc in offered if permissions[rpc] in MACHINES]
+    for role, permission in itertools.product(Role, MACHINES):
+        admin = Actor(sub="s", role=role, scopes=frozenset({"admin"}))
+        assert not admits(admin, Permission(permission))
 
 
 def _routes(app: FastAPI) -> list[APIRoute]:

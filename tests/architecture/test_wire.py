@@ -11,24 +11,33 @@ import pytest
 from lattice.domain.allocation import Allocation, Array, Attempt, ExitCode, Heterogeneous, Reason
 from lattice.domain.node import Node
 from lattice.domain.source import Source
+from lattice.features.agents.model import Agent, AgentList, Credentials, Enrolment
 from lattice.features.allocations.model import AllocationCard, AllocationList
 from lattice.features.health.model import Health
 from lattice.features.identity.model import AuthDiscovery, Fact, Identity
 from lattice.features.nodes.model import NodeCard, NodeList
-from lattice.wire.v1 import allocations_pb2, health_pb2, identity_pb2, nodes_pb2, source_pb2
+from lattice.wire.v1 import (
+    agents_pb2,
+    allocations_pb2,
+    health_pb2,
+    identity_pb2,
+    nodes_pb2,
+    source_pb2,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_generated_code_is_fresh(tmp_path: Path) -> None:
     subprocess.run([ROOT / "scripts" / "generate", tmp_path], check=True, capture_output=True)
-    fresh = {file.name: file.read_text() for file in (tmp_path / "v1").iterdir()}
-    kept = {
-        file.name: file.read_text()
-        for file in (ROOT / "src/lattice/wire/v1").iterdir()
-        if file.is_file()
-    }
-    assert fresh == kept
+    for made, place in (("v1", "wire/v1"), ("etcd", "adapters/etcd/wire")):
+        fresh = {file.name: file.read_text() for file in (tmp_path / made).iterdir()}
+        kept = {
+            file.name: file.read_text()
+            for file in (ROOT / "src/lattice" / place).iterdir()
+            if file.is_file()
+        }
+        assert fresh == kept
 
 
 @pytest.mark.parametrize(
@@ -45,6 +54,10 @@ def test_generated_code_is_fresh(tmp_path: Path) -> None:
         (Health, health_pb2.Health),
         (Heterogeneous, allocations_pb2.Heterogeneous),
         (Identity, identity_pb2.Identity),
+        (Agent, agents_pb2.Agent),
+        (AgentList, agents_pb2.AgentList),
+        (Credentials, agents_pb2.Credentials),
+        (Enrolment, agents_pb2.Enrolment),
         (Node, nodes_pb2.Node),
         (NodeCard, nodes_pb2.NodeCard),
         (NodeList, nodes_pb2.NodeList),

@@ -13,9 +13,15 @@ from lattice.access.actor import ClaimNames
 from lattice.adapters.oidc.verify import HmacVerifier
 from lattice.base.clock import SystemClock
 from lattice.features.identity.model import AuthDiscovery
+from lattice.features.link.service.probe import ProbeService
 from lattice.server.compose import Faces, Parts, compose
 from lattice.server.figures import Figures
+from tests.fakes.agent_site import agent_parts
+from tests.fakes.echoing_nodes import EchoingNodes
+from tests.fakes.in_memory_gate import InMemoryGate
+from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
+from tests.fakes.in_memory_state import InMemoryStateStore
 
 _Silent = structlog.make_filtering_bound_logger(logging.CRITICAL)
 
@@ -26,14 +32,22 @@ AUDIENCE = "lattice"
 def composed(scheduler: InMemoryScheduler | None = None) -> Faces:
     """Both faces, behind the real guard; tokens are signed with `SECRET`."""
     clock = SystemClock()
+    scheduler = scheduler or InMemoryScheduler(clock)
+    state = InMemoryStateStore(clock)
+    agents = agent_parts(clock, state)
     return compose(
         Parts(
-            scheduler=scheduler or InMemoryScheduler(clock),
+            scheduler=scheduler,
+            operator=InMemoryNodeOperator(scheduler),
             verifier=HmacVerifier(SECRET, audience=AUDIENCE, clock=clock),
             claim_names=ClaimNames(service_accounts={"robot": "alice"}),
             discovery=AuthDiscovery(idp_url="", client_id=AUDIENCE, issuer=""),
             clock=clock,
             figures=Figures(),
+            state=state,
+            gate=InMemoryGate(scheduler),
+            agents=agents,
+            probe=ProbeService(EchoingNodes("n1"), agents.signer, clock, "r1"),
             log=structlog.wrap_logger(None, wrapper_class=_Silent),
         )
     )

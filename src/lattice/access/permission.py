@@ -19,9 +19,13 @@ class Permission(StrEnum):
     SUBMIT_ALLOCATION = "SUBMIT_ALLOCATION"
     CANCEL_ALLOCATION = "CANCEL_ALLOCATION"
     VIEW_NODES = "VIEW_NODES"
+    DRAIN_NODES = "DRAIN_NODES"
     OPERATE_NODES = "OPERATE_NODES"
     CLAIM_NODES = "CLAIM_NODES"
     REVIEW_AUDIT = "REVIEW_AUDIT"
     MANAGE_TENANTS = "MANAGE_TENANTS"
     OBSERVE_SERVER = "OBSERVE_SERVER"
     ADMINISTER = "ADMINISTER"
+    # Not people: certificates, on the agents' own listener. No token ever holds one of these.
+    AGENT = "AGENT"
+    REPLICA = "REPLICA"

@@ -24,7 +24,8 @@ ALLOWED: dict[Permission, frozenset[Role]] = {
     Permission.SUBMIT_ALLOCATION: _WORKERS,
     Permission.CANCEL_ALLOCATION: _WORKERS,
     Permission.VIEW_NODES: _EVERYONE,
-    Permission.OPERATE_NODES: frozenset({Role.SYSTEM_ADMIN, Role.TENANT_ADMIN, Role.OPERATOR}),
+    Permission.DRAIN_NODES: frozenset({Role.SYSTEM_ADMIN, Role.TENANT_ADMIN, Role.OPERATOR}),
+    Permission.OPERATE_NODES: frozenset({Role.SYSTEM_ADMIN, Role.OPERATOR}),
     Permission.CLAIM_NODES: frozenset({Role.CLAIMING_USER}),
     Permission.REVIEW_AUDIT: frozenset(
         {Role.SYSTEM_ADMIN, Role.TENANT_ADMIN, Role.COMPLIANCE_REVIEWER}
@@ -32,6 +33,9 @@ ALLOWED: dict[Permission, frozenset[Role]] = {
     Permission.MANAGE_TENANTS: frozenset({Role.SYSTEM_ADMIN}),
     Permission.OBSERVE_SERVER: frozenset({Role.SYSTEM_ADMIN, Role.OPERATOR}),
     Permission.ADMINISTER: frozenset({Role.SYSTEM_ADMIN}),
+    # No role has these: they are certificates', on the agents' own listener.
+    Permission.AGENT: frozenset(),
+    Permission.REPLICA: frozenset(),
 }
 
 _NEEDED_SCOPE = {

@@ -11,6 +11,8 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+IDEMPOTENCY_KEY = "Idempotency-Key"
+
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
@@ -20,6 +22,16 @@ class Call(Generic[T]):
     path: str
     answer: type[T]
     params: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+    """A JSON document."""
+    headers: tuple[tuple[str, str], ...] = ()
+    timeout_s: float | None = None
+    """Where an answer may take longer than others."""
+
+    @property
+    def repeatable(self) -> bool:
+        """True if asking twice is the same as asking once."""
+        return self.method == "GET" or any(name == IDEMPOTENCY_KEY for name, _ in self.headers)
 
 
 def params(**values: str | int | bool | tuple[str, ...] | None) -> tuple[tuple[str, str], ...]:

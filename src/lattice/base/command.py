@@ -12,11 +12,15 @@ from collections.abc import Callable
 
 
 class Option:
-    """`--name VALUE`, or a switch. `read` turns the text into a value, raising UsageError."""
+    """`--name VALUE`, or a switch. `read` turns the text into a value, raising UsageError.
+
+    The value of one that is `dashed` may itself begin with a dash.
+    """
 
     __slots__ = (
         "choices",
         "complete",
+        "dashed",
         "flags",
         "help",
         "metavar",
@@ -35,8 +39,10 @@ class Option:
         read: Callable[[str], object] | None = None,
         repeat: bool = False,
         complete: str = "",
+        dashed: bool = False,
     ) -> None:
         self.flags = flags
+        self.dashed = dashed
         self.name = max(flags, key=len).lstrip("-").replace("-", "_")
         self.help = help
         self.metavar = metavar
@@ -72,11 +78,23 @@ class Command:
     """One verb. `run(shell, **values)` does it and returns the exit code.
 
     One that is `offline` needs no server and runs without a configuration: `run(**values)`.
+    In one that `passes_on`, options end at the first word without a dash, or at `--`, which is
+    then the first word itself: what follows belongs to the program that is to be run.
     """
 
-    __slots__ = ("examples", "name", "offline", "params", "permission", "run", "summary", "text")
+    __slots__ = (
+        "examples",
+        "name",
+        "offline",
+        "params",
+        "passes_on",
+        "permission",
+        "run",
+        "summary",
+        "text",
+    )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is one thing a person reads or the shell must know
         self,
         name: str,
         *,
@@ -87,8 +105,10 @@ class Command:
         examples: tuple[tuple[str, str], ...] = (),
         permission: str = "none",
         offline: bool = False,
+        passes_on: bool = False,
     ) -> None:
         self.name = name
+        self.passes_on = passes_on
         self.summary = summary
         self.text = text
         self.run = run

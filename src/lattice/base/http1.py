@@ -80,11 +80,17 @@ class Door:
         self._connect_timeout_s = connect_timeout_s
 
     def exchange(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        timeout_s: float | None = None,
     ) -> Reply:
         """Send one request and read its whole answer; raises OSError of any kind."""
         target = urlsplit(url)
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + (timeout_s or self._timeout_s)
         connection = self._connect(target, deadline)
         try:
             connection.sendall(_request(method, target, headers, body))

@@ -22,6 +22,9 @@ def read(command: Command, words: Sequence[str]) -> dict[str, object] | None:
     rest = list(words)
     while rest:
         word = rest.pop(0)
+        if command.passes_on and (word == "--" or not word.startswith("-")):
+            loose, rest = [word, *rest], []
+            continue
         if not word.startswith("-"):
             loose.append(word)
             continue
@@ -36,10 +39,37 @@ def read(command: Command, words: Sequence[str]) -> dict[str, object] | None:
             if not rest:
                 return None
             value = rest.pop(0)
-        if value.startswith("-") or not _take(option, value, values):
+        if (value.startswith("-") and not option.dashed) or not _take(option, value, values):
             return None
     arguments = [param for param in command.params if isinstance(param, Argument)]
     return values if _place(arguments, loose, values) else None
+
+
+def separator(command: Command, words: Sequence[str]) -> int | None:
+    """Where the `--` stands that ends the options, if one does and no loose word before it."""
+    options = [*COMMON, *(param for param in command.params if isinstance(param, Option))]
+    by_flag = {flag: option for option in options for flag in option.flags}
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            return at
+        if not word.startswith("-") or word == "-":
+            return None
+        at += 2 if _wants_next(word, by_flag) else 1
+    return None
+
+
+def _wants_next(word: str, by_flag: dict[str, Option]) -> bool:
+    if word.startswith("--"):
+        option = by_flag.get(word)
+        return option is not None and not option.switch
+    # Short ones may stand together: `-qN 2`, and a value may follow at once: `-N2`.
+    for place, letter in enumerate(word[1:], 2):
+        option = by_flag.get(f"-{letter}")
+        if option is None or not option.switch:
+            return option is not None and place == len(word)
+    return False
 
 
 def _unset(option: Option) -> object:

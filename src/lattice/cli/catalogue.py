@@ -11,6 +11,10 @@ COMPLETE_VARIABLE = "_LATTICE_COMPLETE"
 
 _IDENTITY = "lattice.features.identity.command"
 _ALLOCATIONS = "lattice.features.allocations.command"
+_SUBMIT = "lattice.features.submit.command"
+_NODES = "lattice.features.nodes.command"
+_AGENTS = "lattice.features.agents.command"
+_LINK = "lattice.features.link.command"
 
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("login", "Sign in", f"{_IDENTITY}:LOGIN"),
@@ -18,9 +22,25 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("whoami", "Who the server takes you for, and why", f"{_IDENTITY}:WHOAMI"),
     ("status", "Your allocations, or one in full", f"{_ALLOCATIONS}.status:STATUS"),
     ("history", "Finished and running allocations of any time", f"{_ALLOCATIONS}.history:HISTORY"),
+    ("submit", "Submit a script or a command", f"{_SUBMIT}.submit:SUBMIT"),
+    ("cancel", "Cancel allocations", f"{_SUBMIT}.cancel:CANCEL"),
     ("wait", "Wait until allocations have finished", f"{_ALLOCATIONS}.wait:WAIT"),
-    ("nodes", "The cluster's nodes and how each is", "lattice.features.nodes.command:NODES"),
+    ("nodes", "The cluster's nodes and how each is", f"{_NODES}.listing:NODES"),
     ("completion", "Completion for your shell", "lattice.cli.completion:COMPLETION"),
+    ("admin drain", "Let nodes end their work and take no more", f"{_NODES}.admin:DRAIN"),
+    ("admin undrain", "Put drained nodes back into service", f"{_NODES}.admin:UNDRAIN"),
+    ("admin disable", "Take nodes out of service at once", f"{_NODES}.admin:DISABLE"),
+    ("admin enable", "Put disabled nodes back into service", f"{_NODES}.admin:ENABLE"),
+    ("admin agents", "Every node's agent: its link, certificate and trust", f"{_AGENTS}:AGENTS"),
+    ("admin ping", "Measure the way to a node's agent", f"{_LINK}:PING"),
+    ("admin enrol", "Make a one-time token with which a node enrols", f"{_AGENTS}:ENROL"),
+    ("admin revoke", "Refuse every certificate a node has now", f"{_AGENTS}:REVOKE"),
+    ("admin restore", "Take back a node's revocation or quarantine", f"{_AGENTS}:RESTORE"),
+)
+"""One of two words is a command of the group its first word names."""
+
+GROUPS: tuple[tuple[str, str], ...] = (
+    ("admin", "Operate the cluster; `lattice admin --help` lists how"),
 )
 
 _HEAD = """\
@@ -40,8 +60,20 @@ Options:
 """
 
 
+def commands_of(group: str) -> tuple[tuple[str, str, str], ...]:
+    """The commands of a group by their second word; of the root for an empty name."""
+    if not group:
+        return tuple(each for each in COMMANDS if " " not in each[0])
+    named = f"{group} "
+    return tuple(
+        (name.removeprefix(named), summary, place)
+        for name, summary, place in COMMANDS
+        if name.startswith(named)
+    )
+
+
 def root_help() -> str:
     """What `lattice --help` prints."""
-    width = max(len(name) for name, _, _ in COMMANDS)
-    lines = [f"  {name.ljust(width)}  {summary}\n" for name, summary, _ in COMMANDS]
-    return _HEAD + "".join(lines) + _TAIL
+    lines = [(name, summary) for name, summary, _ in commands_of("")] + list(GROUPS)
+    width = max(len(name) for name, _ in lines)
+    return _HEAD + "".join(f"  {name.ljust(width)}  {text}\n" for name, text in lines) + _TAIL

@@ -48,18 +48,26 @@ def _run(words: Sequence[str], environment: Mapping[str, str]) -> int:
         if tuple(words) in _HELP:
             sys.stdout.write(root_help())
             return 0
-        where = next((place for name, _, place in COMMANDS if words and name == words[0]), None)
+        where, rest = _found(words)
         if where is not None:
             from lattice.cli import argv  # noqa: PLC0415
             from lattice.cli.run import load, run  # noqa: PLC0415 - not needed for help
 
             command = load(where)
-            values = argv.read(command, words[1:])
+            values = argv.read(command, rest)
             if values is not None:
                 return run(command, values, environment)
     from lattice.cli.tree import run_by_click  # noqa: PLC0415 - the reason is above
 
     return run_by_click(words, environment)
+
+
+def _found(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+    for name, _, place in COMMANDS:
+        path = name.split(" ")
+        if list(words[: len(path)]) == path:
+            return place, words[len(path) :]
+    return None, words
 
 
 if __name__ == "__main__":

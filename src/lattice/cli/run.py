@@ -61,7 +61,9 @@ def _make_safe_to_write() -> None:
 def report(error: LatticeError, *, verbose: bool = False) -> int:
     """Say what happened and what to do, and return the exit code for it."""
     sys.stdout.flush()
-    lines = [inert(error.message)]
+    # Slurm's refusals have several lines; an indent keeps them from posing as something else.
+    first, *more = error.message.split("\n")
+    lines = [inert(first), *(f"  {inert(line)}" for line in more)]
     if isinstance(error, ConfigurationError):
         lines += [f"  {inert(problem)}" for problem in error.problems]
     if error.hint:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import click
 from click.shell_completion import CompletionItem
@@ -11,23 +11,28 @@ from click.shell_completion import CompletionItem
 import lattice
 from lattice.base.command import COMMON, Argument, Command, Option
 from lattice.base.errors import UsageError
+from lattice.cli.argv import separator
 from lattice.cli.candidates import candidates
-from lattice.cli.catalogue import COMMANDS, root_help
+from lattice.cli.catalogue import GROUPS, commands_of, root_help
 from lattice.cli.run import load, report, run
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 88}
 
 
-class _Root(click.Group):
+class _Group(click.Group):
     """Commands from the catalogue, each loaded when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return [name for name, _, _ in COMMANDS]
+        return [name for name, _ in self.listed()]
+
+    def listed(self) -> list[tuple[str, str]]:
+        """Names and summaries, without loading anything."""
+        return [(name, summary) for name, summary, _ in commands_of(self.name or "")]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        for name, _, place in COMMANDS:
+        for name, _, place in commands_of(self.name or ""):
             if name == cmd_name:
-                return as_click(load(place), ctx.obj or {})
+                return as_click(load(place), ctx.find_root().obj or {}, name)
         return None
 
     def resolve_command(
@@ -35,22 +40,44 @@ class _Root(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and name not in self.list_commands(ctx):
+            path = ctx.command_path
             near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
-            hint = f"Did you mean `lattice {near[0]}`?" if near else "`lattice --help` lists them."
+            hint = f"Did you mean `{path} {near[0]}`?" if near else f"`{path} --help` lists them."
             raise _Mistake(UsageError(f"There is no command {name!r}.", hint=hint), ctx)
         return super().resolve_command(ctx, args)
 
-    def get_help(self, ctx: click.Context) -> str:  # noqa: ARG002
-        return root_help().rstrip("\n")
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(self.listed())
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         # Names and summaries stand in the catalogue; click's own way would load every feature.
         named = [
             CompletionItem(name, help=summary)
-            for name, summary, _ in COMMANDS
+            for name, summary in self.listed()
             if name.startswith(incomplete)
         ]
         return named or super(click.Group, self).shell_complete(ctx, incomplete)
+
+
+class _Root(_Group):
+    """The commands of one word, and the groups."""
+
+    def listed(self) -> list[tuple[str, str]]:
+        return [(name, summary) for name, summary, _ in commands_of("")] + list(GROUPS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        for name, summary in GROUPS:
+            if name == cmd_name:
+                text = summary.partition(";")[0] + "."
+                return _Group(name, help=text, context_settings=dict(_CONTEXT))
+        for name, _, place in commands_of(""):
+            if name == cmd_name:
+                return as_click(load(place), ctx.obj or {})
+        return None
+
+    def get_help(self, ctx: click.Context) -> str:  # noqa: ARG002
+        return root_help().rstrip("\n")
 
 
 class _Text(click.ParamType[object]):
@@ -87,17 +114,31 @@ class _Command(click.Command):
     """A command whose help shows examples, the permission and the common options apart."""
 
     def __init__(
-        self, command: Command, params: Sequence[click.Parameter], environment: Mapping[str, str]
+        self,
+        command: Command,
+        params: Sequence[click.Parameter],
+        environment: Mapping[str, str],
+        name: str = "",
     ) -> None:
         super().__init__(
-            command.name,
+            name or command.name,
             params=list(params),
             help=command.text,
             short_help=command.summary,
             callback=lambda **values: run(command, values, environment),
-            context_settings=dict(_CONTEXT),
+            context_settings={
+                **_CONTEXT,
+                "allow_interspersed_args": not command.passes_on,
+            },
         )
         self.command = command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if self.command.passes_on:
+            # click swallows the `--`, and with it the difference between a script and a command.
+            at = separator(self.command, args)
+            args = [*args[:at], "--", *args[at:]] if at is not None else args
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         own: list[tuple[str, str]] = []
@@ -120,13 +161,17 @@ class _Command(click.Command):
             formatter.write_text(self.command.permission)
 
 
-def as_click(command: Command, environment: Mapping[str, str] | None = None) -> click.Command:
-    """A declaration as click's own object."""
-    params = [
+def as_click(
+    command: Command, environment: Mapping[str, str] | None = None, name: str = ""
+) -> click.Command:
+    """A declaration as click's own object; `name` is its last word, in a group."""
+    params: list[click.Parameter] = [
         _argument(param) if isinstance(param, Argument) else _option(param)
-        for param in (*command.params, *COMMON)
+        for param in command.params
     ]
-    return _Command(command, params, environment or {})
+    taken = {flag for param in command.params if isinstance(param, Option) for flag in param.flags}
+    params += [_option(option, taken) for option in COMMON]
+    return _Command(command, params, environment or {}, name)
 
 
 def _argument(argument: Argument) -> click.Argument:
@@ -139,15 +184,16 @@ def _argument(argument: Argument) -> click.Argument:
     )
 
 
-def _option(option: Option) -> click.Option:
+def _option(option: Option, taken: Collection[str] = ()) -> click.Option:
     kind: click.ParamType[object] | None = None
     if option.choices:
         kind = click.Choice(option.choices)
     elif option.read is not None:
         kind = _Text(option)
     return click.Option(
-        [*option.flags, option.name],
-        is_flag=option.switch,
+        [*(flag for flag in option.flags if flag not in taken), option.name],
+        # False would make click take a dashed word for the next option.
+        is_flag=None if option.dashed else option.switch,
         multiple=option.repeat,
         metavar=option.metavar or None,
         type=kind if not option.switch else None,

@@ -35,9 +35,12 @@ def address(base: str, call: Call[T]) -> str:
     return f"{base}{call.path}?{query}"
 
 
-def request_headers(token: str | None) -> dict[str, str]:
+def request_headers(token: str | None, call: Call[T] | None = None) -> dict[str, str]:
     """Who calls, on whose behalf, and under which id both sides log it."""
-    headers = {
+    headers = dict(call.headers) if call is not None else {}
+    if call is not None and call.body is not None:
+        headers["Content-Type"] = "application/json"
+    headers |= {
         "User-Agent": f"lattice/{lattice.__version__}",
         "X-Request-Id": os.urandom(8).hex(),
     }

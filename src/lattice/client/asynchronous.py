@@ -32,7 +32,8 @@ from lattice.client.tokens import TokenSource, token_source
 if TYPE_CHECKING:
     from lattice.features.allocations.model import AllocationCard, AllocationList
     from lattice.features.identity.model import AuthDiscovery, Identity
-    from lattice.features.nodes.model import NodeCard, NodeList
+    from lattice.features.nodes.model import NodeActs, NodeCard, NodeList
+    from lattice.features.submit.model import CancelAnswer, SubmitAnswer, SubmitRequest
 
 T = TypeVar("T")
 
@@ -54,6 +55,7 @@ class Client:
     ) -> None:
         environment = os.environ if environment is None else environment
         self._urls = settings.urls
+        self._timeout_s = timeout_s
         self._tokens = tokens or token_source(settings, environment=environment)
         self._http = httpx2.AsyncClient(
             verify=tls_context(settings.ca, settings.client_cert, settings.client_key),
@@ -106,7 +108,7 @@ class Client:
 
     async def _send(self, call: Call[T], token: str | None) -> tuple[str, httpx2.Response]:
         tries = self._urls[:2] if len(self._urls) > 1 else self._urls * 2
-        tries = tries if call.method == "GET" else tries[:1]
+        tries = tries if call.repeatable else tries[:1]
         failure: Exception | None = None
         for number, url in enumerate(tries, 1):
             try:
@@ -121,7 +123,11 @@ class Client:
 
     async def _exchange(self, call: Call[T], url: str, token: str | None) -> httpx2.Response:
         request = self._http.build_request(
-            call.method, address(url, call), headers=request_headers(token)
+            call.method,
+            address(url, call),
+            headers=request_headers(token, call),
+            content=call.body,
+            timeout=httpx2.Timeout(call.timeout_s or self._timeout_s, connect=3.0),
         )
         reply = await self._http.send(request, stream=True)
         try:
@@ -199,6 +205,18 @@ class Client:
             card = await self.allocation(card.allocation.ref)
         return card
 
+    async def submit(self, request: SubmitRequest, *, idempotency_key: str = "") -> SubmitAnswer:
+        """Submit a script; with a key at most once, however often it is asked."""
+        from lattice.features.submit import api
+
+        return await self.call(api.submit_allocation(request, idempotency_key=idempotency_key))
+
+    async def cancel(self, reference: str) -> CancelAnswer:
+        """Have one cancelled, by its id."""
+        from lattice.features.submit import api
+
+        return await self.call(api.cancel_allocation(reference))
+
     async def nodes(self, *, states: tuple[str, ...] = (), partition: str = "") -> NodeList:
         """All nodes, or those of a state or a partition."""
         from lattice.features.nodes import api
@@ -210,6 +228,13 @@ class Client:
         from lattice.features.nodes import api
 
         return await self.call(api.get_node(name))
+
+    async def operate_nodes(self, act: str, nodes: str, *, reason: str = "") -> NodeActs:
+        """`drain`, `undrain`, `disable` or `enable` nodes, named as Slurm does: `n[1-3]`."""
+        from lattice.domain.operation import NodeAct
+        from lattice.features.nodes import api
+
+        return await self.call(api.operate_node(NodeAct(act), nodes, reason))
 
     async def whoami(self) -> Identity:
         """Who the server takes the caller for."""

@@ -30,7 +30,8 @@ from lattice.client.tokens import TokenSource, token_source
 if TYPE_CHECKING:
     from lattice.features.allocations.model import AllocationCard, AllocationList
     from lattice.features.identity.model import AuthDiscovery, Identity
-    from lattice.features.nodes.model import NodeCard, NodeList
+    from lattice.features.nodes.model import NodeActs, NodeCard, NodeList
+    from lattice.features.submit.model import CancelAnswer, SubmitAnswer, SubmitRequest
 
 T = TypeVar("T")
 
@@ -98,7 +99,7 @@ class SyncClient:
 
     def _send(self, call: Call[T], token: str | None) -> tuple[str, Reply]:
         tries = self._urls[:2] if len(self._urls) > 1 else self._urls * 2
-        tries = tries if call.method == "GET" else tries[:1]
+        tries = tries if call.repeatable else tries[:1]
         failure: OSError | None = None
         for number, url in enumerate(tries, 1):
             try:
@@ -125,7 +126,13 @@ class SyncClient:
             self._door = Door(
                 context=context, environment=self._environment, timeout_s=self._timeout_s
             )
-        return self._door.exchange(call.method, address(url, call), request_headers(token))
+        return self._door.exchange(
+            call.method,
+            address(url, call),
+            request_headers(token, call),
+            call.body or b"",
+            timeout_s=call.timeout_s,
+        )
 
     def allocations(
         self,
@@ -193,6 +200,18 @@ class SyncClient:
             card = self.allocation(card.allocation.ref)
         return card
 
+    def submit(self, request: SubmitRequest, *, idempotency_key: str = "") -> SubmitAnswer:
+        """Submit a script; with a key at most once, however often it is asked."""
+        from lattice.features.submit import api
+
+        return self.call(api.submit_allocation(request, idempotency_key=idempotency_key))
+
+    def cancel(self, reference: str) -> CancelAnswer:
+        """Have one cancelled, by its id."""
+        from lattice.features.submit import api
+
+        return self.call(api.cancel_allocation(reference))
+
     def nodes(self, *, states: tuple[str, ...] = (), partition: str = "") -> NodeList:
         """All nodes, or those of a state or a partition."""
         from lattice.features.nodes import api
@@ -204,6 +223,13 @@ class SyncClient:
         from lattice.features.nodes import api
 
         return self.call(api.get_node(name))
+
+    def operate_nodes(self, act: str, nodes: str, *, reason: str = "") -> NodeActs:
+        """`drain`, `undrain`, `disable` or `enable` nodes, named as Slurm does: `n[1-3]`."""
+        from lattice.domain.operation import NodeAct
+        from lattice.features.nodes import api
+
+        return self.call(api.operate_node(NodeAct(act), nodes, reason))
 
     def whoami(self) -> Identity:
         """Who the server takes the caller for."""

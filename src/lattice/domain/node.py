@@ -13,13 +13,45 @@ class NodeState(StrEnum):
     READY = "ready"
     DRAINING = "draining"
     DRAINED = "drained"
+    DEGRADED = "degraded"
     DOWN = "down"
     UNKNOWN = "unknown"
 
 
+class AgentLink(StrEnum):
+    """What is known of a node's agent."""
+
+    LINKED = "linked"
+    LOST = "lost"
+    NEVER = "never seen"
+
+
+class Condition(StrEnum):
+    """How an agent is judged by the time since its link was lost; from good to bad."""
+
+    READY = "ready"
+    DEGRADED = "degraded"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAgent:
+    """The other truth about a node: whether its agent is there, and since when."""
+
+    link: AgentLink
+    condition: Condition = Condition.READY
+    replica: str = ""
+    """Which of the servers it is linked to."""
+    since: datetime | None = None
+    version: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node. `slurm_state` is Slurm's own word with its flags, `state` what it means here."""
+    """One node. `slurm_state` is Slurm's own word with its flags, `state` what it means here.
+
+    `agent` is None where the cluster has no agents at all, or nothing is known of them.
+    """
 
     name: str
     state: NodeState
@@ -37,6 +69,7 @@ class Node:
     reason_at: datetime | None = None
     slurm_version: str = ""
     booted: datetime | None = None
+    agent: NodeAgent | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 from fastapi import FastAPI
@@ -10,9 +10,17 @@ from grpc import aio
 
 from lattice import __version__
 from lattice.access.actor import Actor, ClaimNames
+from lattice.access.limits import CallerLimits
 from lattice.access.tokens import TokenVerifier
 from lattice.base.clock import Clock
+from lattice.domain.operation import NodeOperator
+from lattice.domain.presence import Presences
 from lattice.domain.scheduler import Scheduler
+from lattice.domain.state import StateStore, StateView
+from lattice.domain.submission import SubmitGate
+from lattice.domain.vcluster import Vclusters
+from lattice.features.agents import http as agents_http
+from lattice.features.agents.rpc import AgentRpc
 from lattice.features.allocations import http as allocations_http
 from lattice.features.allocations.rpc import AllocationRpc
 from lattice.features.allocations.service import AllocationService
@@ -23,19 +31,28 @@ from lattice.features.identity import http as identity_http
 from lattice.features.identity.model import AuthDiscovery
 from lattice.features.identity.rpc import IdentityRpc
 from lattice.features.identity.service import IdentityService
+from lattice.features.link import http as link_http
+from lattice.features.link.rpc import ProbeRpc
+from lattice.features.link.service.probe import ProbeService
 from lattice.features.nodes import http as nodes_http
 from lattice.features.nodes.rpc import NodeRpc
-from lattice.features.nodes.service import NodeService
+from lattice.features.nodes.service import NodeOperations, NodeService
+from lattice.features.submit import http as submit_http
+from lattice.features.submit.rpc import SubmitRpc
+from lattice.features.submit.service.submitting import SubmitService
+from lattice.server.agents import AgentParts
 from lattice.server.app import build_app, describe
 from lattice.server.figures import Figures
 from lattice.server.gatekeeper import Gatekeeper
 from lattice.server.journal import LoggedJournal
 from lattice.wire.guard import GuardedRoutes, GuardInterceptor
 from lattice.wire.permissions import declared_permissions
+from lattice.wire.v1.agents_pb2_grpc import add_AgentServiceServicer_to_server
 from lattice.wire.v1.allocations_pb2_grpc import add_AllocationServiceServicer_to_server
 from lattice.wire.v1.health_pb2_grpc import add_HealthServiceServicer_to_server
 from lattice.wire.v1.identity_pb2_grpc import add_IdentityServiceServicer_to_server
 from lattice.wire.v1.nodes_pb2_grpc import add_NodeServiceServicer_to_server
+from lattice.wire.v1.submit_pb2_grpc import add_SubmitServiceServicer_to_server
 
 _LARGEST_MESSAGE_BYTES = 16 * 1024 * 1024
 
@@ -45,12 +62,28 @@ class Parts:
     """What the outside gives the server: engines behind their ports, and who is whom."""
 
     scheduler: Scheduler
+    operator: NodeOperator
+    presences: Presences | None = None
+    """None where there is no agreed state, and so no agents."""
+    limits: CallerLimits | None = None
+    """Given to the features that open sessions or answer paced questions."""
     verifier: TokenVerifier
     claim_names: ClaimNames
     discovery: AuthDiscovery
     clock: Clock
     figures: Figures
     log: structlog.stdlib.BoundLogger
+    gate: SubmitGate | None = None
+    state: StateStore | None = None
+    cluster_record: StateView | None = None
+    """The key `cluster`, kept in sight: whether the agreed state is there."""
+    note: str = ""
+    """What people should know of this server, for its health."""
+    views: Vclusters = field(default_factory=Vclusters)
+    agents: AgentParts | None = None
+    """None where no identity is configured."""
+    probe: ProbeService | None = None
+    """None where no agents are served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +103,29 @@ def compose(parts: Parts) -> Faces:
     routes: GuardedRoutes[Actor] = GuardedRoutes(permissions, gatekeeper)
 
     allocations = AllocationService(parts.scheduler, parts.clock)
-    nodes = NodeService(parts.scheduler)
+    nodes = NodeService(parts.scheduler, parts.presences)
+    operations = NodeOperations(parts.scheduler, parts.operator, journal)
     identity = IdentityService(parts.scheduler, parts.discovery)
     health = HealthService(
         version=__version__,
         scheduler=parts.scheduler,
+        state=parts.cluster_record,
+        note=parts.note,
         figures=parts.figures.text,
         description=lambda: describe(rest),
     )
 
+    submit = SubmitService(parts.scheduler, parts.gate, parts.state, parts.views, parts.clock)
+
     allocations_http.offer(routes, allocations)
-    nodes_http.offer(routes, nodes)
+    submit_http.offer(routes, submit)
+    nodes_http.offer(routes, nodes, operations)
     identity_http.offer(routes, identity)
     health_http.offer(routes, health)
+    if parts.agents is not None:
+        agents_http.offer(routes, parts.agents.enrolment, parts.agents.trust)
+    if parts.probe is not None:
+        link_http.offer(routes, parts.probe)
     rest = build_app(routes, parts.figures, parts.log)
 
     grpc = aio.server(
@@ -94,7 +137,13 @@ def compose(parts: Parts) -> Faces:
         ],
     )
     add_AllocationServiceServicer_to_server(AllocationRpc(allocations), grpc)
-    add_NodeServiceServicer_to_server(NodeRpc(nodes), grpc)
+    add_SubmitServiceServicer_to_server(SubmitRpc(submit), grpc)
+    add_NodeServiceServicer_to_server(NodeRpc(nodes, operations), grpc)
     add_IdentityServiceServicer_to_server(IdentityRpc(identity), grpc)
     add_HealthServiceServicer_to_server(HealthRpc(health), grpc)
+    if parts.agents is not None:
+        people = AgentRpc(parts.agents.enrolment, parts.agents.trust)
+        add_AgentServiceServicer_to_server(people, grpc)
+    if parts.probe is not None:
+        grpc.add_generic_rpc_handlers((ProbeRpc(parts.probe).handlers(),))
     return Faces(rest, grpc, routes)

@@ -19,11 +19,21 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from lattice.adapters.pki.authority import AuthorityRefused, ClusterAuthority, read_bundle
+from lattice.adapters.pki.files import believed_keys
+from lattice.base.clock import SystemClock
 from lattice.base.config import Report, load, refused
 from lattice.base.errors import ConfigurationError
 from lattice.base.setting import Unread, setting_of
+from lattice.base.signing import SigningKey
 from lattice.base.yamltree import short
-from lattice.server.sections import Address, ApiSection, AuthMode, ServerConfig
+from lattice.server.sections import (
+    Address,
+    ApiSection,
+    AuthMode,
+    IdentitySection,
+    ServerConfig,
+)
 from lattice.server.tls import TlsFiles, TlsRefused, read_material
 
 __all__ = ["Checked", "ServerConfig", "check_server_config", "load_server_config"]
@@ -81,7 +91,9 @@ def judge(config: ServerConfig, report: Report) -> None:
     _tls(config.api, report)
     _sign_in(config.api, report)
     _people(config.api, report)
+    _identity(config, report)
     _slurm(config, report)
+    _gate(config, report)
     _vclusters(config, report)
     _engines(config, report)
     _nodes(config, report)
@@ -169,6 +181,78 @@ def _people(api: ApiSection, report: Report) -> None:
             report.problem(path, "no service may be root")
 
 
+def _identity(config: ServerConfig, report: Report) -> None:
+    api, identity = config.api, config.identity
+    needed = ("ca_cert", "ca_key", "grant_key")
+    given = [name for name in needed if getattr(identity, name) is not None]
+    for lack in (name for name in needed if given and name not in given):
+        keys = tuple(f"identity.{name}" for name in needed)
+        report.problem(f"identity.{given[0]}", f"needs identity.{lack} too", *keys)
+    sound = [
+        _file(f"identity.{name}", getattr(identity, name), report, secret=name != "ca_cert")
+        for name in needed
+    ]
+    sound.append(_file("identity.trust", identity.trust, report))
+    if all(sound) and len(given) == len(needed):
+        _identity_files(identity, report)
+    for index, file in enumerate(identity.previous_grant_keys):
+        path = f"identity.previous_grant_keys[{index}]"
+        if _file(path, file, report):
+            try:
+                believed_keys([file])
+            except ValueError as error:
+                report.problem(path, str(error))
+    if given:
+        _agent_listener(api, report)
+    if identity.development_token is not None:
+        _development_token(config, report)
+
+
+def _identity_files(identity: IdentitySection, report: Report) -> None:
+    assert identity.ca_cert is not None
+    assert identity.ca_key is not None
+    assert identity.grant_key is not None
+    try:
+        authority = ClusterAuthority.load(identity.ca_cert, identity.ca_key, SystemClock())
+    except AuthorityRefused as error:
+        report.problem("identity.ca_cert", error.message, "identity.ca_key")
+    else:
+        if identity.trust is not None:
+            try:
+                read_bundle(identity.trust.read_bytes(), authority.cluster)
+            except AuthorityRefused as error:
+                report.problem("identity.trust", f"{identity.trust} {error.message}")
+    try:
+        SigningKey.load(identity.grant_key)
+    except (ValueError, TypeError):
+        report.problem("identity.grant_key", f"{identity.grant_key} holds no Ed25519 key")
+
+
+def _agent_listener(api: ApiSection, report: Report) -> None:
+    for name in ("rest_listen", "grpc_listen"):
+        if api.agent_listen == getattr(api, name) and api.agent_listen.port:
+            text = f"is the same as api.{name}: agents have a listener of their own"
+            report.problem("api.agent_listen", text, f"api.{name}")
+    if api.agent_advertise is None:
+        if api.agent_listen.is_wildcard:
+            text = f"is needed: no node can dial {api.agent_listen}"
+            report.problem("api.agent_advertise", text, "api.agent_listen")
+    elif api.agent_advertise.is_wildcard or not api.agent_advertise.port:
+        report.problem("api.agent_advertise", f"{api.agent_advertise} can't be dialled")
+
+
+def _development_token(config: ServerConfig, report: Report) -> None:
+    path, token = "identity.development_token", config.identity.development_token
+    assert token is not None
+    if len(token.reveal().encode()) < SHORTEST_SECRET_BYTES:
+        text = f"at least {SHORTEST_SECRET_BYTES} bytes are needed (openssl rand -hex 32)"
+        report.problem(path, text)
+    if not config.api.agent_listen.is_loopback:
+        text = f"is for development: not while agents are served on {config.api.agent_listen}"
+        report.problem(path, text, "api.agent_listen")
+    report.warning(path, "is for development: who knows it can be any node")
+
+
 def _slurm(config: ServerConfig, report: Report) -> None:
     slurm = config.slurm
     url = slurm.rest_url
@@ -185,6 +269,24 @@ def _slurm(config: ServerConfig, report: Report) -> None:
     _file("slurm.config_file", slurm.config_file, report)
     if slurm.bin_dir is not None and not slurm.bin_dir.is_dir():
         report.problem("slurm.bin_dir", f"{slurm.bin_dir} is no folder")
+
+
+def _gate(config: ServerConfig, report: Report) -> None:
+    gate = config.gate
+    if gate.socket is None:
+        if gate.grant_key is not None:
+            report.problem("gate.grant_key", "needs gate.socket too", "gate.socket")
+        return
+    if not gate.socket.is_absolute():
+        report.problem("gate.socket", "must be an absolute path")
+    if gate.grant_key is None and config.identity.grant_key is None:
+        text = "needs a key to sign with: set gate.grant_key or identity.grant_key"
+        report.problem("gate.socket", text, "gate.grant_key", "identity.grant_key")
+    if gate.grant_key is not None and _file("gate.grant_key", gate.grant_key, report, secret=True):
+        try:
+            SigningKey.load(gate.grant_key)
+        except (ValueError, TypeError):
+            report.problem("gate.grant_key", f"{gate.grant_key} holds no Ed25519 key")
 
 
 def _vclusters(config: ServerConfig, report: Report) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 
@@ -23,10 +23,17 @@ class Figures:
             ["rpc", "status"],
             registry=self.registry,
         )
+        self.limit_refusals = Counter(
+            "lattice_limit_refusals", "Refusals by a limit", ["kind"], registry=self.registry
+        )
 
     def watch(self, read: Callable[[], Mapping[str, float]]) -> None:
         """Show counters that another part keeps, read at each scrape."""
         self.registry.register(_Borrowed(read))
+
+    def show(self, read: Callable[[], Mapping[str, float]]) -> None:
+        """Show values that rise and fall, read at each scrape."""
+        self.registry.register(_Borrowed(read, GaugeMetricFamily))
 
     def text(self) -> str:
         """Everything, as a scrape reads it."""
@@ -34,9 +41,14 @@ class Figures:
 
 
 class _Borrowed(Collector):
-    def __init__(self, read: Callable[[], Mapping[str, float]]) -> None:
+    def __init__(
+        self,
+        read: Callable[[], Mapping[str, float]],
+        family: type[CounterMetricFamily | GaugeMetricFamily] = CounterMetricFamily,
+    ) -> None:
         self._read = read
+        self._family = family
 
-    def collect(self) -> Iterable[CounterMetricFamily]:
+    def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
         for name, value in self._read().items():
-            yield CounterMetricFamily(f"lattice_{name}", name.replace("_", " "), value=value)
+            yield self._family(f"lattice_{name}", name.replace("_", " "), value=value)

@@ -63,6 +63,8 @@ class Gatekeeper:
 
 
 def _who_may(needed: Permission) -> str:
+    if not ALLOWED.get(needed):
+        return "It is for certificates of nodes and replicas, on a listener of their own."
     roles = ", ".join(sorted(ALLOWED.get(needed, frozenset())))
     return (
         f"It takes one of these roles: {roles}; or your token lacks a scope. See `lattice whoami`."

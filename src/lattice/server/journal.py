@@ -21,6 +21,10 @@ class LoggedJournal:
         self._figures.calls.labels(rpc, "refused").inc()
         self._log.warning("access refused", rpc=rpc, sub=sub, reason=reason)
 
+    def acted(self, act: str, target: str, sub: str, detail: str) -> None:
+        """What somebody did, or tried to do, to the cluster."""
+        self._log.info("act", act=act, target=target, sub=sub, detail=detail)
+
     def defect(self, rpc: str, error: BaseException) -> None:
         self._figures.calls.labels(rpc, "defect").inc()
         self._log.error("defect", rpc=rpc, exc_info=error)

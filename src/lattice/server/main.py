@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lattice import __version__
+from lattice.base.clock import SystemClock
 from lattice.base.errors import ConfigurationError, LatticeError, status_of
 from lattice.base.logs import configure_logging
+from lattice.base.logsection import LogFormat
+from lattice.server.agents import begin_identity, succeed_identity, with_single_identity
 from lattice.server.config import check_server_config, load_server_config
-from lattice.server.sections import LogFormat
 from lattice.server.serve import serve
+from lattice.server.state import bootstrap_state
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,11 +26,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.check_config:
         return _check(options.config)
     try:
+        if options.bootstrap:
+            begin_identity(options.config, os.environ)
         config = load_server_config(options.config, os.environ)
+        if options.single:
+            config = with_single_identity(config, options.single)
         log = configure_logging(config.log.level, console=config.log.format is LogFormat.CONSOLE)
         for warning in config.warnings:
             log.warning("configuration", warning=warning)
-        asyncio.run(serve(config, log))
+        if options.next_identity:
+            made = succeed_identity(config, options.next_identity)
+            log.info("next identity made", files=[str(each) for each in made.all()])
+        elif options.bootstrap:
+            asyncio.run(bootstrap_state(config.quorum, SystemClock(), log))
+        else:
+            asyncio.run(serve(config, log, single=options.single))
     except LatticeError as error:
         _complain(error)
         return status_of(error).exit
@@ -42,6 +55,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", type=Path, default=Path("/etc/lattice/server.yaml"))
     parser.add_argument(
         "--check-config", action="store_true", help="name every problem of the file, then exit"
+    )
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--bootstrap",
+        action="store_true",
+        help="begin a new cluster's state in etcd, once, then exit",
+    )
+    kind.add_argument(
+        "--single",
+        type=Path,
+        metavar="DIR",
+        help="one server without etcd: the state is a database in DIR; no high availability",
+    )
+    kind.add_argument(
+        "--next-identity",
+        type=Path,
+        metavar="DIR",
+        help="make an authority and a grant key to follow the configured ones, then exit",
     )
     parser.add_argument("--version", action="version", version=f"lattice-server {__version__}")
     return parser

@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from lattice.access.actor import ClaimNames
+from lattice.base.logsection import LogSection
 from lattice.base.setting import Secret, Unread, required, setting
 from lattice.domain.vcluster import Kind, Vcluster, Vclusters
 
@@ -39,6 +40,14 @@ class Address:
         elif ":" in host:
             raise ValueError(f"an IPv6 address stands in brackets: [{host}]:{port}")
         return cls(host, int(port))
+
+    @property
+    def is_wildcard(self) -> bool:
+        """True if it stands for every address of the machine, so that nobody can dial it."""
+        try:
+            return ipaddress.ip_address(self.host).is_unspecified
+        except ValueError:
+            return False
 
     @property
     def is_loopback(self) -> bool:
@@ -81,6 +90,18 @@ class ApiSection:
     )
     grpc_listen: Address = setting(
         Address("127.0.0.1", 50051), "Where gRPC is served.", env="LATTICE_GRPC_LISTEN"
+    )
+    agent_listen: Address = setting(
+        Address("0.0.0.0", 50052),  # noqa: S104 - nobody enters without the cluster's certificate
+        "Where agents and other replicas are served, once `identity` is set. Every caller must "
+        "show a certificate of the cluster's own authority.",
+        env="LATTICE_AGENT_LISTEN",
+    )
+    agent_advertise: Address | None = setting(
+        None,
+        "Where nodes and other replicas reach that listener. Needed if `agent_listen` is a "
+        "wildcard; not set: the same.",
+        env="LATTICE_AGENT_ADVERTISE",
     )
     tls_cert: Path | None = setting(
         None, "Certificate chain of the server, PEM. Read again when the file changes."
@@ -142,9 +163,45 @@ class ApiSection:
         """How verified claims are read."""
         return ClaimNames(self.user_claim, self.tenant_claim, self.service_accounts)
 
+    @property
+    def agent_address(self) -> Address:
+        """What nodes are told to dial."""
+        return self.agent_advertise or self.agent_listen
+
     def requires_client_certificate(self, listener: Listener) -> bool:
         """True if callers at this door must show one."""
         return self.tls_ca is not None and listener in self.mtls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentitySection:
+    ca_cert: Path | None = setting(
+        None, "The cluster's own authority for nodes and replicas, PEM; the same on every replica."
+    )
+    ca_key: Path | None = setting(None, "Its private key, PEM.")
+    trust: Path | None = setting(
+        None, "Further authorities of this cluster to believe, PEM: the one before, or to come."
+    )
+    grant_key: Path | None = setting(
+        None, "The key that signs what agents are asked to do: Ed25519, PEM; on every replica."
+    )
+    previous_grant_keys: tuple[Path, ...] = setting(
+        (), "Other keys agents still or already believe, PEM of the public halves."
+    )
+    certificate_life_h: float = setting(
+        24.0, "How long certificates of nodes and replicas live.", least=0.1, most=24 * 90
+    )
+    development_token: Secret | None = setting(
+        None,
+        "One token with which any agent may enrol as any node: development alone, and only "
+        "while `api.agent_listen` is loopback.",
+        env="LATTICE_AGENT_TOKEN",
+    )
+
+    @property
+    def is_set(self) -> bool:
+        """True if agents are served."""
+        return self.ca_cert is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +219,28 @@ class SlurmSection:
         None, "slurm.conf for Slurm's own commands. Not set: Slurm finds its own."
     )
     bin_dir: Path | None = setting(None, "Folder of Slurm's commands. Not set: the PATH.")
+    operate_with: tuple[str, ...] = setting(
+        (),
+        "Goes before `scontrol update` when nodes are drained and the like, for instance "
+        "`[sudo, -n, -u, slurm]`. Empty: the server's own user does it, if Slurm lets it.",
+    )
     poll_interval_s: float = setting(
         1.0, "How often slurmctld is asked what has changed.", least=0.2, most=300
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateSection:
+    socket: Path | None = setting(
+        None,
+        "Socket of the lattice-helper beside this server, which submits and cancels as the "
+        "caller. Not set: nothing can be submitted or cancelled.",
+        env="LATTICE_GATE_SOCKET",
+    )
+    grant_key: Path | None = setting(
+        None,
+        "The key that signs what the gate is asked: Ed25519, PEM; the gate knows its public half. "
+        "Not set: `identity.grant_key`.",
     )
 
 
@@ -265,42 +342,21 @@ class RateLimitsSection:
     users: Mapping[str, UserLimits] = setting({}, "Other limits for single callers, by `sub`.")
 
 
-class LogLevel(StrEnum):
-    """From how serious on a line is written."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(StrEnum):
-    """One JSON object a line for machines, or columns for a person at a terminal."""
-
-    JSON = "json"
-    CONSOLE = "console"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogSection:
-    level: LogLevel = setting(
-        LogLevel.INFO, "`debug`, `info`, `warning` or `error`.", env="LATTICE_LOG_LEVEL"
-    )
-    format: LogFormat = setting(
-        LogFormat.JSON, "`json` or `console`; both go to stderr.", env="LATTICE_LOG_FORMAT"
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """The whole of it. `warnings` is what the rules had to say of it, for the log."""
 
     cluster: ClusterSection = setting(ClusterSection(), "The cluster this server speaks for.")
     api: ApiSection = setting(ApiSection(), "Listeners, TLS and sign-in.")
+    identity: IdentitySection = setting(
+        IdentitySection(), "Certificates of nodes and replicas, and what agents believe."
+    )
     slurm: SlurmSection = setting(SlurmSection(), "The scheduler.")
+    gate: GateSection = setting(GateSection(), "The submit gate: sbatch and scancel as the caller.")
     vclusters: tuple[VclusterEntry, ...] = setting((), "Named views of partitions.")
     quorum: QuorumSection = setting(
-        QuorumSection(), "Agreement: the site's etcd. Checked; no part uses it yet."
+        QuorumSection(),
+        "Agreement: the site's etcd. Begun once with `--bootstrap`; not with `--single`.",
     )
     storage: StorageSection = setting(
         StorageSection(), "The object store. Checked; no part uses it yet."
@@ -309,11 +365,11 @@ class ServerConfig:
         TelemetrySection(), "The metric store. Checked; no part uses it yet."
     )
     node_agent: NodeAgentSection = setting(
-        NodeAgentSection(), "When a silent node counts as lost. Checked; no part uses it yet."
+        NodeAgentSection(), "When a node whose agent is silent counts as lost."
     )
     rate_limits: RateLimitsSection = setting(
         RateLimitsSection(),
-        "What one caller may ask for. Checked; no part uses it yet.",
+        "What one caller may have open and ask for, over all replicas.",
         alias="rate_limit",
     )
     log: LogSection = setting(LogSection(), "The server's own log.")

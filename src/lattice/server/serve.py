@@ -12,43 +12,104 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import structlog
 import uvicorn
 
+from lattice.access.grants import GrantSigner
+from lattice.adapters.helper.channel import HelperChannel
+from lattice.adapters.helper.gate import HelperGate
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.mirror import SlurmScheduler
+from lattice.adapters.slurm.operator import SlurmNodeOperator
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.errors import ConfigurationError
+from lattice.base.signing import SigningKey
+from lattice.domain.submission import SubmitGate
 from lattice.features.identity.model import AuthDiscovery
+from lattice.server.agents import new_replica_id, open_agents
 from lattice.server.compose import Faces, Parts, compose
 from lattice.server.figures import Figures
+from lattice.server.limits import open_limits
+from lattice.server.links import open_links, open_reach
+from lattice.server.presence import show_presence
 from lattice.server.sections import Address, ApiSection, Listener, ServerConfig
+from lattice.server.state import open_state
 from lattice.server.tls import ServerTls, TlsFiles
 from lattice.server.verifier import open_verifier
 
 _LARGEST_HEADER_BYTES = 32 * 1024
 
 
-async def serve(config: ServerConfig, log: structlog.stdlib.BoundLogger) -> None:
-    """Serve until SIGTERM or SIGINT."""
+async def serve(
+    config: ServerConfig, log: structlog.stdlib.BoundLogger, *, single: Path | None = None
+) -> None:
+    """Serve until SIGTERM or SIGINT; `single` is the folder of a server without etcd."""
     clock = SystemClock()
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
         figures = Figures()
         scheduler = await stack.enter_async_context(_scheduler(config, clock, figures))
         verifier = await stack.enter_async_context(open_verifier(config.api, clock))
+        state = await stack.enter_async_context(open_state(config.quorum, single, clock, log))
+        replica_id = new_replica_id()
+        reach = (
+            await stack.enter_async_context(open_reach(config, state.store, clock, replica_id))
+            if state
+            else None
+        )
+        if reach:
+            show_presence(figures, reach.presences)
+        limits = await stack.enter_async_context(
+            open_limits(
+                config.rate_limits,
+                state.store if state else None,
+                clock,
+                figures,
+                replica=replica_id,
+                lease=reach.membership.require_lease if reach else None,
+                replicas=(lambda: tuple(each.id for each in reach.others())) if reach else tuple,
+            )
+        )
+        agents = await stack.enter_async_context(
+            open_agents(
+                config,
+                state.store if state else None,
+                clock,
+                replica_id=replica_id,
+                presences=reach.presences if reach else None,
+                replicas=reach.addresses if reach else None,
+            )
+        )
+        links = (
+            await stack.enter_async_context(
+                open_links(config, state.store, clock, reach, agents, figures, log)
+            )
+            if state and reach and agents
+            else None
+        )
         faces = compose(
             Parts(
                 scheduler=scheduler,
+                operator=SlurmNodeOperator(_commands(config)),
                 verifier=verifier,
                 claim_names=config.api.claim_names,
                 discovery=_discovery(config.api),
                 clock=clock,
                 figures=figures,
                 log=log,
+                gate=_gate(config, clock),
+                state=state.store if state else None,
+                cluster_record=state.cluster if state else None,
+                note=state.note if state else "",
+                views=config.views,
+                agents=agents,
+                presences=reach.presences if reach else None,
+                limits=limits,
+                probe=links.probe if links else None,
             )
         )
         tls = _tls(config.api)
@@ -77,7 +138,7 @@ async def _scheduler(
     scheduler = SlurmScheduler(
         config.cluster.name,
         rest,
-        SlurmCommands(slurm.config_file, bin_dir=slurm.bin_dir),
+        _commands(config),
         config.views,
         clock,
         slurm.poll_interval_s,
@@ -92,6 +153,13 @@ async def _scheduler(
         await rest.aclose()
 
 
+def _commands(config: ServerConfig) -> SlurmCommands:
+    slurm = config.slurm
+    return SlurmCommands(
+        slurm.config_file, bin_dir=slurm.bin_dir, operate_prefix=slurm.operate_with
+    )
+
+
 def _slurm_counts(scheduler: SlurmScheduler) -> dict[str, float]:
     counts: dict[str, float] = {
         f"slurm_{name}_{count}": value
@@ -100,6 +168,13 @@ def _slurm_counts(scheduler: SlurmScheduler) -> dict[str, float]:
     }
     counts["slurm_past_questions_total"] = scheduler.past_reader.questions_total
     return counts
+
+
+def _gate(config: ServerConfig, clock: Clock) -> SubmitGate | None:
+    key = config.gate.grant_key or config.identity.grant_key
+    if config.gate.socket is None or key is None:
+        return None
+    return HelperGate(HelperChannel(config.gate.socket), GrantSigner(SigningKey.load(key), clock))
 
 
 @asynccontextmanager

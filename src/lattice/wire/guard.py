@@ -7,7 +7,8 @@ is only reached through `GuardInterceptor`. Both look up the declared permission
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
@@ -16,15 +17,20 @@ from fastapi import APIRouter, Depends, Request
 from grpc import aio
 
 from lattice.base.errors import STATUS, InternalError, LatticeError, PermissionRefused
+from lattice.wire.body import LARGEST_BYTES, described_body, read_body, refuse_foreign_page
 from lattice.wire.permissions import UndeclaredPermission
 from lattice.wire.status import ErrorBody, grpc_status
 
 Caller = TypeVar("Caller")
 Caller_co = TypeVar("Caller_co", covariant=True)
+Body = TypeVar("Body")
 
 # Generic for the type checker only, hence the quotes.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 Behaviour: TypeAlias = "Callable[[Any, aio.ServicerContext[Any, Any]], Awaitable[Any]]"
+
+RECHECK_EVERY_S = 300.0
+"""How often the token of an open stream is looked at again."""
 
 # Both spellings are served; the first is the one the description shows.
 PREFIXES = ("/v1", "/api/v1")
@@ -47,23 +53,60 @@ class GuardedRoutes(Generic[Caller]):
             status.http: {"model": ErrorBody} for status in STATUS.values()
         }
         self.rpc_of_path: dict[str, str] = {}
+        """Of those that only read."""
+        self.rpc_of_route: dict[tuple[str, str], str] = {}
+        """Of all, by method and path."""
 
     def get(
         self, path: str, *, rpc: str, bare: bool = False, **options: Any
     ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
         """Offer a GET. `bare` routes stand at the root, without a version before them."""
+        return self._offer("GET", path, rpc, ("",) if bare else PREFIXES, options)
+
+    def change(
+        self,
+        method: str,
+        path: str,
+        *,
+        rpc: str,
+        body: type | None = None,
+        **options: Any,
+    ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
+        """Offer a POST, PUT, PATCH or DELETE. Its handler reads a `body` with `self.body`."""
+        if method not in {"POST", "PUT", "PATCH", "DELETE"}:
+            raise ValueError(f"{method} changes nothing")
+        if body is not None:
+            options["openapi_extra"] = described_body(body)
+        return self._offer(method, path, rpc, PREFIXES, options)
+
+    def post(
+        self, path: str, *, rpc: str, body: type | None = None, **options: Any
+    ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
+        """Offer a POST."""
+        return self.change("POST", path, rpc=rpc, body=body, **options)
+
+    def _offer(
+        self,
+        method: str,
+        path: str,
+        rpc: str,
+        prefixes: tuple[str, ...],
+        options: dict[str, Any],
+    ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
         permission = self._permissions.get(rpc)
         if permission is None:
-            raise UndeclaredPermission(f"GET {path} names {rpc}, which declares no permission")
-        guard = Depends(self._guard(rpc, permission))
+            raise UndeclaredPermission(f"{method} {path} names {rpc}, which declares no permission")
+        guard = Depends(self._guard(rpc, permission, foreign_pages=method == "GET"))
 
         def offer(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-            for prefix in ("",) if bare else PREFIXES:
-                self.rpc_of_path[prefix + path] = rpc
+            for prefix in prefixes:
+                self.rpc_of_route[method, prefix + path] = rpc
+                if method == "GET":
+                    self.rpc_of_path[prefix + path] = rpc
                 self.router.add_api_route(
                     prefix + path,
                     handler,
-                    methods=["GET"],
+                    methods=[method],
                     dependencies=[guard],
                     responses=self._failures,
                     include_in_schema=options.get("include_in_schema", prefix != PREFIXES[1]),
@@ -74,13 +117,23 @@ class GuardedRoutes(Generic[Caller]):
 
         return offer
 
+    async def body(
+        self, request: Request, kind: type[Body], largest_bytes: int = LARGEST_BYTES
+    ) -> Body:
+        """What the request carries, read only now that the caller has passed the guard."""
+        return await read_body(request, kind, largest_bytes)
+
     def caller(self, request: Request) -> Caller:
         """The verified caller of a request that passed the guard."""
         return cast("Caller", request.state.caller)
 
-    def _guard(self, rpc: str, permission: str) -> Callable[[Request], Awaitable[None]]:
+    def _guard(
+        self, rpc: str, permission: str, *, foreign_pages: bool
+    ) -> Callable[[Request], Awaitable[None]]:
         async def guard(request: Request) -> None:
             request.state.rpc = rpc
+            if not foreign_pages:
+                refuse_foreign_page(request)
             request.state.caller = await self._authorise(
                 rpc=rpc,
                 permission=permission,
@@ -106,10 +159,13 @@ class GuardInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]
         permissions: Mapping[str, str],
         authorise: Authorise[Any],
         on_defect: Callable[[str, BaseException], None],
+        *,
+        recheck_every_s: float = RECHECK_EVERY_S,
     ) -> None:
         self._permissions = permissions
         self._authorise = authorise
         self._on_defect = on_defect
+        self._recheck_every_s = recheck_every_s
 
     async def intercept_service(
         self,
@@ -120,32 +176,68 @@ class GuardInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]
         if handler is None:
             return handler
         rpc = handler_call_details.method.lstrip("/")
-        if handler.unary_unary is None:
-            raise UndeclaredPermission(f"{rpc} is a stream, and this guard knows none")
         authorization = _authorization(handler_call_details)
-        behaviour = cast("Behaviour", handler.unary_unary)
+        shape, behaviour = _shape(handler)
 
         async def guarded(request: Any, context: aio.ServicerContext[Any, Any]) -> Any:
             try:
                 _CALLER.set(await self._admit(rpc, authorization))
+                if handler.response_streaming:
+                    return await self._while_allowed(
+                        _streamed(behaviour, request, context), rpc, authorization
+                    )
                 return await behaviour(request, context)
             except LatticeError as error:
                 await context.abort(*grpc_status(error))
+            except aio.AbortError:
+                raise
             except Exception as defect:  # noqa: BLE001 - the last door: a defect must not speak
                 self._on_defect(rpc, defect)
                 await context.abort(*grpc_status(InternalError("Lattice failed here.")))
 
-        return grpc.unary_unary_rpc_method_handler(
+        return shape(
             guarded,
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
+
+    async def _while_allowed(
+        self, serving: Coroutine[Any, Any, None], rpc: str, authorization: str
+    ) -> None:
+        """Serve a stream as long as its token holds; the caller goes on with a fresh one."""
+        stream = asyncio.ensure_future(serving)
+        try:
+            while True:
+                done, _ = await asyncio.wait((stream,), timeout=self._recheck_every_s)
+                if done:
+                    return stream.result()
+                await self._admit(rpc, authorization)
+        finally:
+            stream.cancel()
+            await asyncio.gather(stream, return_exceptions=True)
 
     async def _admit(self, rpc: str, authorization: str) -> Any:
         permission = self._permissions.get(rpc)
         if permission is None:
             raise PermissionRefused(f"{rpc} declares no permission.")
         return await self._authorise(rpc=rpc, permission=permission, authorization=authorization)
+
+
+def _shape(handler: Any) -> tuple[Callable[..., Any], Callable[[Any, Any], Any]]:
+    for kind in ("unary_unary", "unary_stream", "stream_unary", "stream_stream"):
+        behaviour = getattr(handler, kind)
+        if behaviour is not None:
+            return getattr(grpc, f"{kind}_rpc_method_handler"), behaviour
+    raise UndeclaredPermission("an rpc without a handler")
+
+
+async def _streamed(behaviour: Callable[[Any, Any], Any], request: Any, context: Any) -> None:
+    answer = behaviour(request, context)
+    if isinstance(answer, AsyncIterator):
+        async for message in answer:
+            await context.write(message)
+    else:
+        await answer
 
 
 def _authorization(details: grpc.HandlerCallDetails) -> str:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import lattice
 from lattice.base.command import COMMON, Option
 from lattice.base.text import cells
-from lattice.cli.catalogue import COMMANDS, root_help
+from lattice.cli.catalogue import COMMANDS, GROUPS, commands_of, root_help
 from lattice.cli.main import main
 from lattice.cli.run import load
 from lattice.cli.tree import as_click, root
@@ -38,14 +38,35 @@ def test_root_help_is_the_same_with_and_without_click(
 def test_root_help_names_every_command_on_80_columns() -> None:
     lines = root_help().splitlines()
     assert all(cells(line) <= 80 for line in lines)
-    for name, summary, _ in COMMANDS:
+    named = [(name, summary) for name, summary, _ in commands_of("")]
+    for name, summary in (*named, *GROUPS):
         assert re.search(rf"^  {name} +{re.escape(summary)}$", root_help(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(("group", "summary"), GROUPS)
+def test_help_of_a_group_names_its_commands(group: str, summary: str) -> None:
+    text = CliRunner().invoke(root({}), [group, "--help"], prog_name="lattice").output
+    assert text.startswith(f"Usage: lattice {group}")
+    assert summary.partition(";")[0] in text
+    assert commands_of(group)
+    for name, words, _ in commands_of(group):
+        assert re.search(rf"^  {name} +{re.escape(words)}$", text, re.MULTILINE)
+
+
+def test_every_command_of_two_words_is_in_a_group() -> None:
+    groups = {name for name, _ in GROUPS}
+    assert {name.split(" ")[0] for name, _, _ in COMMANDS if " " in name} == groups
+
+
+def test_a_mistyped_command_of_a_group_is_recognised(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["admin", "drian", "n1"]) == 2
+    assert "Did you mean `lattice admin drain`?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_help_of_a_command_has_purpose_examples_and_permission(name: str) -> None:
     command = load({each: place for each, _, place in COMMANDS}[name])
-    text = CliRunner().invoke(root({}), [name, "--help"], prog_name="lattice").output
+    text = CliRunner().invoke(root({}), [*name.split(), "--help"], prog_name="lattice").output
     assert text.startswith(f"Usage: lattice {name}")
     assert "Examples:" in text
     assert "Permission:" in text
@@ -62,7 +83,8 @@ def test_examples_can_be_read() -> None:
         for example, _ in command.examples:
             words = example.split(" | ")[0].split(" && ")[0].split()
             if words[0] == "lattice":
-                assert argv.read(command, words[2:]) is not None, example
+                rest = words[1 + len(command.name.split()) :]
+                assert argv.read(command, rest) is not None, example
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

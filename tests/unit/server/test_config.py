@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import trustme
 
+from lattice.adapters.pki.files import IdentityPaths, create_identity
+from lattice.base.clock import SystemClock
 from lattice.base.errors import ConfigurationError, status_of
 from lattice.base.setting import Secret, Unread, setting_of
 from lattice.domain.vcluster import Kind
@@ -467,6 +469,9 @@ def test_the_production_file_is_right(room: Room, tmp_path: Path) -> None:
         file.parent.mkdir(exist_ok=True, parents=True)
         file.write_bytes((tmp_path / source).read_bytes())
         file.chmod(0o600)
+    folder = tmp_path / "etc" / "identity"
+    paths = IdentityPaths(folder / "ca.crt", folder / "ca.key", folder / "grant.key")
+    assert create_identity(paths, SystemClock())
     checked = room.check(text.replace("/etc/lattice", f"{tmp_path}/etc"), slurm=False)
     assert checked.problems == ()
     assert checked.warnings == ()

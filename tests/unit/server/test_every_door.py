@@ -6,8 +6,10 @@ the two have to agree. Both faces are walked: REST through the application, gRPC
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,17 +23,24 @@ from grpc import aio
 from lattice.base.clock import SystemClock
 from lattice.server.compose import Faces
 from lattice.wire.permissions import declared_permissions
-from lattice.wire.v1 import allocations_pb2 as alloc_pb
 from lattice.wire.v1 import (
+    agents_pb2,
+    agents_pb2_grpc,
     allocations_pb2_grpc,
     health_pb2,
     health_pb2_grpc,
     identity_pb2,
     identity_pb2_grpc,
+    link_pb2,
+    link_pb2_grpc,
     nodes_pb2,
     nodes_pb2_grpc,
+    submit_pb2,
+    submit_pb2_grpc,
 )
+from lattice.wire.v1 import allocations_pb2 as alloc_pb
 from tests.fakes.cluster import WORK, Work, populated
+from tests.fakes.in_memory_gate import ACCOUNT
 from tests.fakes.server import composed, token
 
 pytestmark = pytest.mark.spec("AUTH-4", "AUTH-5", "AUTH-6", "AUTH-7", "AUTH-12")
@@ -87,6 +96,23 @@ class Visitor:
         return False
 
 
+# AUTH-4 once more: who but these may make such calls; everybody else's are open to all.
+_OPERATES = frozenset({"SystemAdmin", "SystemAdmin by claim", "Operator"})
+_TENANT_ADMINS = frozenset({"TenantAdmin", "TenantAdmin of a project", "TenantAdmin by Slurm"})
+RESERVED = {
+    "SUBMIT_ALLOCATION": frozenset(ROLES) - {"ReadOnly"},
+    "CANCEL_ALLOCATION": frozenset(ROLES) - {"ReadOnly"},
+    "ADMINISTER": frozenset({"SystemAdmin", "SystemAdmin by claim"}),
+    "OBSERVE_SERVER": _OPERATES,
+    "OPERATE_NODES": _OPERATES,
+    "DRAIN_NODES": _OPERATES | _TENANT_ADMINS,
+}
+
+
+def admitted(role: str, permission: str) -> bool:
+    return role in RESERVED.get(permission, frozenset(ROLES))
+
+
 # Everybody in every role; and with every scope those who own something and govern something.
 VISITORS = [
     *(Visitor(*each, "") for each in itertools.product(PEOPLE, ROLES)),
@@ -137,9 +163,27 @@ async def test_every_route_by_role(faces: Faces, rest: httpx2.AsyncClient) -> No
     for role, (path, rpc) in itertools.product(ROLES, faces.routes.rpc_of_path.items()):
         visitor = Visitor("alice", role, "")
         answer = await rest.get(_concrete(path), headers=visitor.bearer)
-        observes = role.startswith("SystemAdmin") or role == "Operator"
-        refused = permissions[rpc] == "OBSERVE_SERVER" and not observes
-        assert answer.status_code == (403 if refused else 200), (role, path, answer.text)
+        expected = 200 if admitted(role, permissions[rpc]) else 403
+        assert answer.status_code == expected, (role, path, answer.text)
+
+
+@pytest.mark.spec("OPS-4")
+async def test_every_act_on_a_node_by_role(rest: httpx2.AsyncClient) -> None:
+    permissions = declared_permissions()
+    acts = ("drain", "undrain", "disable", "enable")
+    for role, act, prefix in itertools.product(ROLES, acts, ("/v1", "/api/v1")):
+        path, because = f"{prefix}/nodes/n1/{act}", {"reason": "bad DIMM"}
+        bare = await rest.post(path, json=because)
+        assert bare.status_code == 401, path
+        visitor = Visitor("alice", role, "")
+        answer = await rest.post(path, json=because, headers=visitor.bearer)
+        needed = permissions[f"lattice.v1.NodeService/{act.capitalize()}Node"]
+        expected = 200 if admitted(role, needed) else 403
+        assert answer.status_code == expected, (role, path, answer.text)
+        # A tenant admin may drain and not undrain: an operator clears up for the next role.
+        for word in ("enable", "undrain"):
+            operator = Visitor("olga", "Operator", "").bearer
+            await rest.post(f"/v1/nodes/n1/{word}", json=because, headers=operator)
 
 
 @pytest.mark.parametrize("prefix", ["/v1", "/api/v1"])
@@ -199,7 +243,69 @@ async def test_a_node_names_only_visible_work(rest: httpx2.AsyncClient) -> None:
         assert set(answer.json()["allocations"]) == expected, visitor
 
 
-CALLS = {
+async def test_everyone_cancels_only_what_is_theirs(rest: httpx2.AsyncClient) -> None:
+    for visitor in VISITORS:
+        absent = await rest.post("/v1/allocations/77777/cancel", headers=visitor.bearer)
+        acts = visitor.role != "ReadOnly"
+        assert absent.status_code == (404 if acts else 403), visitor
+        for work in WORK:
+            answer = await rest.post(
+                f"/v1/allocations/{work.job_id}/cancel", headers=visitor.bearer
+            )
+            if not acts:
+                assert answer.status_code == 403
+            elif not visitor.sees(work):
+                assert answer.status_code == 404, (visitor, work)
+                assert _told(answer, str(work.job_id)) == _told(absent, "77777")
+            else:
+                # Slurm itself has the last word on another's, and on who has no account.
+                own = visitor.user == work.user
+                assert answer.status_code == (200 if own else 403), (visitor, work, answer.text)
+
+
+async def test_everyone_but_a_reader_submits_as_herself(rest: httpx2.AsyncClient) -> None:
+    script = {"script": "#!/bin/sh\ntrue\n"}
+    for prefix in ("/v1", "/api/v1"):
+        assert (await rest.post(f"{prefix}/allocations", json=script)).status_code == 401
+        for visitor in VISITORS:
+            answer = await rest.post(f"{prefix}/allocations", json=script, headers=visitor.bearer)
+            known = visitor.user in ACCOUNT and visitor.role != "ReadOnly"
+            assert answer.status_code == (200 if known else 403), (visitor, answer.text)
+
+
+CALLS: dict[str, tuple[Any, Any]] = {
+    "lattice.v1.SubmitService/SubmitAllocation": (
+        submit_pb2_grpc.SubmitServiceStub,
+        submit_pb2.SubmitAllocationRequest(script="#!/bin/sh\ntrue\n"),
+    ),
+    "lattice.v1.SubmitService/CancelAllocation": (
+        submit_pb2_grpc.SubmitServiceStub,
+        submit_pb2.CancelAllocationRequest(id="1"),
+    ),
+    "lattice.v1.AgentService/CreateEnrolment": (
+        agents_pb2_grpc.AgentServiceStub,
+        agents_pb2.CreateEnrolmentRequest(node="n1"),
+    ),
+    "lattice.v1.AgentService/Enrol": (
+        agents_pb2_grpc.AgentServiceStub,
+        agents_pb2.EnrolRequest(token="wrong", node="n1"),
+    ),
+    "lattice.v1.AgentService/ListAgents": (
+        agents_pb2_grpc.AgentServiceStub,
+        agents_pb2.ListAgentsRequest(),
+    ),
+    "lattice.v1.AgentService/RevokeAgent": (
+        agents_pb2_grpc.AgentServiceStub,
+        agents_pb2.RevokeAgentRequest(node="n1", reason="stolen"),
+    ),
+    "lattice.v1.AgentService/RestoreAgent": (
+        agents_pb2_grpc.AgentServiceStub,
+        agents_pb2.RestoreAgentRequest(node="n9"),
+    ),
+    "lattice.v1.LinkProbe/PingNode": (
+        link_pb2_grpc.LinkProbeStub,
+        link_pb2.PingNodeRequest(name="n1", count=1),
+    ),
     "lattice.v1.AllocationService/ListAllocations": (
         allocations_pb2_grpc.AllocationServiceStub,
         alloc_pb.ListAllocationsRequest(all=True),
@@ -220,6 +326,13 @@ CALLS = {
         nodes_pb2_grpc.NodeServiceStub,
         nodes_pb2.GetNodeRequest(name="n1"),
     ),
+    **{
+        f"lattice.v1.NodeService/{act}Node": (
+            nodes_pb2_grpc.NodeServiceStub,
+            nodes_pb2.OperateNodeRequest(name="n1", reason="bad DIMM"),
+        )
+        for act in ("Drain", "Undrain", "Disable", "Enable")
+    },
     "lattice.v1.IdentityService/GetAuthDiscovery": (
         identity_pb2_grpc.IdentityServiceStub,
         identity_pb2.GetAuthDiscoveryRequest(),
@@ -243,6 +356,15 @@ CALLS = {
 }
 
 
+# What a caller who passes the guard is told, where it is not OK: nothing there, or a wrong token.
+BEHIND_THE_GUARD = {
+    "lattice.v1.AgentService/Enrol": grpc.StatusCode.PERMISSION_DENIED,
+    "lattice.v1.AgentService/RestoreAgent": grpc.StatusCode.NOT_FOUND,
+}
+MACHINES = {"AGENT", "REPLICA"}
+ECHO = "lattice.v1.LinkProbe/EchoNode"
+
+
 async def _call(channel: aio.Channel, rpc: str, request: Any, bearer: str = "") -> Any:
     stub = CALLS[rpc][0](channel)
     metadata = (("authorization", f"Bearer {bearer}"),) if bearer else ()
@@ -258,22 +380,52 @@ async def _code(channel: aio.Channel, rpc: str, bearer: str = "") -> grpc.Status
 
 
 def test_every_rpc_is_walked() -> None:
-    assert set(CALLS) == set(declared_permissions())
+    table = declared_permissions()
+    for_people = {rpc for rpc, needed in table.items() if needed not in MACHINES}
+    assert set(CALLS) | {ECHO} == for_people
+
+
+async def test_the_echo_stream_by_role(channel: aio.Channel) -> None:
+    """A stream is let in or refused like any other call; badly opened, it gets no further."""
+    opening = link_pb2.Frame(open=link_pb2.StreamOpening(node="n1", session="no session"))
+    for role in ("", *ROLES):
+        bearer = f"Bearer {Visitor('alice', role, '').token}" if role else ""
+        dial: Any = channel.stream_stream
+        call = dial(f"/{ECHO}")(metadata=(("authorization", bearer),))
+        with suppress(aio.AioRpcError, asyncio.InvalidStateError):
+            await call.write(opening.SerializeToString())
+        expected = grpc.StatusCode.UNAUTHENTICATED
+        if role:
+            allowed = admitted(role, "OPERATE_NODES")
+            expected = grpc.StatusCode.PERMISSION_DENIED
+            expected = grpc.StatusCode.INVALID_ARGUMENT if allowed else expected
+        assert await call.code() is expected, role
+
+
+@pytest.mark.spec("AUTH-9")
+async def test_no_token_opens_what_is_for_certificates(channel: aio.Channel) -> None:
+    admin = (("authorization", f"Bearer {Visitor('alice', 'SystemAdmin', '').token}"),)
+    machines = [rpc for rpc, needed in declared_permissions().items() if needed in MACHINES]
+    assert machines
+    for rpc in machines:
+        with pytest.raises(aio.AioRpcError) as refusal:
+            await channel.unary_unary(f"/{rpc}")(b"", metadata=admin)
+        assert refusal.value.code() is grpc.StatusCode.UNIMPLEMENTED, rpc
 
 
 async def test_every_rpc_without_a_token_and_by_role(channel: aio.Channel) -> None:
-    for rpc, permission in declared_permissions().items():
+    for rpc in CALLS:
+        permission = declared_permissions()[rpc]
+        passed = BEHIND_THE_GUARD.get(rpc, grpc.StatusCode.OK)
         bare = await _code(channel, rpc)
         public = permission == "PUBLIC"
-        assert bare is (grpc.StatusCode.OK if public else grpc.StatusCode.UNAUTHENTICATED), rpc
+        assert bare is (passed if public else grpc.StatusCode.UNAUTHENTICATED), rpc
         for role in ROLES:
             code = await _code(channel, rpc, Visitor("alice", role, "").token)
-            observes = role.startswith("SystemAdmin") or role == "Operator"
-            refused = permission == "OBSERVE_SERVER" and not observes
-            assert code is (grpc.StatusCode.PERMISSION_DENIED if refused else grpc.StatusCode.OK), (
-                rpc,
-                role,
-            )
+            expected = passed
+            if not admitted(role, permission):
+                expected = grpc.StatusCode.PERMISSION_DENIED
+            assert code is expected, (rpc, role)
 
 
 async def test_everyone_sees_exactly_what_is_theirs_over_grpc(channel: aio.Channel) -> None:

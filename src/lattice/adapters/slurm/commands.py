@@ -17,11 +17,19 @@ from lattice.base.errors import Unavailable
 _PIECE_BYTES = 65_536
 
 
+class CommandFailed(Unavailable):
+    """A command that ran and said no; `said` is its own words."""
+
+    def __init__(self, message: str, said: str) -> None:
+        super().__init__(message)
+        self.said = said
+
+
 class SlurmCommands:
     """Runs `scontrol`, `sacctmgr` and `sacct` as the server's own user.
 
     They are found in `bin_dir`, else on the PATH. `prefix` goes before every command line (for a
-    site that keeps Slurm in a container).
+    site that keeps Slurm in a container), `operate_prefix` before those that change nodes.
     """
 
     def __init__(
@@ -30,12 +38,14 @@ class SlurmCommands:
         *,
         bin_dir: Path | None = None,
         prefix: Sequence[str] = (),
+        operate_prefix: Sequence[str] = (),
         timeout_s: float = 10.0,
         limit_bytes: int = 32 * 1024 * 1024,
     ) -> None:
         self._conf = conf
         self._bin_dir = bin_dir
         self._prefix = tuple(prefix)
+        self._operate_prefix = tuple(operate_prefix)
         self._timeout_s = timeout_s
         self._limit_bytes = limit_bytes
 
@@ -54,6 +64,16 @@ class SlurmCommands:
         """One line a run: `id|seconds of its submit|code:signal`."""
         ids = ",".join(map(str, sorted(set(job_ids))))
         return await self._run(*("sacct", "-nPXD", "-o", "JobIDRaw,Submit,ExitCode"), *("-j", ids))
+
+    async def nodes_shown(self, nodes: str) -> str:
+        """One line a node, as slurmctld has it now."""
+        return await self._run("scontrol", "-o", "show", "node", nodes)
+
+    async def update_nodes(self, nodes: str, state: str, reason: str = "") -> None:
+        """Set the state of nodes; Slurm wants a reason with some states."""
+        why = (f"reason={reason}",) if reason else ()
+        update = ("scontrol", "update", f"nodename={nodes}", f"state={state}", *why)
+        await self._run(*self._operate_prefix, *update)
 
     async def _run(self, *command: str) -> str:
         shown = " ".join(command[:4])
@@ -80,7 +100,8 @@ class SlurmCommands:
         finally:
             await _end(process)
         if code != 0:
-            raise Unavailable(f"{shown} failed with {code}: {text.strip()[:300]}")
+            said = text.strip()[:300]
+            raise CommandFailed(f"{shown} failed with {code}: {said}", said)
         return text
 
     async def _read(self, process: asyncio.subprocess.Process, shown: str) -> str:

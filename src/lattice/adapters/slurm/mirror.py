@@ -42,6 +42,7 @@ _ORIGINS_EVERY_S = 1.0
 _RETRY_S = 5.0
 _SHARE = 10
 _LONGEST_WAIT_S = 5.0
+_LONGEST_NODES_WAIT_S = 15.0
 _LEAST_STALE_S = 10.0
 
 
@@ -212,7 +213,9 @@ class SlurmScheduler:
         return self._interval_s - cost_s
 
     def _wait_for_nodes(self) -> float:
-        return max(self._interval_s, (_SHARE - 1) * self.nodes.last_cost_s)
+        # One stalled poll must not hide for a minute what an operator has just done to a node.
+        wait_s = max(self._interval_s, (_SHARE - 1) * self.nodes.usual_cost_s)
+        return min(wait_s, max(self._interval_s, _LONGEST_NODES_WAIT_S))
 
     async def _poll_jobs(self) -> None:
         async with self._polling:

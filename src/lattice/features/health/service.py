@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 from lattice.base.errors import Unavailable
 from lattice.domain.scheduler import Scheduler
+from lattice.domain.state import StateView
 from lattice.features.health.model import Health
+
+_AWAY = "The agreed state does not answer: what would change it, or depends on it, is refused."
 
 
 class HealthService:
@@ -17,11 +20,15 @@ class HealthService:
         *,
         version: str,
         scheduler: Scheduler,
+        state: StateView | None = None,
+        note: str = "",
         figures: Callable[[], str],
         description: Callable[[], str],
     ) -> None:
         self._version = version
         self._scheduler = scheduler
+        self._state = state
+        self._note = note
         self._figures = figures
         self._description = description
 
@@ -31,7 +38,13 @@ class HealthService:
             well = self._scheduler.live().source.ok
         except Unavailable:
             well = False
-        return Health(status="ok" if well else "degraded", version=self._version)
+        there = self._state is None or self._state.source.ok
+        return Health(
+            status="ok" if well and there else "degraded",
+            version=self._version,
+            state="none" if self._state is None else "ok" if there else "away",
+            note=self._note if there else _AWAY,
+        )
 
     async def figures(self) -> str:
         """The server's own figures in the text format of Prometheus."""

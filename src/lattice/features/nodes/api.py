@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 from urllib.parse import quote
 
-from lattice.base.call import Call, params
-from lattice.features.nodes.model import NodeCard, NodeList
+from lattice.base.call import IDEMPOTENCY_KEY, Call, params
+from lattice.domain.operation import NodeAct
+from lattice.features.nodes.model import NodeActs, NodeCard, NodeList
+
+_ACT_TIMEOUT_S = 30.0
 
 
 def list_nodes(*, states: tuple[str, ...] = (), partition: str = "") -> Call[NodeList]:
@@ -16,3 +21,18 @@ def list_nodes(*, states: tuple[str, ...] = (), partition: str = "") -> Call[Nod
 def get_node(name: str) -> Call[NodeCard]:
     """One node."""
     return Call("GET", f"/v1/nodes/{quote(name, safe='')}", NodeCard)
+
+
+def operate_node(act: NodeAct, nodes: str, reason: str = "") -> Call[NodeActs]:
+    """Drain, undrain, disable or enable nodes, named as Slurm does: `n[1-3]`.
+
+    Doing it twice is the same as doing it once.
+    """
+    return Call(
+        "POST",
+        f"/v1/nodes/{quote(nodes, safe='')}/{act.value}",
+        NodeActs,
+        body=json.dumps({"reason": reason}).encode(),
+        headers=((IDEMPOTENCY_KEY, os.urandom(16).hex()),),
+        timeout_s=_ACT_TIMEOUT_S,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lattice.features.nodes.model import NodeCard, NodeList
+from lattice.features.nodes.model import NodeActs, NodeCard, NodeList
 from lattice.wire.convert import message_of
 from lattice.wire.v1 import nodes_pb2 as pb
 
@@ -15,3 +15,8 @@ def list_message(answer: NodeList) -> pb.NodeList:
 def card_message(answer: NodeCard) -> pb.NodeCard:
     """A card as it crosses the wire."""
     return message_of(answer, pb.NodeCard)
+
+
+def acts_message(answer: NodeActs) -> pb.NodeActs:
+    """What became of the nodes, as it crosses the wire."""
+    return message_of(answer, pb.NodeActs)

@@ -9,14 +9,17 @@ from lattice.base.moment import age, moment
 from lattice.base.style import Style
 from lattice.base.table import Cell, Column, fields, table
 from lattice.base.text import inert
-from lattice.domain.node import Node, NodeState
+from lattice.domain.node import AgentLink, Node, NodeAgent, NodeState
+from lattice.domain.nodeset import NodeSet
+from lattice.domain.operation import NodeAct
 from lattice.domain.source import Source
-from lattice.features.nodes.model import NodeCard
+from lattice.features.nodes.model import NodeActs, NodeCard, NodeOutcome
 
 _SIGNS = {
     NodeState.READY: ("●", "*", "green"),
     NodeState.DRAINING: ("◐", "~", "yellow"),
     NodeState.DRAINED: ("○", ".", "yellow"),
+    NodeState.DEGRADED: ("◍", "!", "yellow"),
     NodeState.DOWN: ("✗", "x", "red"),
     NodeState.UNKNOWN: ("?", "?", "yellow"),
 }
@@ -32,10 +35,13 @@ def node_table(nodes: Sequence[Node], style: Style, now: datetime) -> str:
     """One line a node; on a terminal the reason stands below its row."""
     below = style.width is not None
     gpus = any(node.gpus for node in nodes)
+    # Where no agent was ever seen there is none to miss, and no word about it.
+    agents = any(node.agent for node in nodes)
     reasons = any(node.reason for node in nodes) and not below
     columns = [Column("NAME"), Column("STATE"), Column("SLURM", least=6)]
     columns += [Column("CPUS", right=True), Column("MEMORY", right=True)]
     columns += [Column("GPUS", right=True)] if gpus or style.wide else []
+    columns += [Column("AGENT", least=8)] if agents else []
     columns += [Column("PARTITIONS", least=8), Column("SWITCH", least=4)]
     columns += [Column("BOOTED"), Column("VERSION")] if style.wide else []
     columns += [Column("REASON")] if reasons else []
@@ -44,12 +50,66 @@ def node_table(nodes: Sequence[Node], style: Style, now: datetime) -> str:
         row: list[Cell] = [node.name, state_cell(node, style), node.slurm_state]
         row += [_used(node.cpus_allocated, node.cpus), _memory(node)]
         row += [_used(node.gpus_allocated, node.gpus)] if gpus or style.wide else []
+        row += [agent_words(node.agent, now)] if agents else []
         row += [",".join(node.partitions), node.switch]
         row += [moment(node.booted, style, now), node.slurm_version] if style.wide else []
         row += [reason_words(node, style, now)] if reasons else []
         rows.append(row)
     notes = [reason_words(node, style, now) for node in nodes] if below else []
     return table(columns, rows, style, notes)
+
+
+def agent_words(agent: NodeAgent | None, now: datetime) -> str:
+    """The agent's side of it, in a few words."""
+    if agent is None:
+        return ""
+    if agent.link is AgentLink.NEVER:
+        return "never seen"
+    if agent.link is AgentLink.LINKED:
+        return f"linked to {agent.replica}" if agent.replica else "linked"
+    if agent.since is None:
+        return "lost"
+    return f"lost {age(max(0.0, (now - agent.since).total_seconds()))}"
+
+
+def outcome_lines(act: NodeAct, answer: NodeActs, style: Style) -> str:
+    """One line a node: what it is now, and whether it was so already."""
+    lines = []
+    for each in answer.nodes:
+        sign, plain, look = _SIGNS[each.state]
+        state = style.paint(f"{style.glyph(sign, plain)} {each.state.value}", look)
+        lines.append(f"{inert(each.name)}  {state}{_outcome_note(act, each)}\n")
+    return "".join(lines)
+
+
+def _outcome_note(act: NodeAct, each: NodeOutcome) -> str:
+    if not each.changed:
+        return "  (already; nothing was changed)"
+    if act is NodeAct.DRAIN and each.state is NodeState.DRAINING:
+        return "  (work still runs there)"
+    if act is NodeAct.DRAIN and each.state is NodeState.DOWN:
+        return "  (and stays out of service when it comes back)"
+    if each.state is NodeState.UNKNOWN:
+        return "  (it does not answer Slurm)"
+    return ""
+
+
+_UNDO = {
+    NodeAct.DRAIN: "undrain",
+    NodeAct.UNDRAIN: "drain",
+    NodeAct.DISABLE: "enable",
+    NodeAct.ENABLE: "disable",
+}
+
+
+def undo_words(act: NodeAct, answer: NodeActs) -> str:
+    """How to take it back."""
+    changed = [each.name for each in answer.nodes if each.changed]
+    if not changed:
+        return "Nothing was changed."
+    names = inert(NodeSet(changed).fold())
+    why = " --reason …" if _UNDO[act] in {"drain", "disable"} else ""
+    return f"To take it back: lattice admin {_UNDO[act]} {names}{why}"
 
 
 def reason_words(node: Node, style: Style, now: datetime) -> str:
@@ -97,11 +157,22 @@ def source_notes(sources: Iterable[Source], style: Style, now: datetime) -> list
     for source in sources:
         if source.ok:
             continue
-        since = "" if source.age_s is None else f" for {age(source.age_s)}"
         name = inert(source.name)
+        if source.as_of is None:
+            notes.append(f"{name} has not answered yet; what only it knows is missing here.")
+            continue
+        since = "" if source.age_s is None else f" for {age(source.age_s)}"
         shown = moment(source.as_of, style, now)
         notes.append(f"{name} has not answered{since}; this is the state as of {shown}.")
     return notes
+
+
+def _agent_line(agent: NodeAgent | None, style: Style, now: datetime) -> str:
+    words = agent_words(agent, now)
+    if agent is None or agent.since is None:
+        return words
+    version = f", version {agent.version}" if agent.version else ""
+    return f"{words}, since {moment(agent.since, style, now)}{version}"
 
 
 def card(answer: NodeCard, style: Style, now: datetime) -> str:
@@ -111,6 +182,7 @@ def card(answer: NodeCard, style: Style, now: datetime) -> str:
     head = f"{style.paint(inert(node.name), 'bold')}  {style.paint(state, look)}\n"
     facts: list[tuple[str, Cell]] = [
         ("Slurm", node.slurm_state),
+        ("Agent", _agent_line(node.agent, style, now)),
         ("Reason", (reason_words(node, style, now), "yellow")),
         ("Partitions", ", ".join(node.partitions)),
         ("CPUs", f"{node.cpus_allocated} of {node.cpus} in use" if node.cpus else ""),

@@ -1,58 +1,90 @@
-"""The use case: the nodes of the cluster, and on one of them the caller's own work."""
+"""The use cases: what is known of nodes, and what is done to them in the caller's name.
+
+On a node the caller sees her own work and no other's. Every act is written down.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from lattice.access.actor import Actor
 from lattice.access.permission import Permission
 from lattice.access.policy import scope_of
-from lattice.base.errors import NotFound, Unavailable
-from lattice.domain.node import NodeState
+from lattice.base.errors import NotFound, Unavailable, UsageError
+from lattice.base.text import cut, inert
+from lattice.domain.node import Node, NodeState
 from lattice.domain.nodeset import NodeSet
+from lattice.domain.operation import NodeAct, NodeOperator
+from lattice.domain.presence import PresenceReading, Presences, with_agent
 from lattice.domain.scheduler import Reading, Scheduler
 from lattice.domain.source import Source
-from lattice.features.nodes.model import NodeCard, NodeList
+from lattice.features.nodes.model import (
+    LONGEST_REASON,
+    NodeActs,
+    NodeCard,
+    NodeList,
+    NodeOutcome,
+    already,
+    refusal,
+)
+
+_LONGEST_ACTOR = 64
+_LOOKS = 8
+_LOOK_EVERY_S = 0.5
+"""A node that is put back counts as not responding until slurmctld has asked it."""
 
 
 class NodeService:
-    """Answers from the live reading alone."""
+    """Answers from what was last read of Slurm and of the agents, and says how old that is."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, presences: Presences | None = None) -> None:
         self._scheduler = scheduler
+        self._presences = presences
 
     async def nodes(self, states: frozenset[NodeState], partition: str) -> NodeList:
         """All of them, or those of some states or a partition."""
-        reading = self._scheduler.live()
+        reading, agents = self._scheduler.live(), self._agents()
         nodes = (
             each
-            for each in reading.cluster.nodes
+            for each in (_merged(node, agents) for node in reading.cluster.nodes)
             if (not states or each.state in states)
             and (not partition or partition in each.partitions)
         )
         return NodeList(
-            nodes=tuple(sorted(nodes, key=lambda each: each.name)), sources=(_source(reading),)
+            nodes=tuple(sorted(nodes, key=lambda each: each.name)),
+            sources=_sources(reading, agents),
         )
 
     async def node(self, actor: Actor, name: str) -> NodeCard:
         """One of them."""
-        reading = self._scheduler.live()
+        reading, agents = self._scheduler.live(), self._agents()
         node = next((each for each in reading.cluster.nodes if each.name == name), None)
         if node is None:
             raise _absent(reading)
         return NodeCard(
-            node=node,
+            node=_merged(node, agents),
             allocations=_visible_on(name, actor, reading),
-            sources=(_source(reading),),
+            sources=_sources(reading, agents),
         )
 
+    def _agents(self) -> PresenceReading | None:
+        return self._presences.presences() if self._presences else None
 
-def _source(reading: Reading) -> Source:
+
+def _merged(node: Node, agents: PresenceReading | None) -> Node:
+    return with_agent(node, agents) if agents else node
+
+
+def _sources(reading: Reading, agents: PresenceReading | None) -> tuple[Source, ...]:
     # Nodes are read less often than jobs, and their age is their own.
     cluster, source = reading.cluster, reading.source
     behind_s = (cluster.read_at - cluster.nodes_read_at).total_seconds()
     age_s = None if source.age_s is None else max(0.0, source.age_s + behind_s)
-    return replace(source, as_of=cluster.nodes_read_at, age_s=age_s)
+    slurm = replace(source, as_of=cluster.nodes_read_at, age_s=age_s)
+    return (slurm, agents.source) if agents else (slurm,)
 
 
 def _visible_on(name: str, actor: Actor, reading: Reading) -> tuple[str, ...]:
@@ -64,10 +96,120 @@ def _visible_on(name: str, actor: Actor, reading: Reading) -> tuple[str, ...]:
     )
 
 
-def _absent(reading: Reading) -> NotFound | Unavailable:
+def _absent(reading: Reading, names: NodeSet | None = None) -> NotFound | Unavailable:
     if reading.source.ok:
-        return NotFound("No node of that name.", hint="`lattice nodes` lists all of them.")
+        which = f": {cut(str(names), 80)}" if names and len(names) > 1 else ""
+        return NotFound(f"No node of that name{which}.", hint="`lattice nodes` lists all of them.")
     return Unavailable(
         "Whether that node exists can't be told now: slurmctld does not answer.",
         hint="Try again in a minute; `lattice nodes` shows what is known.",
     )
+
+
+class ActJournal(Protocol):
+    """Where acts are written down."""
+
+    def acted(self, act: str, target: str, sub: str, detail: str) -> None: ...
+
+
+class NodeOperations:
+    """Takes nodes out of service and puts them back. For all nodes named, or for none."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        operator: NodeOperator,
+        journal: ActJournal,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._scheduler = scheduler
+        self._operator = operator
+        self._journal = journal
+        self._sleep = sleep
+
+    async def operate(self, actor: Actor, act: NodeAct, names: str, reason: str) -> NodeActs:
+        """Do it where it is not so already. Repeating it changes nothing."""
+        nodes = self._named(names)
+        before = await self._operator.states(nodes)
+        missing = NodeSet(each for each in nodes if each not in before)
+        if missing:
+            raise _absent(self._scheduler.live(), missing)
+        _check_states(act, before)
+        open_ones = NodeSet(each for each in nodes if not already(act, before[each]))
+        after = before
+        if open_ones:
+            await self._act(actor, act, open_ones, reason)
+            after = await self._settled(nodes)
+        return NodeActs(
+            nodes=tuple(
+                NodeOutcome(
+                    name=each,
+                    before=before[each],
+                    state=after.get(each, NodeState.UNKNOWN),
+                    changed=each in open_ones,
+                )
+                for each in sorted(nodes)
+            )
+        )
+
+    async def _settled(self, nodes: NodeSet) -> Mapping[str, NodeState]:
+        states = await self._operator.states(nodes)
+        for _ in range(_LOOKS):
+            if NodeState.UNKNOWN not in states.values():
+                break
+            await self._sleep(_LOOK_EVERY_S)
+            states = await self._operator.states(nodes)
+        return states
+
+    def _named(self, names: str) -> NodeSet:
+        reading = self._scheduler.live()
+        known = {each.name for each in reading.cluster.nodes}
+        try:
+            nodes = NodeSet.parse(names, limit=max(len(known), 1))
+        except ValueError as error:
+            raise UsageError(
+                f"{names[:80]!r} names no nodes: {error}.",
+                hint="Write n1, n1,n2 or n[1-3]; `lattice nodes` lists them.",
+            ) from None
+        if not nodes:
+            raise UsageError("No node is named.", hint="Write n1, n1,n2 or n[1-3].")
+        # Only names that are known reach a command line.
+        missing = NodeSet(each for each in nodes if each not in known)
+        if missing:
+            raise _absent(reading, missing)
+        return nodes
+
+    async def _act(self, actor: Actor, act: NodeAct, nodes: NodeSet, reason: str) -> None:
+        if act in {NodeAct.DRAIN, NodeAct.DISABLE} and not reason.strip():
+            raise UsageError(
+                f"To {act.value} a node takes a reason.",
+                hint=f"lattice admin {act.value} {nodes} --reason 'bad DIMM in slot 3'",
+            )
+        words = signed_reason(actor, reason)
+        try:
+            if act is NodeAct.DRAIN:
+                await self._operator.drain(nodes, words)
+            elif act is NodeAct.DISABLE:
+                await self._operator.disable(nodes, words)
+            else:
+                await self._operator.resume(nodes)
+        except Exception:
+            self._journal.acted(f"{act.value} failed", str(nodes), actor.sub, words)
+            raise
+        self._journal.acted(act.value, str(nodes), actor.sub, words)
+
+
+def _check_states(act: NodeAct, states: Mapping[str, NodeState]) -> None:
+    for state in sorted(set(states.values())):
+        said = refusal(act, state)
+        if said is not None:
+            names = NodeSet(name for name, each in states.items() if each is state)
+            verb = "is" if len(names) == 1 else "are"
+            raise UsageError(f"{names} {verb} {said[0]}.", hint=said[1].format(names=names))
+
+
+def signed_reason(actor: Actor, reason: str) -> str:
+    """The reason as Slurm keeps it: who, then why. Slurm itself only knows the server's user."""
+    who = cut(inert(actor.user or actor.sub), _LONGEST_ACTOR)
+    return cut(f"{who}: {inert(' '.join(reason.split()))}", LONGEST_REASON)

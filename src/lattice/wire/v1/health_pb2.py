@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from lattice.wire.v1 import options_pb2 as lattice_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lattice/v1/health.proto\x12\nlattice.v1\x1a\x18lattice/v1/options.proto\"\x12\n\x10GetHealthRequest\")\n\x06Health\x12\x0e\n\x06status\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"\x13\n\x11GetMetricsRequest\"\x17\n\x07Metrics\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x1a\n\x18GetApiDescriptionRequest\"\x1e\n\x0e\x41piDescription\x12\x0c\n\x04json\x18\x01 \x01(\t2\xf9\x01\n\rHealthService\x12\x43\n\tGetHealth\x12\x1c.lattice.v1.GetHealthRequest\x1a\x12.lattice.v1.Health\"\x04\x98\xe5\x18\x01\x12\x46\n\nGetMetrics\x12\x1d.lattice.v1.GetMetricsRequest\x1a\x13.lattice.v1.Metrics\"\x04\x98\xe5\x18\r\x12[\n\x11GetApiDescription\x12$.lattice.v1.GetApiDescriptionRequest\x1a\x1a.lattice.v1.ApiDescription\"\x04\x98\xe5\x18\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17lattice/v1/health.proto\x12\nlattice.v1\x1a\x18lattice/v1/options.proto\"\x12\n\x10GetHealthRequest\"F\n\x06Health\x12\x0e\n\x06status\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0c\n\x04note\x18\x04 \x01(\t\"\x13\n\x11GetMetricsRequest\"\x17\n\x07Metrics\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x1a\n\x18GetApiDescriptionRequest\"\x1e\n\x0e\x41piDescription\x12\x0c\n\x04json\x18\x01 \x01(\t2\xf9\x01\n\rHealthService\x12\x43\n\tGetHealth\x12\x1c.lattice.v1.GetHealthRequest\x1a\x12.lattice.v1.Health\"\x04\x98\xe5\x18\x01\x12\x46\n\nGetMetrics\x12\x1d.lattice.v1.GetMetricsRequest\x1a\x13.lattice.v1.Metrics\"\x04\x98\xe5\x18\r\x12[\n\x11GetApiDescription\x12$.lattice.v1.GetApiDescriptionRequest\x1a\x1a.lattice.v1.ApiDescription\"\x04\x98\xe5\x18\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,15 +41,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETHEALTHREQUEST']._serialized_start=65
   _globals['_GETHEALTHREQUEST']._serialized_end=83
   _globals['_HEALTH']._serialized_start=85
-  _globals['_HEALTH']._serialized_end=126
-  _globals['_GETMETRICSREQUEST']._serialized_start=128
-  _globals['_GETMETRICSREQUEST']._serialized_end=147
-  _globals['_METRICS']._serialized_start=149
-  _globals['_METRICS']._serialized_end=172
-  _globals['_GETAPIDESCRIPTIONREQUEST']._serialized_start=174
-  _globals['_GETAPIDESCRIPTIONREQUEST']._serialized_end=200
-  _globals['_APIDESCRIPTION']._serialized_start=202
-  _globals['_APIDESCRIPTION']._serialized_end=232
-  _globals['_HEALTHSERVICE']._serialized_start=235
-  _globals['_HEALTHSERVICE']._serialized_end=484
+  _globals['_HEALTH']._serialized_end=155
+  _globals['_GETMETRICSREQUEST']._serialized_start=157
+  _globals['_GETMETRICSREQUEST']._serialized_end=176
+  _globals['_METRICS']._serialized_start=178
+  _globals['_METRICS']._serialized_end=201
+  _globals['_GETAPIDESCRIPTIONREQUEST']._serialized_start=203
+  _globals['_GETAPIDESCRIPTIONREQUEST']._serialized_end=229
+  _globals['_APIDESCRIPTION']._serialized_start=231
+  _globals['_APIDESCRIPTION']._serialized_end=261
+  _globals['_HEALTHSERVICE']._serialized_start=264
+  _globals['_HEALTHSERVICE']._serialized_end=513
 # @@protoc_insertion_point(module_scope)

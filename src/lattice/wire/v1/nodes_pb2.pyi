@@ -63,6 +63,78 @@ class GetNodeRequest(_message.Message):
 Global___GetNodeRequest: _TypeAlias = GetNodeRequest  # noqa: Y015
 
 @_typing.final
+class OperateNodeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """One node, or several in Slurm's notation: n[1-3]. All of them or none."""
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OperateNodeRequest: _TypeAlias = OperateNodeRequest  # noqa: Y015
+
+@_typing.final
+class NodeActs(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeOutcome]: ...
+    def __init__(
+        self,
+        *,
+        nodes: _abc.Iterable[Global___NodeOutcome] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeActs: _TypeAlias = NodeActs  # noqa: Y015
+
+@_typing.final
+class NodeOutcome(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    before: _builtins.str
+    state: _builtins.str
+    changed: _builtins.bool
+    """False where it was so already."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        before: _builtins.str = ...,
+        state: _builtins.str = ...,
+        changed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "changed", b"changed", "name", b"name", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeOutcome: _TypeAlias = NodeOutcome  # noqa: Y015
+
+@_typing.final
 class NodeList(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -136,6 +208,7 @@ class Node(_message.Message):
     REASON_AT_FIELD_NUMBER: _builtins.int
     SLURM_VERSION_FIELD_NUMBER: _builtins.int
     BOOTED_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     state: _builtins.str
     slurm_state: _builtins.str
@@ -155,6 +228,10 @@ class Node(_message.Message):
     def reason_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def booted(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def agent(self) -> Global___NodeAgent:
+        """Unset where the cluster has no agents, or nothing is known of them."""
+
     def __init__(
         self,
         *,
@@ -174,11 +251,46 @@ class Node(_message.Message):
         reason_at: _timestamp_pb2.Timestamp | None = ...,
         slurm_version: _builtins.str = ...,
         booted: _timestamp_pb2.Timestamp | None = ...,
+        agent: Global___NodeAgent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["booted", b"booted", "reason_at", b"reason_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "booted", b"booted", "reason_at", b"reason_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["booted", b"booted", "cpus", b"cpus", "cpus_allocated", b"cpus_allocated", "gpus", b"gpus", "gpus_allocated", b"gpus_allocated", "memory_allocated_bytes", b"memory_allocated_bytes", "memory_bytes", b"memory_bytes", "name", b"name", "partitions", b"partitions", "reason", b"reason", "reason_at", b"reason_at", "reason_by", b"reason_by", "slurm_state", b"slurm_state", "slurm_version", b"slurm_version", "state", b"state", "switch", b"switch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "booted", b"booted", "cpus", b"cpus", "cpus_allocated", b"cpus_allocated", "gpus", b"gpus", "gpus_allocated", b"gpus_allocated", "memory_allocated_bytes", b"memory_allocated_bytes", "memory_bytes", b"memory_bytes", "name", b"name", "partitions", b"partitions", "reason", b"reason", "reason_at", b"reason_at", "reason_by", b"reason_by", "slurm_state", b"slurm_state", "slurm_version", b"slurm_version", "state", b"state", "switch", b"switch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Node: _TypeAlias = Node  # noqa: Y015
+
+@_typing.final
+class NodeAgent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINK_FIELD_NUMBER: _builtins.int
+    CONDITION_FIELD_NUMBER: _builtins.int
+    REPLICA_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    link: _builtins.str
+    """linked, lost, never seen"""
+    condition: _builtins.str
+    """ready, degraded, down: by the time since the link was lost"""
+    replica: _builtins.str
+    version: _builtins.str
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        link: _builtins.str = ...,
+        condition: _builtins.str = ...,
+        replica: _builtins.str = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["condition", b"condition", "link", b"link", "replica", b"replica", "since", b"since", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeAgent: _TypeAlias = NodeAgent  # noqa: Y015

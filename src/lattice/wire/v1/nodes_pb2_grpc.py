@@ -44,6 +44,26 @@ class NodeServiceStub(object):
                 request_serializer=lattice_dot_v1_dot_nodes__pb2.GetNodeRequest.SerializeToString,
                 response_deserializer=lattice_dot_v1_dot_nodes__pb2.NodeCard.FromString,
                 _registered_method=True)
+        self.DrainNode = channel.unary_unary(
+                '/lattice.v1.NodeService/DrainNode',
+                request_serializer=lattice_dot_v1_dot_nodes__pb2.OperateNodeRequest.SerializeToString,
+                response_deserializer=lattice_dot_v1_dot_nodes__pb2.NodeActs.FromString,
+                _registered_method=True)
+        self.UndrainNode = channel.unary_unary(
+                '/lattice.v1.NodeService/UndrainNode',
+                request_serializer=lattice_dot_v1_dot_nodes__pb2.OperateNodeRequest.SerializeToString,
+                response_deserializer=lattice_dot_v1_dot_nodes__pb2.NodeActs.FromString,
+                _registered_method=True)
+        self.DisableNode = channel.unary_unary(
+                '/lattice.v1.NodeService/DisableNode',
+                request_serializer=lattice_dot_v1_dot_nodes__pb2.OperateNodeRequest.SerializeToString,
+                response_deserializer=lattice_dot_v1_dot_nodes__pb2.NodeActs.FromString,
+                _registered_method=True)
+        self.EnableNode = channel.unary_unary(
+                '/lattice.v1.NodeService/EnableNode',
+                request_serializer=lattice_dot_v1_dot_nodes__pb2.OperateNodeRequest.SerializeToString,
+                response_deserializer=lattice_dot_v1_dot_nodes__pb2.NodeActs.FromString,
+                _registered_method=True)
 
 
 class NodeServiceServicer(object):
@@ -61,6 +81,33 @@ class NodeServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DrainNode(self, request, context):
+        """What runs goes on, nothing new starts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UndrainNode(self, request, context):
+        """From drained only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DisableNode(self, request, context):
+        """At once: what runs there ends.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EnableNode(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_NodeServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -73,6 +120,26 @@ def add_NodeServiceServicer_to_server(servicer, server):
                     servicer.GetNode,
                     request_deserializer=lattice_dot_v1_dot_nodes__pb2.GetNodeRequest.FromString,
                     response_serializer=lattice_dot_v1_dot_nodes__pb2.NodeCard.SerializeToString,
+            ),
+            'DrainNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainNode,
+                    request_deserializer=lattice_dot_v1_dot_nodes__pb2.OperateNodeRequest.FromString,
+                    response_serializer=lattice_dot_v1_dot_nodes__pb2.NodeActs.SerializeToString,
+            ),
+            'UndrainNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.UndrainNode,
+                    request_deserializer=lattice_dot_v1_dot_nodes__pb2.OperateNodeRequest.FromString,
+                    response_serializer=lattice_dot_v1_dot_nodes__pb2.NodeActs.SerializeToString,
+            ),
+            'DisableNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.DisableNode,
+                    request_deserializer=lattice_dot_v1_dot_nodes__pb2.OperateNodeRequest.FromString,
+                    response_serializer=lattice_dot_v1_dot_nodes__pb2.NodeActs.SerializeToString,
+            ),
+            'EnableNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.EnableNode,
+                    request_deserializer=lattice_dot_v1_dot_nodes__pb2.OperateNodeRequest.FromString,
+                    response_serializer=lattice_dot_v1_dot_nodes__pb2.NodeActs.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -129,6 +196,114 @@ class NodeService(object):
             '/lattice.v1.NodeService/GetNode',
             lattice_dot_v1_dot_nodes__pb2.GetNodeRequest.SerializeToString,
             lattice_dot_v1_dot_nodes__pb2.NodeCard.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lattice.v1.NodeService/DrainNode',
+            lattice_dot_v1_dot_nodes__pb2.OperateNodeRequest.SerializeToString,
+            lattice_dot_v1_dot_nodes__pb2.NodeActs.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UndrainNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lattice.v1.NodeService/UndrainNode',
+            lattice_dot_v1_dot_nodes__pb2.OperateNodeRequest.SerializeToString,
+            lattice_dot_v1_dot_nodes__pb2.NodeActs.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DisableNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lattice.v1.NodeService/DisableNode',
+            lattice_dot_v1_dot_nodes__pb2.OperateNodeRequest.SerializeToString,
+            lattice_dot_v1_dot_nodes__pb2.NodeActs.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EnableNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lattice.v1.NodeService/EnableNode',
+            lattice_dot_v1_dot_nodes__pb2.OperateNodeRequest.SerializeToString,
+            lattice_dot_v1_dot_nodes__pb2.NodeActs.FromString,
             options,
             channel_credentials,
             insecure,

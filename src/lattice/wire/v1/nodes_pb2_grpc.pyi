@@ -33,12 +33,26 @@ class NodeServiceStub:
     def __new__(cls, channel: _aio.Channel) -> NodeServiceAsyncStub: ...
     ListNodes: _grpc.UnaryUnaryMultiCallable[_nodes_pb2.ListNodesRequest, _nodes_pb2.NodeList]
     GetNode: _grpc.UnaryUnaryMultiCallable[_nodes_pb2.GetNodeRequest, _nodes_pb2.NodeCard]
+    DrainNode: _grpc.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]
+    """What runs goes on, nothing new starts."""
+    UndrainNode: _grpc.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]
+    """From drained only."""
+    DisableNode: _grpc.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]
+    """At once: what runs there ends."""
+    EnableNode: _grpc.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]
 
 @_typing.type_check_only
 class NodeServiceAsyncStub(NodeServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListNodes: _aio.UnaryUnaryMultiCallable[_nodes_pb2.ListNodesRequest, _nodes_pb2.NodeList]  # type: ignore[assignment]
     GetNode: _aio.UnaryUnaryMultiCallable[_nodes_pb2.GetNodeRequest, _nodes_pb2.NodeCard]  # type: ignore[assignment]
+    DrainNode: _aio.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]  # type: ignore[assignment]
+    """What runs goes on, nothing new starts."""
+    UndrainNode: _aio.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]  # type: ignore[assignment]
+    """From drained only."""
+    DisableNode: _aio.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]  # type: ignore[assignment]
+    """At once: what runs there ends."""
+    EnableNode: _aio.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]  # type: ignore[assignment]
 
 class NodeServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -54,5 +68,36 @@ class NodeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _nodes_pb2.GetNodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_nodes_pb2.NodeCard, _abc.Awaitable[_nodes_pb2.NodeCard]]: ...
+
+    @_abc_1.abstractmethod
+    def DrainNode(
+        self,
+        request: _nodes_pb2.OperateNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_nodes_pb2.NodeActs, _abc.Awaitable[_nodes_pb2.NodeActs]]:
+        """What runs goes on, nothing new starts."""
+
+    @_abc_1.abstractmethod
+    def UndrainNode(
+        self,
+        request: _nodes_pb2.OperateNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_nodes_pb2.NodeActs, _abc.Awaitable[_nodes_pb2.NodeActs]]:
+        """From drained only."""
+
+    @_abc_1.abstractmethod
+    def DisableNode(
+        self,
+        request: _nodes_pb2.OperateNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_nodes_pb2.NodeActs, _abc.Awaitable[_nodes_pb2.NodeActs]]:
+        """At once: what runs there ends."""
+
+    @_abc_1.abstractmethod
+    def EnableNode(
+        self,
+        request: _nodes_pb2.OperateNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_nodes_pb2.NodeActs, _abc.Awaitable[_nodes_pb2.NodeActs]]: ...
 
 def add_NodeServiceServicer_to_server(servicer: NodeServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -41,6 +41,10 @@ class _PermissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permission
     MANAGE_TENANTS: _Permission.ValueType  # 12
     OBSERVE_SERVER: _Permission.ValueType  # 13
     ADMINISTER: _Permission.ValueType  # 14
+    AGENT: _Permission.ValueType  # 15
+    """Not people: the certificate of a node, or of a replica, on the agents' own listener."""
+    REPLICA: _Permission.ValueType  # 16
+    DRAIN_NODES: _Permission.ValueType  # 17
 
 class Permission(_Permission, metaclass=_PermissionEnumTypeWrapper): ...
 
@@ -59,6 +63,10 @@ REVIEW_AUDIT: Permission.ValueType  # 11
 MANAGE_TENANTS: Permission.ValueType  # 12
 OBSERVE_SERVER: Permission.ValueType  # 13
 ADMINISTER: Permission.ValueType  # 14
+AGENT: Permission.ValueType  # 15
+"""Not people: the certificate of a node, or of a replica, on the agents' own listener."""
+REPLICA: Permission.ValueType  # 16
+DRAIN_NODES: Permission.ValueType  # 17
 Global___Permission: _TypeAlias = Permission  # noqa: Y015
 
 PERMISSION_FIELD_NUMBER: _builtins.int

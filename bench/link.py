@@ -1,0 +1,300 @@
+"""Streams to a node through a replica, against a bare gRPC relay of the same shape.
+
+    just bench link [--rounds N]
+
+Client, relay and node are three processes; both hops carry certificates of both ends; the node
+dials the relay in both. The bare relay pairs two raw streams and does nothing else: no session,
+no resume, no grant, no flow control but gRPC's. One JSON line a figure, rounds interleaved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import msgspec
+from grpc import aio
+
+from lattice.adapters.pki.replica import ReplicaIdentity
+from lattice.wire.carriers import EOF, STREAM_OPTIONS
+from tests.integration.link.site import Agent, Caller, NodeKey, Server, Site, eventually
+
+ECHOES = 300
+CHUNK = 64 * 1024
+FLOOD = 48 * 1024 * 1024
+_BARE = "/bare.Relay/"
+
+
+# The replica and the agent, each in a process.
+
+
+async def serve_ours(folder: Path) -> None:
+    site = Site(folder)
+    site.people_show_certificates = True
+    server = Server(site, "a")
+    await server.start()
+    print(json.dumps({"people": server.people_port, "agents": server.port}), flush=True)
+    await asyncio.Event().wait()
+
+
+async def agent_ours(folder: Path, port: str) -> None:
+    agent = Agent(Site(folder), "n1", [f"127.0.0.1:{port}"])
+    agent.start()
+    await eventually(lambda: agent.keeper.line is not None, 20)
+    print("{}", flush=True)
+    await asyncio.Event().wait()
+
+
+async def serve_bare(folder: Path) -> None:
+    site = Site(folder)
+    identity = ReplicaIdentity(site.files, "bare", ["127.0.0.1"], site.clock)
+    waiting: asyncio.Queue[tuple[Any, asyncio.Event]] = asyncio.Queue()
+
+    async def node(_requests: Any, context: Any) -> None:
+        done = asyncio.Event()
+        waiting.put_nowait((context, done))
+        await done.wait()
+
+    async def client(_requests: Any, context: Any) -> None:
+        other, done = await waiting.get()
+
+        async def one_way(source: Any, target: Any) -> None:
+            while (message := await source.read()) is not EOF:
+                await target.write(message)
+
+        ways = [asyncio.create_task(one_way(*way)) for way in ((context, other), (other, context))]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            done.set()
+
+    server = aio.server(options=list(STREAM_OPTIONS))
+    handlers = {
+        "Node": grpc.stream_stream_rpc_method_handler(node),
+        "Client": grpc.stream_stream_rpc_method_handler(client),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bare.Relay", handlers),))
+    port = server.add_secure_port("127.0.0.1:0", identity.grpc_server_credentials())
+    await server.start()
+    print(json.dumps({"people": port, "agents": port}), flush=True)
+    await asyncio.Event().wait()
+
+
+async def agent_bare(folder: Path, port: str) -> None:
+    """Keeps one stream in waiting; the first message says what is wanted of it."""
+    print("{}", flush=True)
+    async with _bare_channel(folder, port) as channel:
+        dial: Any = channel.stream_stream
+        while True:
+            call = dial(_BARE + "Node")()
+            wanted = json.loads(await call.read())
+            if wanted:
+                chunk = b"x" * CHUNK
+                for _ in range(wanted["flood_bytes"] // CHUNK):
+                    await call.write(chunk)
+            while (message := await call.read()) is not EOF:
+                await call.write(message)
+
+
+def _bare_channel(folder: Path, port: str) -> aio.Channel:
+    key = NodeKey(Site(folder).authority, "n1", timedelta(hours=1))
+    options = [*key.channel_options(), *STREAM_OPTIONS]
+    return aio.secure_channel(f"127.0.0.1:{port}", key.channel_credentials(), options=options)
+
+
+# The client's two ways to speak.
+
+
+class Ours:
+    def __init__(self, folder: Path, port: str) -> None:
+        self._folder, self._port = folder, port
+
+    @asynccontextmanager
+    async def stream(self, flood_bytes: int = 0) -> AsyncIterator[Caller]:
+        opening = msgspec.json.encode({"flood_bytes": flood_bytes}) if flood_bytes else b""
+        caller = SecureCaller(self._folder, self._port, opening)
+        try:
+            yield caller
+        finally:
+            await caller.stop()
+
+    async def send(self, caller: Caller, message: bytes) -> None:
+        await caller.conduit.send(message)
+
+    async def receive(self, caller: Caller) -> bytes:
+        return await caller.conduit.receive() or b""
+
+
+class SecureCaller(Caller):
+    def __init__(self, folder: Path, port: str, opening: bytes) -> None:
+        self._folder, self._secure_port = folder, port
+        super().__init__("n1", [f"127.0.0.1:{port}"], opening)
+
+    def channel(self, address: str) -> aio.Channel:
+        return _bare_channel(self._folder, address.rpartition(":")[2])
+
+
+class Bare:
+    def __init__(self, folder: Path, port: str) -> None:
+        self._folder, self._port = folder, port
+
+    @asynccontextmanager
+    async def stream(self, flood_bytes: int = 0) -> AsyncIterator[Any]:
+        async with _bare_channel(self._folder, self._port) as channel:
+            dial: Any = channel.stream_stream
+            call = dial(_BARE + "Client")()
+            wanted = {"flood_bytes": flood_bytes} if flood_bytes else {}
+            await call.write(json.dumps(wanted).encode())
+            yield call
+            call.cancel()
+
+    async def send(self, call: Any, message: bytes) -> None:
+        await call.write(message)
+
+    async def receive(self, call: Any) -> bytes:
+        return bytes(await call.read())
+
+
+async def echo_ms(way: Any) -> float:
+    """The median round trip of a small message."""
+    payload = b"k" * 64
+    async with way.stream() as stream:
+        times = []
+        for _ in range(ECHOES):
+            begun = time.perf_counter()
+            await way.send(stream, payload)
+            assert await way.receive(stream) == payload
+            times.append(time.perf_counter() - begun)
+    return statistics.median(times) * 1000
+
+
+async def chunks_per_s(way: Any) -> float:
+    """64 KiB messages a second, node to client."""
+    async with way.stream(FLOOD) as stream:
+        await way.receive(stream)
+        begun, got = time.perf_counter(), 0
+        while got < FLOOD - CHUNK:
+            got += len(await way.receive(stream))
+        return got / CHUNK / (time.perf_counter() - begun)
+
+
+async def relay_growth(way: Any, relay: subprocess.Popen[str]) -> float:
+    """The relay's memory while the node writes and the client hardly reads, to its idle memory."""
+    idle = _resident(relay.pid)
+    most = idle
+    async with way.stream(FLOOD) as stream:
+        for _ in range(30):
+            await way.receive(stream)
+            await asyncio.sleep(0.1)
+            most = max(most, _resident(relay.pid))
+    return most / idle
+
+
+def _resident(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    raise AssertionError("no VmRSS")
+
+
+@contextmanager
+def part(role: str, folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], Any]]:
+    argv = [sys.executable, "-m", "bench.link", "--role", role, str(folder), *words]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process, json.loads(process.stdout.readline())
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def measure(rounds: int) -> int:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        Site(folder)
+        with (
+            part("serve_ours", folder) as (replica, ours_at),
+            part("agent_ours", folder, str(ours_at["agents"])),
+            part("serve_bare", folder) as (_, bare_at),
+            part("agent_bare", folder, str(bare_at["agents"])),
+        ):
+            ours, bare = Ours(folder, str(ours_at["people"])), Bare(folder, str(bare_at["people"]))
+            for way in (ours, bare):  # warm
+                await echo_ms(way)
+                await chunks_per_s(way)
+            echo: dict[str, list[float]] = {"ours": [], "bare": []}
+            chunks: dict[str, list[float]] = {"ours": [], "bare": []}
+            for _ in range(rounds):
+                for label, way in (("ours", ours), ("bare", bare)):
+                    echo[label].append(await echo_ms(way))
+                    chunks[label].append(await chunks_per_s(way))
+            growth = await relay_growth(ours, replica)
+    good = [
+        _tell("link echo p50", echo, "ms", 1.3, at_most=True),
+        _tell("link 64 KiB chunks", chunks, "1/s", 0.85, at_most=False),
+    ]
+    good.append(growth <= 1.2)
+    figure = {
+        "name": "relay memory, fast writer and slow reader to idle",
+        "value": round(growth, 3),
+        "unit": "ratio",
+        "bare": 1.0,
+        "ratio": round(growth, 3),
+        "goal": 1.2,
+        "ok": good[-1],
+    }
+    print(json.dumps(figure))
+    return 0 if all(good) else 1
+
+
+def _tell(
+    name: str, rounds: dict[str, list[float]], unit: str, goal: float, *, at_most: bool
+) -> bool:
+    # The ratio of each round by itself: the machine drifts, and both of a round drift alike.
+    ratios = [ours / bare for ours, bare in zip(rounds["ours"], rounds["bare"], strict=True)]
+    ratio = statistics.median(ratios)
+    ok = ratio <= goal if at_most else ratio >= goal
+    figure = {
+        "name": name,
+        "value": round(statistics.median(rounds["ours"]), 3),
+        "unit": unit,
+        "bare": round(statistics.median(rounds["bare"]), 3),
+        "ratio": round(ratio, 3),
+        "goal": goal,
+        "ok": ok,
+        "rounds": len(ratios),
+    }
+    print(json.dumps(figure), flush=True)
+    return ok
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench.link", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9, help="at least 7")
+    parser.add_argument("--role", help=argparse.SUPPRESS)
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.role:
+        folder, *rest = asked.words
+        asyncio.run(globals()[asked.role](Path(folder), *rest))
+        return 0
+    return asyncio.run(measure(max(asked.rounds, 7)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""What one caller may have and ask for at once: the kinds, the numbers, the buckets. Pure.
+
+A caller is her verified `sub`, letter by letter; nothing a request says of itself counts.
+
+Two sorts. *Sessions* are counted: so many open at once, exact over all replicas. *Questions* are
+paced by a bucket of the generic cell rate algorithm: it holds a minute's worth, fills evenly, and
+never grants more than `burst + rate · t` in any stretch of time t. Nothing is ever queued.
+
+Where slots and buckets live, and who asks whom, is the server's part (`lattice.server.limits`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from lattice.base.errors import RateLimited
+
+MINUTE_S = 60.0
+MOST_BUCKETS = 200_000
+"""Held on one replica; about 200 bytes each."""
+CLIENT_LOST_S = 30.0
+"""For so long a slot waits for its client to come back."""
+
+
+class Sessions(StrEnum):
+    """What is counted while it is open."""
+
+    ATTACH = "attach"
+    STREAM_LOGS = "stream_logs"
+    STREAM_METRICS = "stream_metrics"
+
+
+class Questions(StrEnum):
+    """What is paced."""
+
+    QUERY_METRICS = "query_metrics"
+    DIAGNOSTICS = "diagnostics"
+    COMPARE = "compare"
+
+
+Limited = Sessions | Questions
+
+DEFAULTS: Mapping[Limited, int] = {
+    Sessions.ATTACH: 5,
+    Sessions.STREAM_LOGS: 10,
+    Sessions.STREAM_METRICS: 5,
+    Questions.QUERY_METRICS: 60,
+    Questions.DIAGNOSTICS: 30,
+    Questions.COMPARE: 10,
+}
+"""Open at once; a minute."""
+
+_ASKED = {
+    Questions.QUERY_METRICS: "metric queries",
+    Questions.DIAGNOSTICS: "diagnoses",
+    Questions.COMPARE: "comparisons",
+}
+
+
+class OpenSlot(Protocol):
+    """An open session, counted."""
+
+    async def wait_gone(self) -> None:
+        """Return when the session has to end: it was resumed elsewhere, or lost its place."""
+
+    async def client_lost(self) -> None:
+        """The client is away. Its place is kept for 30 s, then the session has to end."""
+
+    async def client_back(self) -> None:
+        """The client is there again, at this replica."""
+
+    async def release(self) -> None:
+        """The session has ended. Harmless if it had to."""
+
+
+class CallerLimits(Protocol):
+    """What features are given. `sub` is the verified caller's, as the token has it."""
+
+    async def open(self, sub: str, kind: Sessions, session: str) -> OpenSlot:
+        """A place for a session, or `RateLimited`. One that resumes names the same session."""
+
+    async def ask(self, sub: str, kind: Questions) -> None:
+        """Leave for a question, or `RateLimited`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitTable:
+    """The numbers in force: for single callers where named, else for all."""
+
+    everyone: Mapping[Limited, int] = field(default_factory=lambda: dict(DEFAULTS))
+    callers: Mapping[str, Mapping[Limited, int]] = field(default_factory=dict)
+
+    def of(self, sub: str, kind: Limited) -> int:
+        """How many, for this caller."""
+        own = self.callers.get(sub, {})
+        return own[kind] if kind in own else self.everyone[kind]
+
+
+def too_many_sessions(limit: int, have: int) -> RateLimited:
+    """The refusal of one more session. When one will end nobody knows, so it names no time."""
+    shown = f"{max(have, limit)}/{limit}"
+    return RateLimited(
+        f"maximum concurrent sessions reached ({shown}). "
+        "Close an existing session to open a new one."
+    )
+
+
+def too_many_questions(kind: Questions, limit: int, wait_s: float) -> RateLimited:
+    """The refusal of one more question, with the whole seconds after which one is granted."""
+    if limit == 0:
+        return RateLimited(f"{_ASKED[kind]} are switched off for you.")
+    after_s = max(1, math.ceil(wait_s))
+    return RateLimited(
+        f"Too many {_ASKED[kind]}: {limit} a minute are allowed.",
+        hint=f"Try again in {after_s} s.",
+        retry_after_s=after_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Granted, or after how many seconds it would be."""
+
+    granted: bool
+    wait_s: float = 0.0
+
+
+def taken(full_at: float, now: float, per_minute: int) -> tuple[float, Verdict]:
+    """One question of a bucket: when it would be full from here on, and the verdict.
+
+    `full_at` is all a bucket is. One that is full by now (`full_at <= now`) equals a new one.
+    """
+    if per_minute <= 0:
+        return full_at, Verdict(False, MINUTE_S)
+    step_s = MINUTE_S / per_minute
+    would_be = max(full_at, now) + step_s
+    wait_s = would_be - now - MINUTE_S
+    # A hair of tolerance: so many steps of a minute, added up, are not exactly a minute.
+    if wait_s > step_s * 1e-6:
+        return full_at, Verdict(False, wait_s)
+    return would_be, Verdict(True)
+
+
+class Buckets:
+    """The buckets of one replica, at most so many. Not shared, so it needs no lock.
+
+    A bucket nobody has touched for a minute is full, and a full one equals none: those are dropped
+    first, and nothing is lost. Only if all of them are in use does the one longest untouched go,
+    which hands its caller a fresh one; `early` counts that.
+    """
+
+    def __init__(self, most: int = MOST_BUCKETS) -> None:
+        self._most = most
+        self._full_at: OrderedDict[tuple[str, Questions], float] = OrderedDict()
+        self.early = 0
+
+    def __len__(self) -> int:
+        return len(self._full_at)
+
+    def take(self, sub: str, kind: Questions, per_minute: int, now: float) -> Verdict:
+        """One question of this caller's."""
+        key = (sub, kind)
+        full_at, verdict = taken(self._full_at.get(key, now), now, per_minute)
+        if full_at > now:
+            self._full_at[key] = full_at
+            self._full_at.move_to_end(key)
+        self._drop(now)
+        return verdict
+
+    def _drop(self, now: float) -> None:
+        # Two at a time: it shrinks faster than it can grow, and no call pays for all.
+        for _ in range(2):
+            oldest = next(iter(self._full_at.items()), None)
+            if oldest is None:
+                return
+            if oldest[1] > now:
+                if len(self._full_at) <= self._most:
+                    return
+                self.early += 1
+            del self._full_at[oldest[0]]
+
+
+def caller_key(sub: str) -> str:
+    """A caller in a key of the state: any text becomes 32 hex digits."""
+    return hashlib.sha256(sub.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def owner_of(sub: str, kind: Questions, replicas: Iterable[str]) -> str | None:
+    """The replica that holds this bucket: the same on every replica that knows the same ones.
+
+    By rendezvous: when a replica comes or goes only its own buckets move.
+    """
+    return max(sorted(replicas), key=lambda each: _weight(each, sub, kind), default=None)
+
+
+def _weight(replica: str, sub: str, kind: Questions) -> bytes:
+    text = f"{replica}\0{kind.value}\0{sub}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text).digest()

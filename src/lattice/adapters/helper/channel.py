@@ -1,0 +1,82 @@
+"""One question to the helper on its unix socket, and its answer. Asynchronous, bounded in time.
+
+A connection serves one question; there is nothing to keep. Descriptors go both ways.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from lattice.base import packet
+from lattice.base.errors import Unavailable, UsageError
+from lattice.domain.privileged import Answer, BadQuestion, Question, read_answer, write_request
+
+_CONNECT_S = 3.0
+
+
+class HelperChannel:
+    """Reaches one helper. `timeout_s` is longer than the helper's own patience."""
+
+    def __init__(self, path: Path, *, timeout_s: float = 45.0) -> None:
+        self._path = path
+        self._timeout_s = timeout_s
+
+    async def ask(
+        self, grant: str, question: Question, descriptors: Sequence[int] = ()
+    ) -> tuple[Answer, list[int]]:
+        """The answer and what came with it, which is the caller's to close.
+
+        Raises `Unavailable` before the question was sent, and `TimeoutError` or `OSError` after.
+        """
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.setblocking(False)
+            try:
+                await self._send(connection, write_request(grant, question), descriptors)
+            except packet.BadPacket:
+                raise UsageError(
+                    "All words together are too long.", hint="Put some of them into the script."
+                ) from None
+            except (OSError, TimeoutError) as error:
+                reason = getattr(error, "strerror", None) or "no answer"
+                raise Unavailable(
+                    f"The helper does not answer: {reason}.",
+                    hint="An administrator finds the reason in the log of lattice-helper.",
+                ) from None
+            async with asyncio.timeout(self._timeout_s):
+                await _readable(connection)
+            try:
+                raw, passed = packet.receive(connection)
+            except packet.BadPacket:
+                raise OSError("the answer is too large") from None
+        try:
+            return read_answer(raw), passed
+        except BadQuestion as error:
+            packet.close_all(passed)
+            raise OSError(f"the answer can't be read: {error}") from None
+
+    async def _send(
+        self, connection: socket.socket, body: bytes, descriptors: Sequence[int]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(_CONNECT_S):
+            await loop.sock_connect(connection, str(self._path))
+        # An empty socket takes one bounded packet at once.
+        packet.send(connection, body, descriptors)
+
+
+async def _readable(connection: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+
+    def arrived() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(connection, arrived)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(connection)

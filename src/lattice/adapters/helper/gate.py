@@ -1,0 +1,129 @@
+"""The port `SubmitGate` by the root helper beside the server: grants signed, answers read.
+
+The script goes as sealed memory; its digest stands in the question, the question's digest in the
+grant. What `sbatch` says comes back as it was said, made safe to show.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Sequence
+
+from lattice.access.grants import GrantSigner
+from lattice.adapters.helper.channel import HelperChannel
+from lattice.base import packet
+from lattice.base.errors import (
+    InternalError,
+    LatticeError,
+    PermissionRefused,
+    Unavailable,
+    UsageError,
+)
+from lattice.base.text import inert
+from lattice.domain.grant import GATE
+from lattice.domain.privileged import Answer, Outcome, Question, digest_of, verb_of
+from lattice.domain.submission import (
+    CancelQuestion,
+    ProgramRefused,
+    SubmitQuestion,
+    Submitted,
+    Submitter,
+    Unsure,
+)
+
+_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_AWAY = re.compile(
+    r"Unable to contact slurm controller|Socket timed out|Connection refused|"
+    r"Unable to establish control machine address|backup controller in standby|"
+    r"Slurm temporarily unable",
+    re.IGNORECASE,
+)
+_LOG_HINT = "An administrator finds the reason in the log of lattice-helper."
+
+
+class HelperGate:
+    """Signs, asks, and puts the helper's answer into the words of the port."""
+
+    def __init__(self, channel: HelperChannel, signer: GrantSigner) -> None:
+        self._channel = channel
+        self._signer = signer
+
+    async def submit(self, who: Submitter, question: SubmitQuestion, script: bytes) -> Submitted:
+        memory = sealed(script)
+        try:
+            answer = await self._ask(who, question, (memory,))
+        finally:
+            os.close(memory)
+        job, _, cluster = answer.output.partition(";")
+        return Submitted(int(job), cluster, tuple(map(_safe, answer.notes)))
+
+    async def cancel(self, who: Submitter, question: CancelQuestion) -> None:
+        await self._ask(who, question)
+
+    async def _ask(
+        self, who: Submitter, question: Question, descriptors: Sequence[int] = ()
+    ) -> Answer:
+        act = verb_of(question).act
+        grant = self._signer.issue(
+            act, GATE, subject=who.subject, user=who.user, digest=digest_of(question)
+        )
+        try:
+            answer, passed = await self._channel.ask(grant, question, descriptors)
+        except OSError as error:
+            raise Unsure(
+                f"The submit gate did not say what became of this: {error or 'no answer'}.",
+                hint="Look with `lattice status` before you try again.",
+            ) from None
+        packet.close_all(passed)
+        if answer.outcome is not Outcome.DONE:
+            raise _error(answer)
+        return answer
+
+
+def sealed(content: bytes) -> int:
+    """A descriptor of memory that holds this and can't change any more."""
+    memory = os.memfd_create("lattice-script", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(memory, rest) :]
+        fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
+    except BaseException:
+        os.close(memory)
+        raise
+    return memory
+
+
+def _safe(text: str) -> str:
+    return "\n".join(inert(line) for line in text.splitlines())
+
+
+def _error(answer: Answer) -> LatticeError:
+    words = _safe(answer.message)
+    if answer.outcome is Outcome.FAILED:
+        return _program_error(words, answer.exit_code)
+    known: dict[Outcome, LatticeError] = {
+        Outcome.ACCOUNT_REFUSED: PermissionRefused(
+            words, hint="`lattice whoami` shows your Unix user."
+        ),
+        Outcome.DIRECTORY_REFUSED: UsageError(
+            words, hint="Name a directory that you can enter on the cluster."
+        ),
+        Outcome.UNSURE: Unsure(words, hint="Look with `lattice status` before you try again."),
+        Outcome.BUSY: Unavailable("The submit gate is busy.", hint="Try again in a few seconds."),
+        Outcome.BAD_QUESTION: UsageError(f"The submit gate can't take this: {words}."),
+        Outcome.REFUSED: Unavailable(
+            "The submit gate does not accept this server.", hint=_LOG_HINT
+        ),
+    }
+    failed = InternalError(f"The submit gate failed: {words}.", hint=_LOG_HINT)
+    return known.get(answer.outcome, failed)
+
+
+def _program_error(words: str, exit_code: int) -> LatticeError:
+    if _AWAY.search(words):
+        return Unavailable(words, hint="Slurm's controller does not answer; try again soon.")
+    hint = f"These are Slurm's own words (exit code {exit_code})."
+    return ProgramRefused(words, hint=hint, exit_code=exit_code)

@@ -1,0 +1,96 @@
+"""`SlurmNodeOperator`: the port `NodeOperator` by `scontrol update`, as the server's own user.
+
+slurmrestd of the older versions can't change nodes. slurmctld lets root and SlurmUser do it, and a
+user with the AdminLevel Administrator in slurmdbd (Operator is not enough); if it refuses, the
+error says what the site has to run.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Mapping
+
+from lattice.adapters.slurm.commands import CommandFailed, SlurmCommands
+from lattice.adapters.slurm.schema.build import node_state
+from lattice.base.errors import ConfigurationError
+from lattice.domain.node import NodeState
+from lattice.domain.nodeset import NodeSet
+
+# The state stands before the reason, which may say anything: only the first counts.
+_LINE = re.compile(r"NodeName=(\S+) .*?\bState=(\S+)")
+_REFUSED = re.compile(
+    r"invalid user id|permission denied|not authorized|^sudo: ", re.IGNORECASE | re.MULTILINE
+)
+
+
+class SlurmNodeOperator:
+    """One Slurm cluster, operated."""
+
+    def __init__(self, commands: SlurmCommands) -> None:
+        self._commands = commands
+
+    async def states(self, nodes: NodeSet) -> Mapping[str, NodeState]:
+        """As slurmctld answers now, not as it was last polled."""
+        return parse_states(await self._commands.nodes_shown(nodes.fold()))
+
+    async def drain(self, nodes: NodeSet, reason: str) -> None:
+        """Slurm's own drain."""
+        await self._update(nodes, "drain", reason)
+
+    async def disable(self, nodes: NodeSet, reason: str) -> None:
+        """Slurm's `down`: it ends what runs there.
+
+        Drained as well: with `ReturnToService=2` a node that is only down is back in service with
+        its next registration, which may be a second later.
+        """
+        await self._update(nodes, "drain", reason)
+        await self._update(nodes, "down", reason)
+
+    async def resume(self, nodes: NodeSet) -> None:
+        """Slurm's `resume`: takes back a drain or a `down`."""
+        await self._update(nodes, "resume")
+
+    async def _update(self, nodes: NodeSet, state: str, reason: str = "") -> None:
+        try:
+            await self._commands.update_nodes(nodes.fold(), state, reason)
+        except CommandFailed as failure:
+            if _REFUSED.search(failure.said):
+                raise _not_allowed(failure.said) from None
+            raise
+
+
+def parse_states(text: str) -> dict[str, NodeState]:
+    """The states in `scontrol -o show node`; a line that does not fit is passed over."""
+    states: dict[str, NodeState] = {}
+    for line in text.splitlines():
+        match = _LINE.match(line)
+        if match is not None:
+            states.setdefault(match[1], _state(match[2]))
+    return states
+
+
+def _state(text: str) -> NodeState:
+    words: list[str] = []
+    for word in text.lower().split("+"):
+        # `idle*` has not answered lately; the other marks tell of power and reservations.
+        plain = word.rstrip("*~#!%$@^-")
+        words += [plain, "not_responding"] if "*" in word[len(plain) :] else [plain]
+    return node_state(tuple(words))
+
+
+def _not_allowed(said: str) -> ConfigurationError:
+    user = _own_user()
+    return ConfigurationError(
+        f"Slurm does not let this server's user {user} change nodes: {said}",
+        hint=f"An administrator of Slurm has to run once: sacctmgr -i modify user {user} set "
+        "AdminLevel=Administrator; or set slurm.operate_with to a command that may.",
+    )
+
+
+def _own_user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())

@@ -1,0 +1,120 @@
+"""The agent's configuration from its file, the environment and flags, and what must hold of it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from lattice.agent.sections import AgentConfig
+from lattice.base.config import Report, load, refused
+from lattice.domain.peer import BadName, checked_name
+
+DEFAULT_FILE = Path("/etc/lattice/agent.yaml")
+_ENROL_PORT = 50051
+_LINK_PORT = 50052
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is in force: names and addresses completed, secrets from the environment."""
+
+    config: AgentConfig
+    node: str
+    enrol_at: tuple[str, ...]
+    link_to: tuple[str, ...]
+    spire_socket: str = ""
+    enrol_token: str = field(default="", repr=False)
+    agent_token: str = field(default="", repr=False)
+
+
+def load_agent_config(
+    file: Path | None, flags: Mapping[str, Any], environ: Mapping[str, str]
+) -> Told:
+    """Everything there is, or `ConfigurationError` with every problem in it.
+
+    Flags win over the file. Without `file` the usual one is read if it is there.
+    """
+    config, report = _read(file, environ)
+    config = _with_flags(config, flags)
+    told = _completed(config, report, environ)
+    if report.problems:
+        raise refused(report)
+    return told
+
+
+def _read(file: Path | None, environ: Mapping[str, str]) -> tuple[AgentConfig, Report]:
+    if file is None and not DEFAULT_FILE.exists():
+        return load(AgentConfig, Path("/dev/null"), environ)
+    return load(AgentConfig, file or DEFAULT_FILE, environ)
+
+
+def _with_flags(config: AgentConfig, flags: Mapping[str, Any]) -> AgentConfig:
+    given = {name: value for name, value in flags.items() if value not in (None, (), [])}
+    own: dict[str, Any] = {
+        name: given[name] for name in ("node_id", "state_dir", "enrol_token_file") if name in given
+    }
+    for name in ("quorum_endpoint", "replicas"):
+        if name in given:
+            own[name] = tuple(given[name])
+    bootstrap = {
+        name: given[f"bootstrap_{name}"]
+        for name in ("cert", "key", "ca")
+        if f"bootstrap_{name}" in given
+    }
+    expected = {
+        name: given[name]
+        for name in ("gpu_count", "gpu_type", "cpu_cores", "memory_gb")
+        if name in given
+    }
+    return replace(
+        config,
+        **own,
+        bootstrap=replace(config.bootstrap, **bootstrap),
+        expected=replace(config.expected, **expected),
+    )
+
+
+def _completed(config: AgentConfig, report: Report, environ: Mapping[str, str]) -> Told:
+    node = config.node_id or socket.gethostname().partition(".")[0]
+    try:
+        checked_name(node)
+    except BadName as fault:
+        report.problem("node_id", str(fault))
+    enrol_at = _addresses("quorum_endpoint", config.quorum_endpoint, _ENROL_PORT, report)
+    link_to = _addresses("replicas", config.replicas, _LINK_PORT, report)
+    if not enrol_at and not link_to:
+        report.problem("quorum_endpoint", "names no server: set it, or --quorum-endpoint")
+    if (config.bootstrap.cert is None) != (config.bootstrap.key is None):
+        report.problem("bootstrap", "cert and key go together")
+    beside = tuple(f"{address.rpartition(':')[0]}:{_LINK_PORT}" for address in enrol_at)
+    return Told(
+        config=config,
+        node=node,
+        enrol_at=enrol_at,
+        link_to=link_to or beside,
+        spire_socket=environ.get("LATTICE_SPIRE_SOCKET", ""),
+        enrol_token=environ.get("LATTICE_ENROL_TOKEN", ""),
+        agent_token=environ.get("LATTICE_AGENT_TOKEN", ""),
+    )
+
+
+def _addresses(path: str, texts: Sequence[str], port: int, report: Report) -> tuple[str, ...]:
+    found = []
+    for text in texts:
+        try:
+            found.append(_address(text, port))
+        except ValueError:
+            report.problem(path, f"{text[:80]!r} is no host:port")
+    return tuple(found)
+
+
+def _address(text: str, port: int) -> str:
+    url = urlsplit(text if "://" in text else f"https://{text}")
+    if url.scheme not in {"http", "https"} or not url.hostname or url.path not in {"", "/"}:
+        raise ValueError(text)
+    host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+    return f"{host}:{url.port or port}"

@@ -1,0 +1,62 @@
+"""`lattice-agent`: one a node, as a user of its own. Flags, then the log, then `run`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lattice import __version__
+from lattice.agent.config import load_agent_config
+from lattice.agent.run import run
+from lattice.base.errors import LatticeError, status_of
+from lattice.base.logs import configure_logging
+from lattice.base.logsection import LogFormat
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 78 for what can't be worked with, 0 after an orderly stop."""
+    options = vars(_parser().parse_args(arguments))
+    file, check = options.pop("config"), options.pop("check_config")
+    try:
+        told = load_agent_config(file, options, os.environ)
+        if check:
+            print("configuration: ok")
+            return 0
+        log = told.config.log
+        logger = configure_logging(log.level, console=log.format is LogFormat.CONSOLE)
+        asyncio.run(run(told, logger))
+    except LatticeError as error:
+        lines = [error.message, *getattr(error, "problems", ())]
+        lines += [f"Hint: {error.hint}"] if error.hint else []
+        sys.stderr.write("\n".join(lines) + "\n")
+        return status_of(error).exit
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lattice-agent", description="Links this node to Lattice. Opens no port."
+    )
+    add = parser.add_argument
+    add("--config", type=Path, help="default: /etc/lattice/agent.yaml, if it is there")
+    add("--check-config", action="store_true", help="name every problem, then exit")
+    add("--node-id", help="the node's name in Slurm; default: the host name")
+    add("--quorum-endpoint", action="append", metavar="URL", help="a server to enrol at")
+    add("--replicas", action="append", metavar="HOST:PORT", help="a server to link to")
+    add("--state-dir", type=Path, help="where the own certificate is kept")
+    add("--enrol-token-file", type=Path, help="a one-time token of `lattice admin enrol`")
+    for name in ("cert", "key", "ca"):
+        add(f"--bootstrap-{name}", type=Path)
+    for name in ("gpu-count", "cpu-cores", "memory-gb"):
+        add(f"--{name}", type=int, help="what the node should have; a difference is a warning")
+    add("--gpu-type", help="likewise")
+    add("--version", action="version", version=f"lattice-agent {__version__}")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

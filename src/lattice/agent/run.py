@@ -1,0 +1,145 @@
+"""The agent at work: every part of it is made here, in the order it is needed.
+
+It opens no port. Everything that runs has an owner here and ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+
+import structlog
+
+from lattice import __version__
+from lattice.access.grants import GrantChecker
+from lattice.adapters.linux.nodejobs import NodeJobs, Roots
+from lattice.agent.config import Told
+from lattice.agent.identity import AgentIdentity
+from lattice.agent.identity_cascade import Cascade, IdentityOptions
+from lattice.agent.identity_issuer import GrpcIssuer
+from lattice.agent.identity_store import IdentityStore
+from lattice.base.clock import Clock, SystemClock
+from lattice.domain.stream import StreamKind
+from lattice.features.link.node.dialling import Dialling
+from lattice.features.link.node.echo import serve_echo
+from lattice.features.link.node.keeper import LinkKeeper, NodeSelf
+from lattice.features.link.node.redial import Redial
+from lattice.features.link.node.sessions import Sessions
+from lattice.wire.v1.link_pb2 import Welcome
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+_log = logging.getLogger("lattice.agent")
+
+
+async def run(told: Told, log: structlog.stdlib.BoundLogger) -> None:
+    """Until SIGTERM or SIGINT."""
+    clock = SystemClock()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        checker = GrantChecker(told.node, clock)
+        identity = _identity(told, checker, clock)
+        loop.add_signal_handler(signal.SIGHUP, identity.reload)
+        obtaining = asyncio.create_task(identity.obtain(), name="identity")
+        if not await _before(stop, obtaining):
+            return
+        obtaining.result()
+
+        jobs = NodeJobs(Roots(spool=told.config.slurmd.spool_dir), clock)
+        dialling = Dialling(identity)
+        stack.push_async_callback(dialling.aclose)
+        sessions = Sessions(dialling, checker, {StreamKind.ECHO: serve_echo})
+        stack.push_async_callback(sessions.aclose)
+
+        def welcomed(welcome: Welcome) -> None:
+            identity.learned(welcome.grant_keys, welcome.replicas)
+
+        keeper = LinkKeeper(
+            _myself(told.node),
+            dialling,
+            Redial(told.node, (*identity.replicas, *told.link_to), Random()),  # noqa: S311
+            clock,
+            sessions.take,
+            welcomed,
+            on_refused=identity.doubt,
+        )
+        for name, step in (
+            ("identity", identity.run()),
+            ("renewals", _follow(identity, keeper)),
+            ("jobs", jobs.run()),
+            ("link", keeper.run()),
+        ):
+            stack.push_async_callback(_end, asyncio.create_task(step, name=name))
+        log.info("running", node=told.node, version=__version__)
+        await stop.wait()
+        log.info("stopping")
+
+
+def _identity(told: Told, checker: GrantChecker, clock: Clock) -> AgentIdentity:
+    config = told.config
+    store = IdentityStore(config.state_dir, told.node)
+    issuer = GrpcIssuer(told.enrol_at, config.bootstrap.ca)
+    options = IdentityOptions(
+        node=told.node,
+        state_dir=config.state_dir,
+        spire_socket=told.spire_socket,
+        enrol_token=told.enrol_token,
+        enrol_token_file=config.enrol_token_file,
+        bootstrap_cert=config.bootstrap.cert,
+        bootstrap_key=config.bootstrap.key,
+        bootstrap_ca=config.bootstrap.ca,
+        agent_token=told.agent_token,
+    )
+    return AgentIdentity(
+        Cascade(options, store, issuer, clock),
+        store,
+        issuer,
+        clock,
+        checker=checker,
+        replicas=told.link_to,
+    )
+
+
+def _myself(node: str) -> NodeSelf:
+    return NodeSelf(
+        node=node,
+        boot_id=_BOOT_ID.read_text().strip(),
+        instance=secrets.token_hex(16),
+        agent_version=__version__,
+    )
+
+
+async def _follow(identity: AgentIdentity, keeper: LinkKeeper) -> None:
+    """Link anew under each new certificate; streams that are open live on under theirs."""
+    generation = identity.generation
+    while True:
+        await identity.wait_changed()
+        if identity.generation != generation:
+            generation = identity.generation
+            keeper.renew()
+
+
+async def _before(stop: asyncio.Event, task: asyncio.Task[None]) -> bool:
+    """Wait for the task; False if the stop came first."""
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if task.done():
+        return True
+    await _end(task)
+    return False
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    if task.done() and not task.cancelled() and task.exception() is not None:
+        _log.error("%s has failed", task.get_name(), exc_info=task.exception())
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

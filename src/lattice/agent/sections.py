@@ -1,0 +1,73 @@
+"""What lattice-agent can be told: every key, typed, with its words for the reference.
+
+One file a process; every key can be left out where a flag or the node itself says it. What the
+agent can find out by itself needs no key.
+"""
+# ruff: noqa: RUF009 - `setting` declares a field, as `dataclasses.field` does.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lattice.base.logsection import LogSection
+from lattice.base.setting import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootstrapSection:
+    cert: Path | None = setting(
+        None, "A certificate that names this node, PEM.", env="LATTICE_BOOTSTRAP_CERT"
+    )
+    key: Path | None = setting(None, "Its private key, PEM.", env="LATTICE_BOOTSTRAP_KEY")
+    ca: Path | None = setting(
+        None,
+        "The authorities to believe, PEM: of the servers' certificates when enrolling, of the "
+        "cluster with a certificate made elsewhere.",
+        env="LATTICE_BOOTSTRAP_CA",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmdSection:
+    spool_dir: Path | None = setting(
+        None, "slurmd's SlurmdSpoolDir on this node. Not set: cgroups alone tell of jobs."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedSection:
+    gpu_count: int | None = setting(None, "How many GPUs the node should have.", least=0)
+    gpu_type: str = setting("", "Which kind they should be.")
+    cpu_cores: int | None = setting(None, "How many cores it should have.", least=1)
+    memory_gb: int | None = setting(None, "How much memory it should have.", least=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """The whole of it."""
+
+    node_id: str = setting("", "The node's name in Slurm. Empty: its host name, without domain.")
+    quorum_endpoint: tuple[str, ...] = setting(
+        (),
+        "Servers where the agent enrols: their port for services, `https://host:50051`.",
+    )
+    replicas: tuple[str, ...] = setting(
+        (),
+        "Servers the agent links to: their port for agents, `host:50052`. Empty: those a server "
+        "names at enrolment, or port 50052 of `quorum_endpoint`.",
+    )
+    state_dir: Path = setting(
+        Path("/var/lib/lattice-agent"), "Where the agent keeps its own certificate."
+    )
+    enrol_token_file: Path | None = setting(
+        None, "A one-time token (`lattice admin enrol NODE`), read when there is no certificate."
+    )
+    bootstrap: BootstrapSection = setting(
+        BootstrapSection(), "Certificates made elsewhere, and whom to believe."
+    )
+    slurmd: SlurmdSection = setting(SlurmdSection(), "Slurm on this node.")
+    expected: ExpectedSection = setting(
+        ExpectedSection(), "What the node should have; a difference is a warning."
+    )
+    log: LogSection = setting(LogSection(), "What the agent says of itself.")

@@ -1,0 +1,76 @@
+"""What Lattice writes into Slurm's own job comment: labels, and the mark of an idempotency key.
+
+`lattice:` and a compact JSON object, so that everything about a job stays with the job: it is
+there for `sacct`, and after every part of Lattice is gone. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lattice.base.errors import UsageError
+
+LONGEST_COMMENT = 1000
+_PREFIX = "lattice:"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
+_LONGEST_VALUE = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What a comment says: nothing, for a job that Lattice did not mark."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    key: str = ""
+    """The digest of the idempotency key it was submitted under."""
+
+
+def check_labels(labels: Mapping[str, str]) -> None:
+    """Raise `UsageError` for one that can't be kept."""
+    for name, value in labels.items():
+        if not _NAME.fullmatch(name):
+            raise UsageError(
+                f"{name[:60]!r} can't name a label.",
+                hint="Letters, digits, '.', '_', '/' and '-', at most 63.",
+            )
+        if len(value) > _LONGEST_VALUE or not value.isprintable():
+            raise UsageError(f"The label {name} has a value that is too long or not printable.")
+
+
+def write_comment(marks: Marks) -> str:
+    """The comment, empty if there is nothing to say."""
+    told: dict[str, object] = {}
+    if marks.key:
+        told["key"] = marks.key
+    if marks.labels:
+        told["labels"] = dict(marks.labels)
+    if not told:
+        return ""
+    text = _PREFIX + json.dumps(told, sort_keys=True, separators=(",", ":"))
+    if len(text) > LONGEST_COMMENT:
+        raise UsageError("The labels are too long together.", hint="Use fewer or shorter ones.")
+    return text
+
+
+def read_comment(comment: str) -> Marks:
+    """What Lattice wrote, or no marks: anyone may write anything into a comment."""
+    if not comment.startswith(_PREFIX) or len(comment) > LONGEST_COMMENT:
+        return Marks()
+    try:
+        told = json.loads(comment.removeprefix(_PREFIX))
+    except (ValueError, RecursionError):
+        return Marks()
+    if not isinstance(told, dict):
+        return Marks()
+    key, labels = told.get("key"), told.get("labels")
+    return Marks(
+        {
+            name: value
+            for name, value in (labels.items() if isinstance(labels, dict) else ())
+            if isinstance(value, str) and _NAME.fullmatch(name)
+        },
+        key if isinstance(key, str) else "",
+    )

@@ -1,0 +1,232 @@
+"""One end of a two-way pipe of messages that outlives its connections. Pure: no I/O, no clock.
+
+Two ends exchange frames over whatever connects them just now. Every message has a number; each
+end keeps what the other has not confirmed, so that after any cut, at any byte, both go on where
+they were: nothing lost, nothing twice, in order. What is kept is bounded by the reader's window,
+at both ends, however long the pipe lives; a relay between them keeps nothing.
+
+    HELLO  the first frame of either end on every connection: what it has, what it has room for
+    DATA   one message, with its number, and the number of the last one had from the other side
+    ACK    the same two figures as HELLO, when there is no DATA to tell them with
+    END    the last message: no other follows
+    PING, PONG  is the other end there?
+
+Room is counted in bytes since the beginning, so that what is sent again is not counted again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from dataclasses import dataclass
+from enum import IntEnum
+
+WINDOW_BYTES = 2 * 1024 * 1024
+LARGEST_MESSAGE_BYTES = 64 * 1024
+_OVERHEAD_BYTES = 64
+"""What a message costs beside its bytes: many empty ones are bounded too."""
+_HEAD = struct.Struct("!BQQ")
+
+
+class Kind(IntEnum):
+    """The first byte of a frame."""
+
+    HELLO = 0
+    DATA = 1
+    ACK = 2
+    END = 3
+    PING = 4
+    PONG = 5
+
+
+class BadFrame(Exception):
+    """The other end does not keep to the rules: the pipe can't be trusted any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What came out of the pipe; `last` if nothing follows."""
+
+    payload: bytes
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    number: int
+    payload: bytes
+    last: bool
+    until: int
+    """The count of bytes with this message."""
+
+
+def cost(payload: bytes) -> int:
+    """What a message takes of a window."""
+    return len(payload) + _OVERHEAD_BYTES
+
+
+class Pipe:
+    """One end. `connected` begins a connection; then `frames` go out and `receive` takes in."""
+
+    def __init__(self, window_bytes: int = WINDOW_BYTES) -> None:
+        if window_bytes < LARGEST_MESSAGE_BYTES + _OVERHEAD_BYTES:
+            raise ValueError("a window must hold the largest message")
+        self._window = window_bytes
+        # Outwards.
+        self._kept: deque[_Kept] = deque()
+        self._written = 0
+        self._written_bytes = 0
+        self._next = 0
+        """How many of the kept have gone out on this connection."""
+        self._limit = 0
+        self._finished = False
+        self._confirmed_bytes = 0
+        # Inwards.
+        self._inbox: deque[Message] = deque()
+        self._received = 0
+        self._received_bytes = 0
+        self._taken_bytes = 0
+        self._told = 0
+        self._told_limit = 0
+        self._ended = False
+        # The connection.
+        self._greeted = False
+        self._met = False
+        self._answers: list[bytes] = []
+
+    # What the owner of this end does.
+
+    @property
+    def writable(self) -> bool:
+        """True while another message may be written; else wait for the reader."""
+        return not self._finished and self._written_bytes - self._confirmed_bytes < self._window
+
+    def write(self, payload: bytes, *, last: bool = False) -> None:
+        """Take a message to be delivered; the owner asks `writable` first."""
+        if self._finished:
+            raise ValueError("the pipe is finished")
+        if len(payload) > LARGEST_MESSAGE_BYTES:
+            raise ValueError("the message is too large")
+        self._written += 1
+        self._written_bytes += cost(payload)
+        self._kept.append(_Kept(self._written, payload, last, self._written_bytes))
+        self._finished = last
+
+    def take(self) -> Message | None:
+        """The next message that came, or None if none waits."""
+        if not self._inbox:
+            return None
+        message = self._inbox.popleft()
+        self._taken_bytes += cost(message.payload)
+        return message
+
+    @property
+    def delivered(self) -> bool:
+        """True when everything written has been confirmed."""
+        return not self._kept
+
+    @property
+    def over(self) -> bool:
+        """True when both ends have said their last and know that the other has it."""
+        return self._finished and self._ended and self.delivered and self._told == self._received
+
+    # What the connection does.
+
+    def connected(self) -> None:
+        """A connection stands. Whatever went into an earlier one may be lost."""
+        self._greeted = self._met = False
+        self._next = 0
+        self._answers = []
+
+    @property
+    def ready(self) -> bool:
+        """True if `frames` has something to say."""
+        if not self._met:
+            return not self._greeted
+        sendable = self._next < len(self._kept) and self._kept[self._next].until <= self._limit
+        return sendable or bool(self._answers) or self._should_tell()
+
+    def frames(self) -> list[bytes]:
+        """Everything that may go out now, in order."""
+        out = []
+        if not self._greeted:
+            self._greeted = True
+            out.append(self._figures(Kind.HELLO))
+        if not self._met:
+            return out
+        out += self._answers
+        self._answers = []
+        while self._next < len(self._kept):
+            kept = self._kept[self._next]
+            if kept.until > self._limit:
+                break
+            kind = Kind.END if kept.last else Kind.DATA
+            out.append(_HEAD.pack(kind, kept.number, self._received) + kept.payload)
+            self._told = self._received
+            self._next += 1
+        if self._should_tell():
+            out.append(self._figures(Kind.ACK))
+        return out
+
+    def ping(self) -> bytes:
+        """A question whether the other end is there."""
+        return _HEAD.pack(Kind.PING, 0, 0)
+
+    def receive(self, frame: bytes | memoryview) -> None:
+        """Take a frame of the other end. Raises `BadFrame`."""
+        if len(frame) < _HEAD.size:
+            raise BadFrame("a frame is shorter than its head")
+        kind, number, figure = _HEAD.unpack_from(frame)
+        if kind == Kind.HELLO:
+            self._meet(number, figure)
+        elif not self._met:
+            raise BadFrame("a frame came before the greeting")
+        elif kind in {Kind.DATA, Kind.END}:
+            self._confirm(figure)
+            self._keep(number, bytes(memoryview(frame)[_HEAD.size :]), last=kind == Kind.END)
+        elif kind == Kind.ACK:
+            self._confirm(number)
+            self._allow(figure)
+        elif kind == Kind.PING:
+            self._answers.append(_HEAD.pack(Kind.PONG, 0, 0))
+        elif kind != Kind.PONG:
+            raise BadFrame("a frame of no known kind")
+
+    def _meet(self, confirmed: int, limit: int) -> None:
+        if self._met:
+            raise BadFrame("a second greeting on one connection")
+        self._met = True
+        self._confirm(confirmed)
+        self._allow(limit)
+
+    def _confirm(self, number: int) -> None:
+        if number > self._written:
+            raise BadFrame("a message is confirmed that was never written")
+        while self._kept and self._kept[0].number <= number:
+            self._confirmed_bytes = self._kept.popleft().until
+            self._next = max(0, self._next - 1)
+
+    def _allow(self, limit: int) -> None:
+        # Room once given is never taken back; a late frame may tell an older figure.
+        self._limit = max(self._limit, limit)
+
+    def _keep(self, number: int, payload: bytes, *, last: bool) -> None:
+        if number != self._received + 1 or self._ended:
+            raise BadFrame(f"message {number} came after {self._received}")
+        if len(payload) > LARGEST_MESSAGE_BYTES:
+            raise BadFrame("a message is too large")
+        size = self._received_bytes + cost(payload)
+        if size > self._told_limit:
+            raise BadFrame("more came than there was room for")
+        self._received, self._received_bytes, self._ended = number, size, last
+        self._inbox.append(Message(payload, last))
+
+    def _should_tell(self) -> bool:
+        if self._ended and self._told < self._received:
+            return True
+        return self._taken_bytes + self._window - self._told_limit >= self._window // 2
+
+    def _figures(self, kind: Kind) -> bytes:
+        self._told = self._received
+        self._told_limit = self._taken_bytes + self._window
+        return _HEAD.pack(kind, self._received, self._told_limit)

@@ -1,0 +1,213 @@
+"""Whether a node's agent is there: what is written down about it, and how that may change. Pure.
+
+An agent keeps one link to one replica. Two keys tell of it:
+
+    links/NODE   the link itself, under the lease of the replica that holds it: it goes with it
+    nodes/NODE   the node's record, which stays: when it was linked or lost, how it is judged
+
+The invariant: **the record follows the link's key and never runs ahead of it.**
+- Whoever changes the record expects the revisions of both keys, so what it says was true when it
+  was written. A record written from an older look loses and is made again from a newer one.
+- An epoch never falls. What speaks for an older epoch than the record's changes nothing.
+- A key that is gone means "route unknown". It starts the time; only time makes Degraded and Down
+  of it, counted from `since`, and a new link makes Ready of any of them at once.
+- While it is linked a node is Ready; so it was never judged by anyone who saw its link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from lattice.domain.node import AgentLink, Condition, Node, NodeAgent, NodeState
+from lattice.domain.source import Source
+
+LINKS = "links/"
+NODES = "nodes/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """The route to an agent: the replica that holds it, and which of the node's links it is."""
+
+    node: str
+    replica: str
+    epoch: int
+    since: float
+    """Wall time in Unix seconds."""
+    boot_id: str = ""
+    agent_version: str = ""
+    instance: str = ""
+    """One run of the agent; another one after its restart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presence:
+    """The node's record."""
+
+    node: str
+    epoch: int
+    linked: bool
+    since: float
+    """Since when it is linked, or is not."""
+    condition: Condition
+    boot_id: str = ""
+    agent_version: str = ""
+    registered: float
+    """When an agent of this node was first seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """After how much time without a link a node is what."""
+
+    degraded_after_s: float = 30.0
+    down_after_s: float = 90.0
+    sensitive_down_after_s: float = 600.0
+
+
+def next_epoch(before: Presence | None) -> int:
+    """The epoch of the next link."""
+    return before.epoch + 1 if before else 1
+
+
+def linked(before: Presence | None, link: Link, now: float) -> Presence | None:
+    """The record once this link stands; None if it is older than what the record knows.
+
+    The same epoch may come back: a replica whose lease ran out puts its links again.
+    """
+    if before is not None:
+        if link.epoch < before.epoch:
+            return None
+        if before.linked and link.epoch == before.epoch:
+            return None
+    return Presence(
+        node=link.node,
+        epoch=link.epoch,
+        linked=True,
+        since=now,
+        condition=Condition.READY,
+        boot_id=link.boot_id,
+        agent_version=link.agent_version,
+        registered=before.registered if before else now,
+    )
+
+
+def unlinked(before: Presence | None, epoch: int, now: float) -> Presence | None:
+    """The record once the link of this epoch is gone; None if that says nothing new."""
+    if before is None or not before.linked or epoch != before.epoch:
+        return None
+    return replace(before, linked=False, since=now)
+
+
+def judged(
+    presence: Presence, link: Link | None, now: float, times: Times, *, sensitive: bool = False
+) -> Presence | None:
+    """What the two keys and the time make of the record; None if it stands as it is.
+
+    `link` is the link's key as it is now. One of an older epoch than the record's is no route.
+    """
+    if link is not None and link.epoch >= presence.epoch:
+        return linked(presence, link, now)
+    if presence.linked:
+        return unlinked(presence, presence.epoch, now)
+    condition = _condition(now - presence.since, times, sensitive=sensitive)
+    # It only gets worse without a link: a clock that runs behind must not take a judgement back.
+    if _ORDER[condition] <= _ORDER[presence.condition]:
+        return None
+    return replace(presence, condition=condition)
+
+
+_ORDER = {condition: place for place, condition in enumerate(Condition)}
+
+
+def _condition(gone_s: float, times: Times, *, sensitive: bool) -> Condition:
+    if gone_s >= (times.sensitive_down_after_s if sensitive else times.down_after_s):
+        return Condition.DOWN
+    return Condition.DEGRADED if gone_s >= times.degraded_after_s else Condition.READY
+
+
+class BadRecord(Exception):
+    """A value under one of the keys that is not what it should be."""
+
+
+T = TypeVar("T", Link, Presence)
+
+
+def written(record: Link | Presence) -> bytes:
+    """The value of a key."""
+    return msgspec.json.encode(record)
+
+
+def read_link(node: str, value: bytes) -> Link:
+    """The value of `links/NODE`; raises `BadRecord`. Fields of later versions are passed over."""
+    return _read(node, value, Link)
+
+
+def read_presence(node: str, value: bytes) -> Presence:
+    """The value of `nodes/NODE`; raises `BadRecord`. Fields of later versions are passed over."""
+    return _read(node, value, Presence)
+
+
+def _read(node: str, value: bytes, kind: type[T]) -> T:
+    try:
+        record = msgspec.json.decode(value, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRecord(f"{node}: {error}") from None
+    if record.node != node:
+        raise BadRecord(f"{node}: names another node")
+    if record.epoch < 1:
+        raise BadRecord(f"{node}: has no epoch")
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class PresenceReading:
+    """Every agent ever seen, with the word on how far that can be relied on."""
+
+    records: Mapping[str, Presence]
+    links: Mapping[str, Link]
+    source: Source
+
+
+class Presences(Protocol):
+    """Where it can be asked at any time which agents are there."""
+
+    def presences(self) -> PresenceReading:
+        """The last known state, at once, with its age."""
+
+
+_BY_CONDITION = {
+    Condition.READY: NodeState.READY,
+    Condition.DEGRADED: NodeState.DEGRADED,
+    Condition.DOWN: NodeState.DOWN,
+}
+
+
+def with_agent(node: Node, reading: PresenceReading) -> Node:
+    """The node as Slurm and its agent together make it.
+
+    Slurm's word stands whenever it is anything but ready: what an operator or Slurm itself has
+    decided is not hidden behind a lost link. A cluster that never had an agent has none to miss.
+    """
+    if not reading.records:
+        return node
+    record = reading.records.get(node.name)
+    if record is None:
+        return replace(node, agent=NodeAgent(link=AgentLink.NEVER))
+    link = reading.links.get(node.name)
+    agent = NodeAgent(
+        link=AgentLink.LINKED if record.linked else AgentLink.LOST,
+        condition=record.condition,
+        replica=link.replica if link and record.linked else "",
+        since=datetime.fromtimestamp(record.since, UTC),
+        version=record.agent_version,
+    )
+    state = node.state
+    if state is NodeState.READY:
+        state = _BY_CONDITION[record.condition]
+    return replace(node, state=state, agent=agent)

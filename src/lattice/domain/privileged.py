@@ -1,0 +1,284 @@
+"""What may be asked of the root helper: its verbs, one typed question each, and its answers. Pure.
+
+Both ends use this module and nothing else for it: the helper decodes strictly, the askers write
+and sign. A question's digest covers every word of it, and the grant carries that digest, so a
+question can't be changed after the server said yes. Payloads (a script) travel as descriptors and
+are named in the question by their SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from enum import StrEnum
+from typing import Any, TypeAlias, TypeVar, get_type_hints
+
+from lattice.domain.grant import Act
+from lattice.domain.submission import CancelQuestion, SubmitQuestion
+
+MOST_PIDS = 128
+_LARGEST_PID = 2**22
+_DOMAIN = b"lattice question 1\n"
+
+
+class Role(StrEnum):
+    """Where a helper stands: on a node, or beside the server as the submit gate."""
+
+    NODE = "node"
+    GATE = "gate"
+
+
+class BadQuestion(Exception):
+    """Not a question, or one with a field that can't be. The text is for the log."""
+
+
+def _pids_fault(pids: tuple[int, ...]) -> str:
+    if not 0 < len(pids) <= MOST_PIDS:
+        return f"between 1 and {MOST_PIDS} processes at once"
+    return "" if all(0 < each <= _LARGEST_PID for each in pids) else "a number is no process id"
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """A terminal in the granted job, as its owner."""
+
+    argv: tuple[str, ...]
+    terminal: str
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOutput:
+    """The file behind a descriptor of a process of the granted job, opened as its owner."""
+
+    pid: int
+    descriptor: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadProcessCounters:
+    """What `/proc/PID/io` says of processes of the granted job."""
+
+    pids: tuple[int, ...]
+
+    def fault(self) -> str:
+        """Why it can't be asked, or an empty text."""
+        return _pids_fault(self.pids)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLatencyMaps:
+    """The kernel's timing of the granted job's reads and writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeMounts:
+    """How the mounts answer that the granted job sees."""
+
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DumpStacks:
+    """Where processes of the granted job stand."""
+
+    pids: tuple[int, ...]
+
+    def fault(self) -> str:
+        """Why it can't be asked, or an empty text."""
+        return _pids_fault(self.pids)
+
+
+Question: TypeAlias = (
+    Enter
+    | OpenOutput
+    | ReadProcessCounters
+    | ReadLatencyMaps
+    | ProbeMounts
+    | DumpStacks
+    | SubmitQuestion
+    | CancelQuestion
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One thing the helper can be asked for."""
+
+    name: str
+    role: Role
+    act: Act
+    question: type[Question]
+
+
+VERBS: dict[str, Verb] = {
+    verb.name: verb
+    for verb in (
+        Verb("enter", Role.NODE, Act.ATTACH, Enter),
+        Verb("open_output", Role.NODE, Act.READ_OUTPUT, OpenOutput),
+        Verb("read_process_counters", Role.NODE, Act.READ_COUNTERS, ReadProcessCounters),
+        Verb("read_latency_maps", Role.NODE, Act.READ_LATENCY, ReadLatencyMaps),
+        Verb("probe_mounts", Role.NODE, Act.PROBE_MOUNTS, ProbeMounts),
+        Verb("dump_stacks", Role.NODE, Act.DUMP_STACKS, DumpStacks),
+        Verb("submit", Role.GATE, Act.SUBMIT, SubmitQuestion),
+        Verb("cancel", Role.GATE, Act.CANCEL, CancelQuestion),
+    )
+}
+_NAME_OF = {verb.question: verb.name for verb in VERBS.values()}
+
+
+def verb_of(question: Question) -> Verb:
+    """The verb that a question belongs to."""
+    return VERBS[_NAME_OF[type(question)]]
+
+
+def digest_of(question: Question) -> str:
+    """What the grant for this question must carry."""
+    return hashlib.sha256(_DOMAIN + _written({"": _told(question)})).hexdigest()
+
+
+def write_request(grant: str, question: Question) -> bytes:
+    """A question with its grant, as it goes to the helper."""
+    return _written({"grant": grant, **_told(question)})
+
+
+def read_request(raw: bytes) -> tuple[str, Verb, Question]:
+    """The grant's text, the verb and the question; every field right and none besides."""
+    told = _object(raw, {"grant", "verb", "question"})
+    grant, name = told["grant"], told["verb"]
+    if type(grant) is not str or type(name) is not str:
+        raise BadQuestion("grant and verb are texts")
+    verb = VERBS.get(name)
+    if verb is None:
+        raise BadQuestion("a verb that is not known")
+    return grant, verb, _decoded(told["question"], verb.question)
+
+
+class Outcome(StrEnum):
+    """How the helper took a question."""
+
+    DONE = "done"
+    FAILED = "failed"
+    """The program that was run ended with another code than 0; its words are the message."""
+    UNSURE = "unsure"
+    """It was ended before it answered: what it did is not known."""
+    ACCOUNT_REFUSED = "account_refused"
+    DIRECTORY_REFUSED = "directory_refused"
+    NOT_OFFERED = "not_offered"
+    REFUSED = "refused"
+    """No grant for this, or not the user the helper serves."""
+    BAD_QUESTION = "bad_question"
+    BUSY = "busy"
+    BROKEN = "broken"
+    """A defect of the helper."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the helper says. `output` is what the program wrote where an answer was expected."""
+
+    outcome: Outcome
+    message: str = ""
+    exit_code: int = 0
+    output: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def write_answer(answer: Answer) -> bytes:
+    """An answer as it comes back."""
+    return _written(asdict(answer))
+
+
+def read_answer(raw: bytes) -> Answer:
+    """The answer inside. Raises `BadQuestion`."""
+    told = _object(raw, {field.name for field in fields(Answer)})
+    return _decoded(told, Answer)
+
+
+def _told(question: Question) -> dict[str, Any]:
+    return {"verb": verb_of(question).name, "question": asdict(question)}
+
+
+def _written(told: dict[str, Any]) -> bytes:
+    return json.dumps(told, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _object(raw: bytes, names: set[str]) -> dict[str, Any]:
+    try:
+        told = json.loads(raw, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        raise BadQuestion("not a JSON object") from None
+    if not isinstance(told, dict) or told.keys() != names:
+        raise BadQuestion(f"not the fields {', '.join(sorted(names))}")
+    return told
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Two readers of the same bytes could each take another of two equal names.
+    told = dict(pairs)
+    if len(told) != len(pairs):
+        raise ValueError("a name stands twice")
+    return told
+
+
+_T = TypeVar("_T")
+
+
+def _decoded(told: Any, kind: type[_T]) -> _T:
+    assert is_dataclass(kind)
+    readers = {name: _READERS[hint] for name, hint in get_type_hints(kind).items()}
+    if not isinstance(told, dict) or told.keys() != readers.keys():
+        raise BadQuestion(f"not the fields of {kind.__name__}")
+    values = {name: read(told[name], name) for name, read in readers.items()}
+    made = kind(**values)
+    fault = getattr(made, "fault", None)
+    problem = fault() if fault is not None else ""
+    if problem:
+        raise BadQuestion(problem)
+    return made
+
+
+def _plain(kind: type) -> Callable[[Any, str], Any]:
+    def read(value: Any, name: str) -> Any:
+        # `type`, not `isinstance`: True is an int to the latter.
+        if type(value) is not kind:
+            raise BadQuestion(f"{name} is of the wrong type")
+        return value
+
+    return read
+
+
+def _many(inner: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    def read(value: Any, name: str) -> Any:
+        if type(value) is not list:
+            raise BadQuestion(f"{name} is no list")
+        return tuple(inner(each, name) for each in value)
+
+    return read
+
+
+def _pair(value: Any, name: str) -> tuple[str, str]:
+    if type(value) is not list or [type(each) for each in value] != [str, str]:
+        raise BadQuestion(f"{name} is no list of pairs")
+    return value[0], value[1]
+
+
+def _outcome(value: Any, name: str) -> Outcome:
+    try:
+        return Outcome(value)
+    except ValueError:
+        raise BadQuestion(f"{name} is not known") from None
+
+
+_READERS: dict[Any, Callable[[Any, str], Any]] = {
+    str: _plain(str),
+    int: _plain(int),
+    bool: _plain(bool),
+    tuple[str, ...]: _many(_plain(str)),
+    tuple[int, ...]: _many(_plain(int)),
+    tuple[tuple[str, str], ...]: _many(_pair),
+    Outcome: _outcome,
+}

@@ -1,0 +1,101 @@
+"""Ports around a stream between a person and a node.
+
+A stream is a session: two pipe ends (`lattice.domain.pipe`) that outlive the connections between
+them. A `Carrier` is one such connection, seen from one side. Server features ask `NodeStreams` for
+a carrier to a node; node features answer a session with a `Serve`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from lattice.domain.grant import Act
+
+LARGEST_OPENING_BYTES = 16 * 1024
+_SESSION = re.compile(r"[0-9a-f]{32}", re.ASCII)
+
+
+class Lane(StrEnum):
+    """Each lane is a connection of its own: typing does not wait behind a bulk transfer."""
+
+    INTERACTIVE = "interactive"
+    BULK = "bulk"
+
+
+class StreamKind(StrEnum):
+    """What a node can be asked for. Each needs a grant of the act beside it."""
+
+    ECHO = "echo"
+
+    @property
+    def act(self) -> Act:
+        return {StreamKind.ECHO: Act.ECHO}[self]
+
+
+class CarrierLost(Exception):
+    """The connection is gone; the session may go on over another."""
+
+
+class Carrier(Protocol):
+    """One connection that carries frames both ways, whole and in order, until it is lost."""
+
+    async def send(self, frame: bytes) -> None:
+        """Hand over a frame; waits while the other side is slow. Raises `CarrierLost`."""
+
+    async def receive(self) -> bytes | memoryview:
+        """The next frame. Raises `CarrierLost`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamQuestion:
+    """What the agent is asked to serve, or to go on serving."""
+
+    node: str
+    kind: StreamKind
+    session: str
+    """Drawn by the caller, 32 hex digits: names the session, opens nothing by itself."""
+    opening: bytes
+    grant: str
+    resume: bool = False
+    lane: Lane = Lane.INTERACTIVE
+
+
+class NodeStreams(Protocol):
+    """Reaches any node, whichever replica it is linked to."""
+
+    def open(self, question: StreamQuestion) -> AbstractAsyncContextManager[Carrier]:
+        """A carrier to the node. Raises `Unavailable` in words when there is no way to it now."""
+
+    def linked_to(self, node: str) -> str:
+        """The id of the replica that holds the node's link; empty if none is known."""
+
+
+class Session(Protocol):
+    """A node's end of a session, as a feature sees it."""
+
+    async def send(self, payload: bytes, *, last: bool = False) -> None:
+        """Write a message; waits while the reader is slow or away."""
+
+    async def receive(self) -> bytes | None:
+        """The next message; None when the other end has said its last."""
+
+
+class Serve(Protocol):
+    """A node feature's answer to one session: returns when it is over."""
+
+    async def __call__(self, session: Session, opening: bytes) -> None: ...
+
+
+def is_session(text: str) -> bool:
+    """True for a well-formed session name."""
+    return _SESSION.fullmatch(text) is not None
+
+
+def digest_of(session: str, kind: StreamKind, opening: bytes) -> str:
+    """What a grant for a stream is bound to: this question and no other."""
+    return hashlib.sha256(f"{session}\n{kind.value}\n".encode() + opening).hexdigest()

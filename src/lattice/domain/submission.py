@@ -1,0 +1,173 @@
+"""Submitting and cancelling work as its owner: the questions, their bounds, and the port. Pure.
+
+Slurm's own programs do both, run as the caller by the submit gate, so that Slurm's meaning,
+limits and refusals hold. What is checked here is form, never permission: that is the server's
+policy first, and Slurm's in the end.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+from lattice.base.errors import Unavailable, UsageError
+
+LARGEST_SCRIPT_BYTES = 4 * 1024 * 1024
+"""Slurm's own bound (`max_script_size`) unless a site changed it."""
+MOST_WORDS = 256
+LONGEST_WORD = 8 * 1024
+MOST_WORDS_BYTES = 32 * 1024
+MOST_VARIABLES = 64
+LONGEST_PATH = 4096
+MOST_JOBS = 100
+
+_JOB = re.compile(r"[1-9][0-9]{0,8}(?:[_+][0-9]{1,9})?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+# Slurm reads these before the script's own lines, and the shell or the linker before anything at
+# all: what is set for the job must not change the programs that submit it.
+_NOT_TO_SET = re.compile(
+    r"(?:SBATCH|SLURM|SPANK|LD|BASH_FUNC)_.*"
+    r"|.*PATH|HOME|USER|LOGNAME|SHELL|PWD|OLDPWD|IFS|ENV|BASH_ENV|ZDOTDIR|SHELLOPTS|BASHOPTS"
+    r"|PS[0-9]|PROMPT_COMMAND|TMPDIR|HOSTALIASES|RES_OPTIONS"
+)
+
+
+def job_fault(text: str) -> str:
+    """Why this is no job of `scancel`'s, or an empty text: 123, 123_4 and 123+1 are."""
+    return "" if _JOB.fullmatch(text) else f"{text[:40]!r} is no job id"
+
+
+def variable_fault(name: str, value: str) -> str:
+    """Why this can't be set for a job by Lattice, or an empty text."""
+    if not _VARIABLE.fullmatch(name):
+        return f"{name[:40]!r} is no name of an environment variable"
+    if _NOT_TO_SET.fullmatch(name):
+        return f"{name} can't be set from outside: it steers the programs that submit"
+    return _word_fault(value, f"the value of {name}")
+
+
+def _word_fault(word: str, what: str) -> str:
+    if "\0" in word:
+        return f"{what} holds a NUL"
+    try:
+        size = len(word.encode())
+    except UnicodeEncodeError:
+        return f"{what} is no valid text"
+    return f"{what} is too long" if size > LONGEST_WORD else ""
+
+
+def _words_fault(words: tuple[str, ...], what: str) -> str:
+    if len(words) > MOST_WORDS:
+        return f"too many {what}"
+    for word in words:
+        if fault := _word_fault(word, f"one of the {what}"):
+            return fault
+    if sum(len(word.encode()) for word in words) > MOST_WORDS_BYTES:
+        return f"too long {what}"
+    return ""
+
+
+def _directory_fault(directory: str) -> str:
+    if directory and not directory.startswith("/"):
+        return "the directory is not an absolute path"
+    if len(directory) > LONGEST_PATH:
+        return "the directory's path is too long"
+    return _word_fault(directory, "the directory")
+
+
+def _environment_fault(environment: tuple[tuple[str, str], ...]) -> str:
+    if len(environment) > MOST_VARIABLES:
+        return "too many environment variables"
+    if len(dict(environment)) != len(environment):
+        return "an environment variable stands twice"
+    return next(filter(None, (variable_fault(*each) for each in environment)), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitQuestion:
+    """`sbatch` with these options, its script by descriptor."""
+
+    options: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    """For the script itself."""
+    environment: tuple[tuple[str, str], ...] = ()
+    directory: str = ""
+    """Where to submit; the home folder where empty."""
+    directory_required: bool = False
+    """Refuse rather than take the home folder where the directory can't be entered."""
+    script_sha256: str = ""
+
+    def fault(self) -> str:
+        """Why it can't be asked, or an empty text."""
+        if not _DIGEST.fullmatch(self.script_sha256):
+            return "the script's digest is malformed"
+        if self.options and not self.options[0].startswith("-"):
+            return "sbatch's options begin with a dash"
+        if "--" in self.options or "" in self.options:
+            return "an option of sbatch is empty"
+        return (
+            _directory_fault(self.directory)
+            or _words_fault(self.options, "options")
+            or _words_fault(self.arguments, "arguments")
+            or _environment_fault(self.environment)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelQuestion:
+    """`scancel` for these jobs."""
+
+    jobs: tuple[str, ...]
+
+    def fault(self) -> str:
+        """Why it can't be asked, or an empty text."""
+        if not 0 < len(self.jobs) <= MOST_JOBS:
+            return f"between 1 and {MOST_JOBS} jobs at once"
+        return next(filter(None, map(job_fault, self.jobs)), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Submitter:
+    """In whose name: the Unix user, and the verified caller for the record."""
+
+    user: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What `sbatch` answered. `cluster` is empty where it named none."""
+
+    job_id: int
+    cluster: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class ProgramRefused(UsageError):
+    """`sbatch` or `scancel` said no: its own words, whole, and its exit code."""
+
+    def __init__(self, message: str, *, hint: str | None = None, exit_code: int = 1) -> None:
+        super().__init__(message, hint=hint)
+        self.exit_code = exit_code
+
+
+class Unsure(Unavailable):
+    """The program was ended before it answered: whether it acted is not known."""
+
+
+class SubmitGate(Protocol):
+    """Runs Slurm's programs as their caller.
+
+    Both raise `ProgramRefused` with the program's own words, `PermissionRefused` for an account
+    that can't be acted for, `Unavailable` while the gate does not answer, and of those `Unsure`
+    where the act may have happened.
+    """
+
+    async def submit(self, who: Submitter, question: SubmitQuestion, script: bytes) -> Submitted:
+        """Submit a script; `question.script_sha256` is its digest."""
+
+    async def cancel(self, who: Submitter, question: CancelQuestion) -> None:
+        """Cancel jobs; Slurm decides over each."""

@@ -1,0 +1,107 @@
+"""The agent's connections: each dial with the identity of the moment, each lane on its own.
+
+gRPC would share one connection between channels of the same kind; a terminal must not wait behind
+a bulk transfer, so every lane keeps its own, closed when nobody has used it for a while. An
+identity that was renewed is used for new connections; open ones live on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+import grpc
+from grpc import aio
+
+from lattice.wire.carriers import STREAM_OPTIONS, GrpcCarrier
+
+_IDLE_S = 30.0
+_OPTIONS: tuple[tuple[str, Any], ...] = (
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+    *STREAM_OPTIONS,
+)
+
+
+class DialIdentity(Protocol):
+    """Who this node is when it dials, and what the other end must prove."""
+
+    @property
+    def generation(self) -> int:
+        """Rises whenever the identity is renewed."""
+
+    def channel_credentials(self) -> grpc.ChannelCredentials: ...
+
+    def channel_options(self) -> Sequence[tuple[str, Any]]: ...
+
+
+class _Lane:
+    def __init__(self, channel: aio.Channel, generation: int) -> None:
+        self.channel = channel
+        self.generation = generation
+        self.users = 0
+        self.closing: asyncio.TimerHandle | None = None
+
+
+class Dialling:
+    """Makes connections to replicas."""
+
+    def __init__(self, identity: DialIdentity) -> None:
+        self._identity = identity
+        self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def channel(self, address: str) -> aio.Channel:
+        """A connection of one's own; whoever asked closes it."""
+        return aio.secure_channel(
+            address,
+            self._identity.channel_credentials(),
+            options=[*self._identity.channel_options(), *_OPTIONS],
+        )
+
+    @asynccontextmanager
+    async def carrier(self, address: str, lane: int) -> AsyncIterator[GrpcCarrier]:
+        """A stream for frames, dialled on its lane."""
+        used = self._lane(address, lane)
+        used.users += 1
+        # Messages stay bytes; the stubs of grpc insist on serialisers that grpc does not need.
+        dial: Any = used.channel.stream_stream
+        call = dial("/lattice.v1.LinkService/Carry")()
+        try:
+            yield GrpcCarrier(call)
+        finally:
+            if call.done() and await call.code() is grpc.StatusCode.UNAVAILABLE:
+                # gRPC would wait before it dials again; a new connection need not.
+                self._lanes.pop((address, lane), None)
+            call.cancel()
+            used.users -= 1
+            if not used.users:
+                loop = asyncio.get_running_loop()
+                used.closing = loop.call_later(_IDLE_S, self._drop, (address, lane), used)
+
+    def _lane(self, address: str, lane: int) -> _Lane:
+        key, generation = (address, lane), self._identity.generation
+        held = self._lanes.get(key)
+        if held is None or held.generation != generation:
+            if held is not None and not held.users:
+                self._drop(key, held)
+            held = self._lanes[key] = _Lane(self.channel(address), generation)
+        if held.closing:
+            held.closing.cancel()
+            held.closing = None
+        return held
+
+    def _drop(self, key: tuple[str, int], lane: _Lane) -> None:
+        if self._lanes.get(key) is lane:
+            del self._lanes[key]
+        task = asyncio.ensure_future(lane.channel.close(None))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def aclose(self) -> None:
+        for key, lane in list(self._lanes.items()):
+            self._drop(key, lane)
+        await asyncio.gather(*self._closing, return_exceptions=True)

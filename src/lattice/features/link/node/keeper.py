@@ -1,0 +1,293 @@
+"""Keeps one link to one replica, whatever happens to either.
+
+A link that works sends a ping every few seconds and is given up after too long a silence. One
+whose replica can't publish it (cut off from the agreed state) is kept while another is looked for
+that can: first the new link, then the end of the old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from lattice.base.clock import Clock
+from lattice.features.link.node.dialling import Dialling
+from lattice.features.link.node.redial import Redial
+from lattice.wire.carriers import EOF
+from lattice.wire.v1 import link_pb2 as pb
+
+_log = logging.getLogger(__name__)
+
+_CONNECT_S = 5.0
+_WELCOME_S = 10.0
+_UNPUBLISHED_S = 15.0
+_SCOUT_EVERY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSelf:
+    """What an agent says of itself when it links."""
+
+    node: str
+    boot_id: str
+    instance: str
+    agent_version: str
+
+
+class LineLost(Exception):
+    """The link is gone, or never came to be; the text says why."""
+
+
+class LineRefused(LineLost):
+    """The replica does not accept this node's certificate."""
+
+
+class Line:
+    """One link, from its dial to its end."""
+
+    def __init__(self, address: str, channel: aio.Channel, clock: Clock) -> None:
+        self.address = address
+        self.welcome = pb.Welcome()
+        self.published = False
+        self._published_at = clock.monotonic()
+        self._heard = clock.monotonic()
+        self._channel = channel
+        self._clock = clock
+        self._call: Any = channel.stream_stream(
+            "/lattice.v1.LinkService/Link",
+            request_serializer=pb.LinkUp.SerializeToString,
+            response_deserializer=pb.LinkDown.FromString,
+        )
+        self._number = 0
+        self._ahead_us: int | None = None
+        self._round_trip_us: int | None = None
+
+    @property
+    def unpublished_s(self) -> float:
+        """For how long other replicas have not been able to find this link."""
+        return 0.0 if self.published else self._clock.monotonic() - self._published_at
+
+    async def open(self, me: NodeSelf) -> None:
+        """Dial and be welcomed. Raises `LineLost`."""
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await self._channel.channel_ready()
+            async with asyncio.timeout(_WELCOME_S):
+                self._call = self._call()
+                hello = pb.Hello(
+                    node=me.node,
+                    boot_id=me.boot_id,
+                    instance=me.instance,
+                    agent_version=me.agent_version,
+                )
+                await self._call.write(pb.LinkUp(hello=hello))
+                first = await self._call.read()
+        except TimeoutError:
+            raise LineLost("no answer in time") from None
+        except (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError) as error:
+            raise await _lost(error, self._call) from None
+        if first is EOF or first.WhichOneof("message") != "welcome":
+            raise await _lost(None, self._call)
+        self.welcome = first.welcome
+        self._note_published(published=self.welcome.published)
+        self._heard = self._clock.monotonic()
+
+    async def run(self, on_ticket: Callable[[pb.Ticket], None]) -> str:
+        """Until the link ends: why. Raises `LineLost`."""
+        pinging = asyncio.ensure_future(self._ping())
+        reading = asyncio.ensure_future(self._read(on_ticket))
+        try:
+            done, _ = await asyncio.wait((pinging, reading), return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        except (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError) as error:
+            raise await _lost(error, self._call) from None
+        finally:
+            for task in (pinging, reading):
+                task.cancel()
+            await asyncio.gather(pinging, reading, return_exceptions=True)
+
+    async def close(self) -> None:
+        if isinstance(self._call, aio.Call):
+            self._call.cancel()
+        await self._channel.close(None)
+
+    async def _read(self, on_ticket: Callable[[pb.Ticket], None]) -> str:
+        while (message := await self._call.read()) is not EOF:
+            self._heard = self._clock.monotonic()
+            match message.WhichOneof("message"):
+                case "pong":
+                    self._measure(message.pong)
+                case "ticket":
+                    on_ticket(message.ticket)
+                case "leave":
+                    return str(message.leave.reason)
+        raise await _lost(None, self._call)
+
+    async def _ping(self) -> str:
+        every_s = max(0.1, self.welcome.ping_every_ms / 1000)
+        silence_s = max(every_s, self.welcome.silence_ms / 1000)
+        while True:
+            silent_s = self._clock.monotonic() - self._heard
+            if silent_s > silence_s:
+                raise LineLost(f"nothing was heard for {silent_s:.0f} s")
+            self._number += 1
+            ping = pb.Ping(
+                number=self._number,
+                sent_us=self._now_us(),
+                ahead_us=self._ahead_us,
+                round_trip_us=self._round_trip_us,
+            )
+            # A line that takes nothing any more must not keep the silence from being noticed.
+            try:
+                async with asyncio.timeout(every_s):
+                    await self._call.write(pb.LinkUp(ping=ping))
+                    await asyncio.sleep(every_s)
+            except TimeoutError:
+                continue
+
+    def _measure(self, pong: pb.Pong) -> None:
+        self._note_published(published=pong.published)
+        round_trip_us = self._now_us() - pong.sent_us
+        if 0 <= round_trip_us < 60_000_000:
+            self._round_trip_us = round_trip_us
+            self._ahead_us = pong.sent_us + round_trip_us // 2 - pong.received_us
+
+    def _note_published(self, *, published: bool) -> None:
+        if published or self.published:
+            self._published_at = self._clock.monotonic()
+        self.published = published
+
+    def _now_us(self) -> int:
+        return int(self._clock.now().timestamp() * 1e6)
+
+
+class LinkKeeper:
+    """`run` keeps a link until cancelled. `line` is the one in force, or None."""
+
+    def __init__(
+        self,
+        me: NodeSelf,
+        dialling: Dialling,
+        redial: Redial,
+        clock: Clock,
+        on_ticket: Callable[[pb.Ticket], None],
+        on_welcome: Callable[[pb.Welcome], None],
+        *,
+        on_refused: Callable[[], None] = lambda: None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.line: Line | None = None
+        self._me = me
+        self._dialling = dialling
+        self._redial = redial
+        self._clock = clock
+        self._on_ticket = on_ticket
+        self._on_welcome = on_welcome
+        self._on_refused = on_refused
+        self._sleep = sleep
+        self._renewed = asyncio.Event()
+
+    def renew(self) -> None:
+        """The identity has changed: link anew, and let the old link go when the new one stands."""
+        self._renewed.set()
+
+    async def run(self) -> None:
+        first = True
+        try:
+            while True:
+                if not first:
+                    await self._sleep(self._redial.wait_s())
+                first = False
+                line = await self._dial(self._redial.round())
+                if line is None:
+                    self._redial.nobody()
+                    continue
+                await self._hold(line)
+        finally:
+            if self.line is not None:
+                await self.line.close()
+
+    async def _dial(self, addresses: list[str], *, published: bool = False) -> Line | None:
+        """The first replica that welcomes us; with `published`, one that others can find us at."""
+        for address in addresses:
+            line = Line(address, self._dialling.channel(address), self._clock)
+            try:
+                await line.open(self._me)
+            except LineLost as lost:
+                _log.warning("link to %s: %s", address, lost)
+                await line.close()
+                if isinstance(lost, LineRefused):
+                    self._on_refused()
+                continue
+            if published and not line.published:
+                await line.close()
+                continue
+            self._redial.linked(address)
+            return line
+        return None
+
+    async def _hold(self, line: Line | None) -> None:
+        while line is not None:
+            self.line = line
+            _log.info(
+                "linked to %s at %s, epoch %d", line.welcome.replica, line.address,
+                line.welcome.epoch,
+            )  # fmt: skip
+            self._redial.told(line.welcome.replicas)
+            self._on_welcome(line.welcome)
+            line = await self._run(line)
+
+    async def _run(self, line: Line) -> Line | None:
+        """Until this line ends, or a better one stands: that one."""
+        running = asyncio.ensure_future(line.run(self._on_ticket))
+        looked = self._clock.monotonic()
+        better: Line | None = None
+        try:
+            while not running.done() and better is None:
+                renewed = asyncio.ensure_future(self._renewed.wait())
+                await asyncio.wait(
+                    (running, renewed), timeout=1.0, return_when=asyncio.FIRST_COMPLETED
+                )
+                renewed.cancel()
+                if running.done():
+                    break
+                if self._renewed.is_set():
+                    self._renewed.clear()
+                    better = await self._dial([line.address])
+                elif (
+                    line.unpublished_s > _UNPUBLISHED_S
+                    and self._clock.monotonic() - looked > _SCOUT_EVERY_S / 2
+                ):
+                    looked = self._clock.monotonic()
+                    better = await self._dial(self._redial.others(line.address), published=True)
+            if better is None:
+                self._redial.lost(line.address)
+                _log.warning("link to %s lost: %s", line.address, _outcome(running))
+            return better
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            self.line = None
+            await line.close()
+
+
+def _outcome(running: asyncio.Future[str]) -> str:
+    error = running.exception()
+    return running.result() if error is None else str(error)
+
+
+async def _lost(error: Exception | None, call: Any) -> LineLost:
+    if isinstance(error, aio.AioRpcError):
+        code, details = error.code(), error.details()
+    elif isinstance(call, aio.Call) and call.done():
+        code, details = await call.code(), await call.details()
+    else:
+        return LineLost("the line is closed")
+    refused = code is grpc.StatusCode.PERMISSION_DENIED
+    return (LineRefused if refused else LineLost)(details or code.name.lower())

@@ -1,0 +1,182 @@
+"""Sessions on a node: each begun by a granted ticket, each able to outlive its connections.
+
+A ticket is served only with a grant of the server's that names this node, this act and this very
+question, once. A session goes on over a new connection only for the same caller, with a grant of
+its own. Without one it waits a minute and is then given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lattice.access.grants import GrantChecker
+from lattice.base.errors import LatticeError, NotFound, PermissionRefused, Unavailable
+from lattice.domain.grant import BadGrant, Grant
+from lattice.domain.pipe import BadFrame
+from lattice.domain.stream import CarrierLost, Serve, StreamKind, digest_of, is_session
+from lattice.features.link.node.dialling import Dialling
+from lattice.wire.carriers import GrpcCarrier
+from lattice.wire.conduit import Conduit, ConduitClosed
+from lattice.wire.v1 import link_pb2 as pb
+
+_log = logging.getLogger(__name__)
+
+WAIT_S = 60.0
+MOST_SESSIONS = 1000
+_PAUSES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0)
+"""Between dials with one ticket; the replica waits for it about as long."""
+
+
+@dataclass(eq=False, slots=True)
+class _Session:
+    name: str
+    kind: StreamKind
+    subject: str
+    conduit: Conduit
+    serving: asyncio.Task[None]
+    carrying: asyncio.Task[None] | None = None
+    giving_up: asyncio.TimerHandle | None = None
+
+
+class Sessions:
+    """Serves tickets. `serve` says which kinds this node knows."""
+
+    def __init__(
+        self,
+        dialling: Dialling,
+        checker: GrantChecker,
+        serve: Mapping[StreamKind, Serve],
+        *,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self._dialling = dialling
+        self._checker = checker
+        self._serve = serve
+        self._wait_s = wait_s
+        self._sessions: dict[str, _Session] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def open(self) -> int:
+        """How many there are."""
+        return len(self._sessions)
+
+    def take(self, ticket: pb.Ticket) -> None:
+        """Serve it in the background; a refusal goes to whoever asked."""
+        task = asyncio.create_task(self._answer(ticket), name=f"ticket {ticket.kind[:20]}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, ticket: pb.Ticket) -> None:
+        try:
+            session = self._session(ticket)
+        except LatticeError as error:
+            _log.warning("ticket refused: %s", error.message)
+            with suppress(CarrierLost):
+                async with self._dialling.carrier(ticket.dial, ticket.lane) as carrier:
+                    await _refuse(carrier, ticket, error)
+            return
+        for pause_s in _PAUSES_S:
+            with suppress(CarrierLost, ConduitClosed):
+                async with self._dialling.carrier(ticket.dial, ticket.lane) as carrier:
+                    await carrier.open_with(pb.StreamOpening(ticket=ticket.id))
+                    if await self._carry(session, carrier):
+                        return
+            await asyncio.sleep(pause_s)
+
+    def _session(self, ticket: pb.Ticket) -> _Session:
+        kind, grant = self._granted(ticket)
+        known = self._sessions.get(ticket.session)
+        if known is not None and known.kind is kind and known.subject == grant.subject:
+            # Also for one who begins: the answer to his first try may have been lost.
+            return known
+        if ticket.resume or known is not None:
+            raise NotFound("This session is over.", hint="Begin a new one.")
+        if len(self._sessions) >= MOST_SESSIONS:
+            raise Unavailable("The node serves too many sessions.", hint="Try again later.")
+        return self._begin(ticket, kind, grant)
+
+    def _granted(self, ticket: pb.Ticket) -> tuple[StreamKind, Grant]:
+        try:
+            kind = StreamKind(ticket.kind)
+            self._serve[kind]
+        except (ValueError, KeyError):
+            raise NotFound("This node serves no streams of that kind.") from None
+        if not is_session(ticket.session):
+            raise PermissionRefused("The session is not named well.")
+        try:
+            digest = digest_of(ticket.session, kind, ticket.opening)
+            return kind, self._checker.check(ticket.grant, kind.act, digest=digest)
+        except BadGrant as fault:
+            # What exactly is wrong with it stands in the node's log; whoever forged it learns less.
+            _log.warning("grant refused: %s", fault)
+            raise PermissionRefused("The grant does not hold.") from None
+
+    def _begin(self, ticket: pb.Ticket, kind: StreamKind, grant: Grant) -> _Session:
+        conduit = Conduit()
+        serving = asyncio.create_task(
+            self._run(ticket.session, kind, conduit, ticket.opening), name=f"session {kind.value}"
+        )
+        session = _Session(ticket.session, kind, grant.subject, conduit, serving)
+        self._sessions[ticket.session] = session
+        return session
+
+    async def _run(self, name: str, kind: StreamKind, conduit: Conduit, opening: bytes) -> None:
+        try:
+            await self._serve[kind](conduit, opening)
+        except ConduitClosed:
+            pass
+        except Exception:  # noqa: BLE001 - one session's defect is not the agent's end
+            _log.exception("session %s: not foreseen", kind.value)
+            conduit.close()
+            self._forget(name)
+
+    async def _carry(self, session: _Session, carrier: GrpcCarrier) -> bool:
+        """Until the connection is lost; True if the other end was ever heard on it."""
+        if session.carrying is not None:
+            # The caller came back before we noticed that the old connection was dead.
+            session.carrying.cancel()
+            await asyncio.gather(session.carrying, return_exceptions=True)
+        if session.giving_up is not None:
+            session.giving_up.cancel()
+            session.giving_up = None
+        mine = asyncio.create_task(session.conduit.carry(carrier), name="carry")
+        session.carrying = mine
+        await asyncio.wait((mine,))
+        if not mine.cancelled() and isinstance(mine.exception(), BadFrame):
+            _log.warning("session %s: %s", session.kind.value, mine.exception())
+        if session.carrying is mine:
+            session.carrying = None
+            loop = asyncio.get_running_loop()
+            # One that is over lingers too: the other end may not know it yet.
+            session.giving_up = loop.call_later(self._wait_s, self._give_up, session)
+        return mine.cancelled() or session.conduit.met
+
+    def _give_up(self, session: _Session) -> None:
+        session.conduit.close()
+        self._forget(session.name)
+
+    def _forget(self, name: str) -> None:
+        session = self._sessions.pop(name, None)
+        if session is not None and session.giving_up is not None:
+            session.giving_up.cancel()
+
+    async def aclose(self) -> None:
+        for session in list(self._sessions.values()):
+            self._give_up(session)
+            session.serving.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _refuse(carrier: GrpcCarrier, ticket: pb.Ticket, error: LatticeError) -> None:
+    await carrier.open_with(
+        pb.StreamOpening(ticket=ticket.id, refused_code=error.code, refused_message=error.message)
+    )
+    with suppress(CarrierLost):
+        await carrier.receive_raw()

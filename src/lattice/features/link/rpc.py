@@ -1,0 +1,154 @@
+"""The feature over gRPC, for agents, replicas and operators; the guards have verified each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import grpc
+
+from lattice.base.errors import PermissionRefused, UsageError
+from lattice.domain.stream import CarrierLost
+from lattice.features.link.convert import reach_message
+from lattice.features.link.model import PING_EVERY_S, SILENCE_S
+from lattice.features.link.service.desk import StreamDesk
+from lattice.features.link.service.hub import HeldLink, LinkHub, Superseded
+from lattice.features.link.service.probe import ProbeService
+from lattice.wire.carriers import EOF, GrpcCarrier
+from lattice.wire.guard import grpc_caller
+from lattice.wire.peerguard import grpc_peer
+from lattice.wire.v1 import link_pb2 as pb
+from lattice.wire.v1 import link_pb2_grpc
+
+_HELLO_S = 10.0
+_PINGS = 10
+
+
+class LinkRpc:
+    """`LinkService` on the agents' listener. `Carry` takes its messages as bytes."""
+
+    def __init__(
+        self,
+        hub: LinkHub,
+        desk: StreamDesk,
+        grant_keys: Callable[[], Iterable[bytes]],
+        replicas: Callable[[], Iterable[str]],
+    ) -> None:
+        self._hub = hub
+        self._desk = desk
+        self._grant_keys = grant_keys
+        self._replicas = replicas
+
+    def handlers(self) -> grpc.GenericRpcHandler[Any, Any]:
+        """To be added to a server."""
+        return grpc.method_handlers_generic_handler(
+            "lattice.v1.LinkService",
+            {
+                "Link": grpc.stream_stream_rpc_method_handler(
+                    self.link,
+                    request_deserializer=pb.LinkUp.FromString,
+                    response_serializer=pb.LinkDown.SerializeToString,
+                ),
+                "Carry": grpc.stream_stream_rpc_method_handler(self.carry),
+            },
+        )
+
+    async def link(self, _requests: Any, context: Any) -> None:
+        hello = await self._hello(context)
+        async with self._hub.holding(grpc_peer(), hello) as held:
+            try:
+                await self._hub.publish(held)
+            except Superseded:
+                return
+            await context.write(pb.LinkDown(welcome=self._welcome(held)))
+            reading = asyncio.ensure_future(self._read(held, context))
+            try:
+                await self._write(held, context, reading)
+            finally:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+    async def _hello(self, context: Any) -> pb.Hello:
+        try:
+            async with asyncio.timeout(_HELLO_S):
+                first = await context.read()
+        except TimeoutError:
+            raise UsageError("The agent did not say who it is.") from None
+        if first is EOF or first.WhichOneof("message") != "hello":
+            raise UsageError("The first message of a link is a hello.")
+        hello: pb.Hello = first.hello
+        return hello
+
+    def _welcome(self, held: HeldLink) -> pb.Welcome:
+        return pb.Welcome(
+            replica=self._hub.replica,
+            epoch=held.epoch,
+            published=held.published,
+            ping_every_ms=int(PING_EVERY_S * 1000),
+            silence_ms=int(SILENCE_S * 1000),
+            grant_keys=self._grant_keys(),
+            replicas=self._replicas(),
+        )
+
+    async def _read(self, held: HeldLink, context: Any) -> None:
+        while (message := await context.read()) is not EOF:
+            if message.WhichOneof("message") == "ping":
+                self._hub.heard(held, message.ping)
+
+    async def _write(self, held: HeldLink, context: Any, reading: asyncio.Future[None]) -> None:
+        reading.add_done_callback(lambda _: held.end("the line is closed"))
+        while (message := await held.outbox.get()) is not None:
+            await context.write(message)
+
+    async def carry(self, _requests: Any, context: Any) -> None:
+        carrier = GrpcCarrier(context)
+        try:
+            opening = await carrier.opening()
+        except CarrierLost:
+            return
+        await self._desk.arrived(grpc_peer(), opening, carrier)
+
+
+class PeerRpc(link_pb2_grpc.PeerServiceServicer):
+    """`PeerService` on the agents' listener, for other replicas."""
+
+    def __init__(self, hub: LinkHub) -> None:
+        self._hub = hub
+
+    async def PassTicket(self, request: pb.PassTicketRequest, context: Any) -> pb.PassTicketAnswer:
+        self._hub.hand(request.node, request.epoch, request.ticket)
+        return pb.PassTicketAnswer()
+
+
+class ProbeRpc:
+    """`LinkProbe` on the people's listener. `EchoNode` takes its messages as bytes."""
+
+    def __init__(self, service: ProbeService) -> None:
+        self._service = service
+
+    def handlers(self) -> grpc.GenericRpcHandler[Any, Any]:
+        """To be added to a server."""
+        return grpc.method_handlers_generic_handler(
+            "lattice.v1.LinkProbe",
+            {
+                "PingNode": grpc.unary_unary_rpc_method_handler(
+                    self.ping,
+                    request_deserializer=pb.PingNodeRequest.FromString,
+                    response_serializer=pb.NodeReach.SerializeToString,
+                ),
+                "EchoNode": grpc.stream_stream_rpc_method_handler(self.echo),
+            },
+        )
+
+    async def ping(self, request: pb.PingNodeRequest, context: Any) -> pb.NodeReach:
+        count = request.count or _PINGS
+        return reach_message(await self._service.ping(grpc_caller(), request.name, count))
+
+    async def echo(self, _requests: Any, context: Any) -> None:
+        carrier = GrpcCarrier(context)
+        try:
+            opening = await carrier.opening()
+        except CarrierLost:
+            raise PermissionRefused("The stream was not opened.") from None
+        await self._service.echo(grpc_caller(), opening, carrier)

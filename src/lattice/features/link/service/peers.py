@@ -1,0 +1,68 @@
+"""Calls from this replica to another: one kept connection each, over certificates of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from lattice.base.errors import Unavailable
+from lattice.features.link.model import Replica
+from lattice.wire.v1.link_pb2 import PassTicketRequest
+from lattice.wire.v1.link_pb2_grpc import PeerServiceStub
+
+_TIMEOUT_S = 3.0
+
+Credentials = Callable[[], grpc.ChannelCredentials]
+Options = Callable[[str], Sequence[tuple[str, Any]]]
+
+
+class Peers:
+    """Dials late and once; `credentials` and `options` say who we are and whom we expect."""
+
+    def __init__(self, credentials: Credentials, options: Options) -> None:
+        self._credentials = credentials
+        self._options = options
+        self._channels: dict[tuple[str, str], aio.Channel] = {}
+
+    async def pass_ticket(self, replica: Replica, request: PassTicketRequest) -> None:
+        """Ask the replica to hand a ticket to a node of its own. Raises `Unavailable`."""
+        try:
+            await PeerServiceStub(self._channel(replica)).PassTicket(request, timeout=_TIMEOUT_S)
+        except aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE and "not linked" in (
+                error.details() or ""
+            ):
+                raise Unavailable(error.details() or "", hint="Try again.") from None
+            # Next time from the beginning, with credentials of then.
+            await self._forget(replica)
+            raise Unavailable(
+                f"The server {replica.id}, which holds the way to the node, does not answer.",
+                hint="The node links elsewhere within seconds; try again.",
+            ) from None
+
+    def _channel(self, replica: Replica) -> aio.Channel:
+        key = (replica.id, replica.address)
+        if key not in self._channels:
+            self._channels[key] = aio.secure_channel(
+                replica.address,
+                self._credentials(),
+                options=[
+                    *self._options(replica.id),
+                    ("grpc.initial_reconnect_backoff_ms", 100),
+                    ("grpc.max_reconnect_backoff_ms", 1000),
+                ],
+            )
+        return self._channels[key]
+
+    async def _forget(self, replica: Replica) -> None:
+        channel = self._channels.pop((replica.id, replica.address), None)
+        if channel is not None:
+            await channel.close(None)
+
+    async def aclose(self) -> None:
+        for channel in self._channels.values():
+            await channel.close(None)
+        self._channels.clear()

@@ -1,0 +1,1 @@
+"""The use cases: submit once, cancel what is one's own."""

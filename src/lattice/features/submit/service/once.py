@@ -1,0 +1,182 @@
+"""The same call made twice makes one allocation: what an idempotency key promises, and how.
+
+    nothing ─ claim ─► begun ─ sbatch answered ─► done (job id), for a day
+                         │ sbatch refused ─► nothing
+                         └ nobody knows ─► begun: the next caller looks for the job by its mark
+
+Every step is a commit fenced by what was read, so of two callers one claims and the other waits
+for what the first is told. The job carries the key's digest in its comment: that is what a caller
+looks for where a server died between the act and the note of it. A claim is taken over only when
+it is older than any submission can be, and the job is not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+
+from lattice.base.clock import Clock
+from lattice.base.errors import LatticeError, Unavailable, UsageError
+from lattice.domain.labels import read_comment
+from lattice.domain.scheduler import PastQuestion, Scheduler, Scope
+from lattice.domain.state import Delete, Entry, Expect, Put, StateStore
+from lattice.domain.submission import Submitted, Submitter, Unsure
+from lattice.features.submit.model import LONGEST_KEY
+
+_PREFIX = "submits/"
+_KEPT = timedelta(hours=24)
+_SETTLED_S = 90.0
+"""Older than any submission under way: the gate ends them sooner."""
+_PAUSE_S = 0.25
+_PATIENCE_S = 40.0
+_SWEEP_EVERY_S = 3600.0
+_MOST_SWEPT = 50
+
+Pause = Callable[[float], Awaitable[None]]
+Act = Callable[[], Awaitable[Submitted]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    question: str
+    user: str
+    at: float
+    job_id: int = 0
+    """0 while it is not known."""
+
+    def written(self) -> bytes:
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def read(cls, entry: Entry) -> _Record:
+        return cls(**json.loads(entry.value))
+
+
+def key_digest(sub: str, key: str) -> str:
+    """The name of a caller's key: in the store, and in the job's comment. Empty for no key."""
+    if not key:
+        return ""
+    if len(key) > LONGEST_KEY or not (key.isascii() and key.isprintable()):
+        raise UsageError(
+            "The idempotency key is not valid.",
+            hint=f"At most {LONGEST_KEY} printable ASCII characters.",
+        )
+    told = json.dumps([sub, key]).encode()
+    return hashlib.sha256(b"lattice submit 1\n" + told).hexdigest()[:32]
+
+
+class Once:
+    """Acts at most once for a key."""
+
+    def __init__(self, state: StateStore, scheduler: Scheduler, clock: Clock, pause: Pause) -> None:
+        self._state = state
+        self._scheduler = scheduler
+        self._clock = clock
+        self._pause = pause
+        self._swept_s = float("-inf")
+
+    async def submit(
+        self, digest: str, who: Submitter, question: str, act: Act
+    ) -> tuple[Submitted, bool]:
+        """What was submitted, and whether it had been before. `question` is a digest too."""
+        await self._sweep()
+        key = _PREFIX + digest
+        deadline = self._clock.monotonic() + _PATIENCE_S
+        looked = False
+        while True:
+            entry = await self._state.get(key)
+            record = self._valid(entry)
+            if record is not None:
+                _same(record, question)
+                if record.job_id:
+                    return Submitted(record.job_id), True
+                settled = self._now_s() - record.at >= _SETTLED_S
+                if settled or not looked:
+                    job_id = await self._look(digest, who)
+                    looked = True
+                    if job_id:
+                        return Submitted(job_id), True
+                if not settled:
+                    await self._wait(deadline)
+                    continue
+            revision = entry.revision if entry is not None else 0
+            claim = _Record(question=question, user=who.user, at=self._now_s())
+            claimed = await self._state.commit([Expect(key, revision)], [Put(key, claim.written())])
+            if claimed is not None:
+                return await self._act(key, claimed, claim, act), False
+
+    def _valid(self, entry: Entry | None) -> _Record | None:
+        record = _Record.read(entry) if entry is not None else None
+        return None if record is None or self._is_old(record) else record
+
+    async def _act(self, key: str, revision: int, claim: _Record, act: Act) -> Submitted:
+        try:
+            submitted = await act()
+        except Unsure:
+            raise
+        except LatticeError:
+            # Nothing was submitted: the key is free again, for the same words or others.
+            with suppress(Unavailable):
+                await self._state.commit([Expect(key, revision)], [Delete(key)])
+            raise
+        done = _Record(
+            question=claim.question, user=claim.user, at=claim.at, job_id=submitted.job_id
+        )
+        # If this is lost, the allocation is there all the same: the next caller finds its mark.
+        with suppress(Unavailable):
+            await self._state.commit([Expect(key, revision)], [Put(key, done.written())])
+        return submitted
+
+    async def _look(self, digest: str, who: Submitter) -> int:
+        """The job that bears the mark, or 0. Raises `Unavailable` where that can't be told."""
+        scope = Scope(users=frozenset({who.user}))
+        reading = await self._scheduler.fresh()
+        for each in reading.cluster.visible(scope):
+            if read_comment(each.comment).key == digest:
+                return each.array.job_id if each.array else each.job_id
+        if not reading.source.ok:
+            raise Unavailable(
+                "Whether this was submitted before can't be told now: Slurm does not answer.",
+                hint="Try again in a minute, with the same key.",
+            )
+        since = self._clock.now() - _KEPT
+        for each in await self._scheduler.past(PastQuestion(scope=scope, since=since)):
+            if each.user == who.user and read_comment(each.comment).key == digest:
+                return each.array.job_id if each.array else each.job_id
+        return 0
+
+    async def _wait(self, deadline: float) -> None:
+        if self._clock.monotonic() >= deadline:
+            raise Unavailable(
+                "A call with the same idempotency key is still under way.",
+                hint="Try again in two minutes, with the same key.",
+            )
+        await self._pause(_PAUSE_S)
+
+    async def _sweep(self) -> None:
+        """Let go of what is older than a day, now and then."""
+        now = self._clock.monotonic()
+        if now - self._swept_s < _SWEEP_EVERY_S:
+            return
+        self._swept_s = now
+        listing = await self._state.list(_PREFIX)
+        old = [each for each in listing.entries if self._is_old(_Record.read(each))]
+        for each in old[:_MOST_SWEPT]:
+            await self._state.commit([Expect(each.key, each.revision)], [Delete(each.key)])
+
+    def _is_old(self, record: _Record) -> bool:
+        return self._now_s() - record.at > _KEPT.total_seconds()
+
+    def _now_s(self) -> float:
+        return self._clock.now().timestamp()
+
+
+def _same(record: _Record, question: str) -> None:
+    if record.question != question:
+        raise UsageError(
+            "This idempotency key was used for something else.", hint="Choose a new key."
+        )

@@ -1,0 +1,208 @@
+"""The use case: work is submitted by Slurm's own program as the caller, and cancelled likewise.
+
+Whether someone may cancel is asked twice: the policy decides whose allocations the caller can
+name at all, Slurm decides whether its program does it. Another's id answers as an absent one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+from lattice.access.actor import Actor
+from lattice.access.permission import Permission
+from lattice.access.policy import scope_of
+from lattice.base.clock import Clock
+from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
+from lattice.domain.allocation import Allocation, BadReference, Reference, parse_reference
+from lattice.domain.privileged import digest_of
+from lattice.domain.scheduler import PastQuestion, Scheduler, Scope
+from lattice.domain.source import PAST
+from lattice.domain.state import StateStore
+from lattice.domain.submission import (
+    LARGEST_SCRIPT_BYTES,
+    CancelQuestion,
+    ProgramRefused,
+    SubmitGate,
+    SubmitQuestion,
+    Submitted,
+    Submitter,
+)
+from lattice.domain.vcluster import Vclusters
+from lattice.features.submit.model import CancelAnswer, SubmitAnswer, SubmitRequest
+from lattice.features.submit.service.once import Once, Pause, key_digest
+from lattice.features.submit.service.options import sbatch_options
+
+_LOOK_AGAIN_S = 0.5
+_MOST_LOOKS = 8
+_GONE = "Invalid job id specified"
+_NO_GATE_HINT = "An administrator sets gate.socket and runs lattice-helper beside the server."
+
+
+class SubmitService:
+    """Submits and cancels for one caller at a time. Parts that are not there are None."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        gate: SubmitGate | None,
+        state: StateStore | None,
+        views: Vclusters,
+        clock: Clock,
+        pause: Pause = asyncio.sleep,
+    ) -> None:
+        self._scheduler = scheduler
+        self._gate = gate
+        self._views = views
+        self._clock = clock
+        self._pause = pause
+        self._once = Once(state, scheduler, clock, pause) if state is not None else None
+
+    async def submit(self, actor: Actor, request: SubmitRequest, key: str = "") -> SubmitAnswer:
+        """Run `sbatch` as the caller; with a key at most once."""
+        gate, who = self._ready(actor)
+        digest = key_digest(actor.sub, key)
+        script = _script(request.script)
+        question = SubmitQuestion(
+            options=sbatch_options(request, self._views, digest),
+            arguments=request.arguments,
+            environment=tuple(sorted(request.environment.items())),
+            directory=request.directory,
+            directory_required=request.directory_required,
+            script_sha256=hashlib.sha256(script).hexdigest(),
+        )
+        if fault := question.fault():
+            raise UsageError(f"This can't be submitted: {fault}.")
+
+        async def act() -> Submitted:
+            return await gate.submit(who, question, script)
+
+        if not digest:
+            return _answer(await act(), repeated=False)
+        if self._once is None:
+            raise Unavailable(
+                "This server keeps no state, so it can't honour an idempotency key.",
+                hint="Leave the key out, or set quorum.endpoints in the server's configuration.",
+            )
+        submitted, repeated = await self._once.submit(digest, who, digest_of(question), act)
+        return _answer(submitted, repeated=repeated)
+
+    async def cancel(self, actor: Actor, name: str) -> CancelAnswer:
+        """Run `scancel` as the caller, for one that she may cancel."""
+        try:
+            reference = parse_reference(name)
+        except BadReference as problem:
+            raise UsageError(f"{problem}.", hint="Use 12345, 12345_7 or 12345+1.") from None
+        found = await self._found(actor, reference)
+        shown = str(Reference(reference.job_id, reference.task_id, reference.offset))
+        unfinished = [each for each in found if not each.state.finished]
+        if not unfinished:
+            return CancelAnswer(id=shown, cancelling=False, state=found[0].state.value)
+        gate, who = self._ready(actor)
+        try:
+            await gate.cancel(who, CancelQuestion(jobs=(shown,)))
+        except ProgramRefused as refusal:
+            if _GONE in refusal.message:
+                raise _absent(reference) from None
+            raise PermissionRefused(
+                refusal.message, hint="Slurm itself does not let you cancel this one."
+            ) from None
+        return CancelAnswer(id=shown, cancelling=True, state=unfinished[0].state.value)
+
+    def _ready(self, actor: Actor) -> tuple[SubmitGate, Submitter]:
+        if self._gate is None:
+            raise Unavailable("This server has no submit gate.", hint=_NO_GATE_HINT)
+        if not actor.user:
+            raise PermissionRefused(
+                "Your token names no Unix user to act as.", hint="See `lattice whoami`."
+            )
+        return self._gate, Submitter(actor.user, actor.sub)
+
+    async def _found(self, actor: Actor, reference: Reference) -> list[Allocation]:
+        # The same way whosever it is: a new reading, since it may be younger than the last or
+        # have ended since, and the past within the caller's scope.
+        asked_at = self._clock.now()
+        reading = await self._scheduler.fresh()
+        scope = scope_of(actor, Permission.CANCEL_ALLOCATION, reading.cluster.accounts)
+        past, told = await self._past(PastQuestion(scope=scope, reference=reference))
+        for _ in range(_MOST_LOOKS):
+            found = [each for each in reading.cluster.visible(scope) if _meant(reference, each)]
+            if found or not reading.source.ok or reading.cluster.read_at >= asked_at:
+                break
+            # A long list is not read for every question; one just submitted may not be in it.
+            await self._pause(_LOOK_AGAIN_S)
+            reading = await self._scheduler.fresh()
+        found = found or _newest(past, scope, reference)
+        if found:
+            return found
+        if reading.source.ok and told:
+            raise _absent(reference)
+        silent = reading.source.name if not reading.source.ok else PAST
+        raise Unavailable(
+            f"Whether allocation {reference} exists can't be told now: {silent} does not answer.",
+            hint="Try again in a minute; `lattice status` shows what is known.",
+        )
+
+    async def _past(self, question: PastQuestion) -> tuple[tuple[Allocation, ...], bool]:
+        try:
+            return await self._scheduler.past(question), True
+        except Unavailable:
+            return (), False
+
+
+def _absent(reference: Reference) -> NotFound:
+    return NotFound(f"No allocation {reference} of yours.", hint="`lattice status` lists yours.")
+
+
+def _meant(reference: Reference, allocation: Allocation) -> bool:
+    if reference.matches(allocation):
+        return True
+    # Tasks that wait have no record of their own yet: one stands for all of them.
+    array = allocation.array
+    return (
+        array is not None
+        and reference.task_id is not None
+        and (array.job_id, array.task_id) == (reference.job_id, None)
+        and waits(array.waiting, reference.task_id)
+    )
+
+
+def waits(tasks: str, task: int) -> bool:
+    """True if the task is among `1-5,7,9-30:3%2`; Slurm cuts long lists short with dots."""
+    for part in tasks.partition("%")[0].split(","):
+        if "..." in part:
+            return True
+        span, _, step = part.strip("[]").partition(":")
+        first, _, last = span.partition("-")
+        if not all(each.isdecimal() for each in (first, last or first, step or "1")):
+            continue
+        if task in range(int(first), int(last or first) + 1, int(step or 1) or 1):
+            return True
+    return False
+
+
+def _newest(past: tuple[Allocation, ...], scope: Scope, reference: Reference) -> list[Allocation]:
+    found = [each for each in past if scope.covers(each) and reference.matches(each)]
+    # The controller no longer knows it, so it runs no more, whatever the store believes.
+    return [each for each in found if each.state.finished][:1]
+
+
+def _script(text: str) -> bytes:
+    try:
+        script = text.encode()
+    except UnicodeEncodeError:
+        raise UsageError("The script is no valid text.") from None
+    if not script.strip():
+        raise UsageError("The script is empty.", hint="It begins with `#!` and an interpreter.")
+    if len(script) > LARGEST_SCRIPT_BYTES:
+        raise UsageError(f"The script is larger than {LARGEST_SCRIPT_BYTES} bytes.")
+    return script
+
+
+def _answer(submitted: Submitted, *, repeated: bool) -> SubmitAnswer:
+    return SubmitAnswer(
+        id=str(submitted.job_id),
+        job_id=submitted.job_id,
+        repeated=repeated,
+        notes=submitted.notes,
+    )

@@ -1,0 +1,128 @@
+"""Which accounts may be acted for: people with a login shell, never a system account.
+
+Root, SlurmUser and the server's own account are refused whatever their numbers say: a grant that
+names one of them is a mistake or a theft.
+"""
+
+from __future__ import annotations
+
+import pwd
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}")
+_UID_MIN = 1000
+_UMASK = 0o022
+_NOBODY = 65534
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+_NO_LOGIN = frozenset({"nologin", "false", "true", "sync", "halt", "shutdown", "git-shell"})
+_RESTRICTED = frozenset({"rbash", "rksh", "rzsh", "rsh", "lshell", "scponly"})
+_BOURNE = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "ksh93", "mksh", "busybox"})
+SHELL = "/bin/sh"
+
+
+class AccountRefused(Exception):
+    """Nothing is done in this name; the text may be shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginDefaults:
+    """What `/etc/login.defs` says that matters here."""
+
+    uid_min: int = _UID_MIN
+    umask: int = _UMASK
+    path: str = _PATH
+
+    @classmethod
+    def read(cls, file: Path = Path("/etc/login.defs")) -> LoginDefaults:
+        """What is missing or malformed keeps its usual value; never fewer ids refused than 1000."""
+        words = _settings(file, r"^\s*(\w+)\s+(.+?)\s*$")
+        uid_min, umask = words.get("UID_MIN", ""), words.get("UMASK", "")
+        path = words.get("ENV_PATH", "").removeprefix("PATH=")
+        return cls(
+            max(int(uid_min), _UID_MIN) if uid_min.isdecimal() else _UID_MIN,
+            int(umask, 8) & 0o777 if re.fullmatch(r"[0-7]{1,4}", umask) else _UMASK,
+            path if path.startswith("/") else _PATH,
+        )
+
+
+def slurm_users(file: Path) -> frozenset[str]:
+    """The user Slurm's controller runs as, by slurm.conf; its usual name in any case."""
+    words = _settings(file, r"^\s*(\w+)\s*=\s*(\S+)")
+    named = {value for name, value in words.items() if name.lower() in {"slurmuser", "slurmduser"}}
+    return frozenset({"root", "slurm", *(each.partition("(")[0] for each in named)})
+
+
+def _settings(file: Path, pattern: str) -> dict[str, str]:
+    try:
+        text = file.read_text(errors="replace")
+    except OSError:
+        return {}
+    lines = (re.match(pattern, line.partition("#")[0]) for line in text.splitlines())
+    return {found[1]: found[2] for found in lines if found}
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """Judges names."""
+
+    defaults: LoginDefaults
+    refused: frozenset[str]
+    """By name, whatever their numbers."""
+    refused_uids: frozenset[int] = frozenset()
+    shells_file: Path = field(default=Path("/etc/shells"))
+
+    def find(self, name: str) -> pwd.struct_passwd:
+        """The account, if it is a person's. Raises `AccountRefused`."""
+        if not _USER.fullmatch(name):
+            raise AccountRefused("The caller has no Unix user name.")
+        try:
+            account = pwd.getpwnam(name)
+        except KeyError:
+            raise AccountRefused(f"There is no account {name} on the submit host.") from None
+        if fault := self._fault(name, account):
+            raise AccountRefused(f"Nothing is submitted as {name}: {fault}.")
+        return account
+
+    def _fault(self, name: str, account: pwd.struct_passwd) -> str:
+        if account.pw_name != name:
+            return "the account has another name"
+        uids = {0, *self.refused_uids}
+        if account.pw_uid in uids or account.pw_gid == 0 or name in self.refused:
+            return "it is root or belongs to Slurm or Lattice"
+        if account.pw_uid < self.defaults.uid_min or account.pw_uid == _NOBODY:
+            return "it is a system account"
+        shell = Path(account.pw_shell).name
+        if shell in _NO_LOGIN or shell in _RESTRICTED:
+            return "it may not log in"
+        if account.pw_shell and account.pw_shell not in self._shells():
+            return "its login shell is not among the allowed ones (/etc/shells)"
+        return ""
+
+    def _shells(self) -> frozenset[str]:
+        try:
+            lines = self.shells_file.read_text(errors="replace").splitlines()
+        except OSError:
+            lines = ["/bin/sh", "/bin/bash"]
+        return frozenset(line.strip() for line in lines if line.startswith("/"))
+
+
+def login_shell(account: pwd.struct_passwd) -> tuple[str, str]:
+    """The shell to read the profile with, and a word where it is not the user's own."""
+    own = account.pw_shell or SHELL
+    if Path(own).name in _BOURNE:
+        return own, ""
+    return SHELL, f"Your login shell {own} is not one the gate can use: {SHELL} read the profile."
+
+
+def uids_of(names: Iterable[str]) -> frozenset[int]:
+    """Of those that exist."""
+    found = set()
+    for name in names:
+        try:
+            found.add(pwd.getpwnam(name).pw_uid)
+        except KeyError:
+            continue
+    return frozenset(found)

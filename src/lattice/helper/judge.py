@@ -1,0 +1,138 @@
+"""Decides whether a question may be put at all: the asker, the grant, the role. Default is no.
+
+The keys are read again when their file changes, so that they can be exchanged without a restart.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from lattice.access.grants import GrantChecker
+from lattice.base.clock import Clock
+from lattice.base.signing import PUBLIC_KEY_BYTES
+from lattice.domain.grant import BadGrant, Grant
+from lattice.domain.privileged import (
+    BadQuestion,
+    Outcome,
+    Question,
+    Role,
+    Verb,
+    digest_of,
+    read_request,
+)
+from lattice.helper.journal import Peer
+
+_MOST_KEYS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question that may be answered."""
+
+    verb: Verb
+    question: Question
+    grant: Grant
+
+
+class Refusal(Exception):
+    """`message` is what the asker hears, `reason` what the log says."""
+
+    def __init__(self, outcome: Outcome, message: str, reason: str, verb: str = "") -> None:
+        super().__init__(reason)
+        self.outcome = outcome
+        self.message = message
+        self.reason = reason
+        self.verb = verb
+
+
+def read_keys(file: Path) -> list[bytes]:
+    """Public keys, one in base64 a line; `#` begins a remark. Raises `ValueError`, `OSError`."""
+    keys = []
+    for line in file.read_text("ascii").splitlines():
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        try:
+            raw = base64.b64decode(text, validate=True)
+        except binascii.Error:
+            raw = b""
+        if len(raw) != PUBLIC_KEY_BYTES:
+            raise ValueError(f"{file}: a line is no public key in base64")
+        keys.append(raw)
+    if not 0 < len(keys) <= _MOST_KEYS:
+        raise ValueError(f"{file}: between 1 and {_MOST_KEYS} keys are needed")
+    return keys
+
+
+class Judge:
+    """One for the life of the helper: it remembers which grants were used."""
+
+    def __init__(
+        self,
+        *,
+        role: Role,
+        place: str,
+        allowed_uid: int,
+        keys_file: Path,
+        offered: Collection[str],
+        clock: Clock,
+        on_keys: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._role = role
+        self._allowed_uid = allowed_uid
+        self._keys_file = keys_file
+        self._offered = frozenset(offered)
+        self._clock = clock
+        self._on_keys = on_keys
+        self._checker = GrantChecker(place, clock, read_keys(keys_file))
+        self._stamp = self._file_stamp()
+        # What was used before a restart is not remembered, so nothing of that time is believed.
+        self._since_s = math.ceil(clock.now().timestamp())
+
+    def admit(self, peer: Peer) -> None:
+        """Return if this process may ask anything."""
+        if peer.uid != self._allowed_uid:
+            raise Refusal(Outcome.REFUSED, "not a user this helper serves", "peer uid")
+
+    def judge(self, packet: bytes) -> Asked:
+        """The question, its grant used up. Raises `Refusal`."""
+        try:
+            text, verb, question = read_request(packet)
+        except BadQuestion as error:
+            raise Refusal(Outcome.BAD_QUESTION, str(error), str(error)) from None
+        if verb.role is not self._role:
+            message = f"the verb `{verb.name}` is not one of a {self._role.value} helper"
+            raise Refusal(Outcome.NOT_OFFERED, message, message, verb.name)
+        if verb.name not in self._offered:
+            message = f"the verb `{verb.name}` is not built into this helper"
+            raise Refusal(Outcome.NOT_OFFERED, message, message, verb.name)
+        self._refresh_keys()
+        try:
+            grant = self._checker.check(text, verb.act, digest=digest_of(question))
+        except BadGrant as error:
+            raise Refusal(Outcome.REFUSED, "no grant for this", str(error), verb.name) from None
+        if grant.issued < self._since_s:
+            reason = "it was issued before this helper started"
+            raise Refusal(Outcome.REFUSED, "no grant for this", reason, verb.name)
+        return Asked(verb, question, grant)
+
+    def _file_stamp(self) -> tuple[int, int, int]:
+        found = self._keys_file.stat()
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def _refresh_keys(self) -> None:
+        """Believe what the file says now; a file that can't be read changes nothing."""
+        try:
+            stamp = self._file_stamp()
+            if stamp == self._stamp:
+                return
+            self._checker.trust(read_keys(self._keys_file))
+            self._stamp = stamp
+            self._on_keys("read again")
+        except (OSError, ValueError) as error:
+            self._on_keys(f"not read: {error}")

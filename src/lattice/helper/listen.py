@@ -1,0 +1,246 @@
+"""The socket and the children: one question a connection, one child a question, all bounded.
+
+The main process only receives, judges and forks; it starts no thread. Whoever is silent for a
+few seconds is shown out, and whoever comes while all places are taken hears that it is busy.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import stat
+import struct
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from lattice.base import packet
+from lattice.domain.privileged import Answer, Outcome, write_answer
+from lattice.helper.journal import Journal, Peer
+from lattice.helper.judge import Asked, Judge, Refusal
+
+_SILENCE_S = 5.0
+_MOST_WAITING = 64
+_TICK_S = 0.25
+
+Act = Callable[[Asked, Sequence[int]], tuple[Answer, Sequence[int]]]
+"""Answers a question: the answer, and descriptors to pass back with it."""
+
+
+class SocketRefused(Exception):
+    """The socket can't stand where it was asked for; the text says why."""
+
+
+def bind(path: Path, gid: int) -> socket.socket:
+    """A socket that only root and one group can reach, in a folder nobody else can change."""
+    folder = path.parent.stat()
+    if folder.st_uid != 0 or folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise SocketRefused(f"{path.parent} must belong to root and be writable by root alone")
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise SocketRefused(f"{path} exists and is no socket")
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(before)
+    os.chown(path, 0, gid)
+    path.chmod(0o660)
+    listener.listen(_MOST_WAITING)
+    listener.setblocking(False)
+    return listener
+
+
+@dataclass(frozen=True, slots=True)
+class _Visitor:
+    connection: socket.socket
+    peer: Peer
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    asked: Asked
+    peer: Peer
+    until: float
+
+
+class Listener:
+    """Accepts, judges, forks, reaps."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        judge: Judge,
+        act: Act,
+        journal: Journal,
+        *,
+        most_at_once: int,
+        longest_s: float,
+    ) -> None:
+        self._listener = listener
+        self._judge = judge
+        self._act = act
+        self._journal = journal
+        self._most_at_once = most_at_once
+        self._longest_s = longest_s
+        self._visitors: dict[int, _Visitor] = {}
+        self._children: dict[int, _Child] = {}
+        self._selector = selectors.DefaultSelector()
+        self._stopping = False
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT; questions under way end as they would."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        while not self._stopping:
+            for key, _ in self._selector.select(_TICK_S):
+                if key.fileobj is self._listener:
+                    self._accept()
+                else:
+                    self._hear(self._visitors[key.fd])
+            self._show_out()
+            self._reap()
+        self._selector.unregister(self._listener)
+        self._listener.close()
+        while self._children:
+            self._reap()
+            time.sleep(0.05)
+
+    def _stop(self, *_: object) -> None:
+        self._stopping = True
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        connection.setblocking(False)
+        peer = _peer(connection)
+        if len(self._visitors) >= _MOST_WAITING:
+            connection.close()
+            return
+        visitor = _Visitor(connection, peer, time.monotonic() + _SILENCE_S)
+        self._visitors[connection.fileno()] = visitor
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _hear(self, visitor: _Visitor) -> None:
+        self._forget(visitor)
+        descriptors: list[int] = []
+        try:
+            body, descriptors = packet.receive(visitor.connection)
+            if body:
+                self._put(visitor, body, descriptors)
+        except packet.BadPacket as error:
+            refusal = Refusal(Outcome.BAD_QUESTION, str(error), str(error))
+            self._refuse(visitor.connection, visitor.peer, refusal)
+        except OSError as error:
+            self._journal.note("lost", visitor.peer, reason=str(error))
+        finally:
+            packet.close_all(descriptors)
+            visitor.connection.close()
+
+    def _put(self, visitor: _Visitor, body: bytes, descriptors: Sequence[int]) -> None:
+        try:
+            self._judge.admit(visitor.peer)
+            self._find_room()
+            asked = self._judge.judge(body)
+        except Refusal as refusal:
+            self._refuse(visitor.connection, visitor.peer, refusal)
+            return
+        pid = os.fork()
+        if pid == 0:
+            self._answer(visitor, asked, descriptors)
+        self._children[pid] = _Child(asked, visitor.peer, time.monotonic() + self._longest_s)
+
+    def _find_room(self) -> None:
+        if len(self._children) >= self._most_at_once:
+            raise Refusal(Outcome.BUSY, "too many questions at once", "busy")
+
+    def _answer(self, visitor: _Visitor, asked: Asked, descriptors: Sequence[int]) -> NoReturn:
+        """In the child, which ends here whatever happens."""
+        try:
+            os.setpgid(0, 0)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+            self._listener.close()
+            self._selector.close()
+            for other in self._visitors.values():
+                other.connection.close()
+            begun = time.monotonic()
+            answer, passed = self._act(asked, descriptors)
+            self._tell(visitor.peer, asked, answer, time.monotonic() - begun)
+            visitor.connection.setblocking(True)
+            packet.send(visitor.connection, write_answer(answer), passed)
+        except Exception as error:  # noqa: BLE001 - a defect must neither speak nor linger
+            self._journal.note(
+                "defect", visitor.peer, verb=asked.verb.name, reason=f"{type(error).__name__}"
+            )
+            with suppress(OSError):
+                broken = Answer(outcome=Outcome.BROKEN, message="the helper failed here")
+                packet.send(visitor.connection, write_answer(broken))
+        finally:
+            os._exit(0)
+
+    def _tell(self, peer: Peer, asked: Asked, answer: Answer, seconds: float) -> None:
+        grant = asked.grant
+        self._journal.note(
+            "act",
+            peer,
+            verb=asked.verb.name,
+            grant=grant.id,
+            subject=grant.subject,
+            user=grant.user,
+            job=answer.output if asked.verb.name == "submit" else str(grant.job_id or ""),
+            outcome=answer.outcome.value,
+            exit_code=answer.exit_code,
+            seconds=round(seconds, 3),
+        )
+
+    def _refuse(self, connection: socket.socket, peer: Peer, refusal: Refusal) -> None:
+        self._journal.note(
+            "refused",
+            peer,
+            verb=refusal.verb,
+            outcome=refusal.outcome.value,
+            reason=refusal.reason,
+        )
+        answer = Answer(outcome=refusal.outcome, message=refusal.message)
+        with suppress(OSError):
+            packet.send(connection, write_answer(answer))
+        connection.close()
+
+    def _forget(self, visitor: _Visitor) -> None:
+        self._selector.unregister(visitor.connection)
+        del self._visitors[visitor.connection.fileno()]
+
+    def _show_out(self) -> None:
+        now = time.monotonic()
+        for visitor in [each for each in self._visitors.values() if each.until < now]:
+            self._forget(visitor)
+            visitor.connection.close()
+
+    def _reap(self) -> None:
+        now = time.monotonic()
+        for pid, child in list(self._children.items()):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                del self._children[pid]
+            elif child.until < now:
+                # It ends its own program in time; this is for one that can't.
+                self._journal.note("killed", child.peer, verb=child.asked.verb.name)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def _peer(connection: socket.socket) -> Peer:
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, _ = struct.unpack("3i", raw)
+    return Peer(pid, uid)

@@ -1,0 +1,249 @@
+"""Runs one program as a user, in the environment a login would give, and hears it out.
+
+The user's login shell reads the profile and then becomes the program. The profile's own input is
+empty and what it prints goes nowhere; the program's three streams wait on descriptors of their
+own until it starts, so that noise can't be taken for an answer and a profile that reads can't eat
+the script.
+
+The limits and the umask of this process reach the job, because Slurm hands them on: limits are
+left as they are, the umask is the login's.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import selectors
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from lattice.helper.account import LoginDefaults, login_shell
+from lattice.helper.privilege import Kernel, become
+
+MOST_OUTPUT_BYTES = 16 * 1024
+_NOISE_BYTES = 1024
+_LAST_READS = 16
+# dash knows descriptors of one digit only, and the low ones are the profile's to play with.
+_IN, _OUT, _ERR = 7, 8, 9
+_BECOME = f'exec "$0" "$@" <&{_IN} >&{_OUT} 2>&{_ERR} {_IN}<&- {_OUT}>&- {_ERR}>&-'
+_NO_DIRECTORY, _NOT_THE_USER, _NO_SHELL = b"d", b"u", b"s"
+
+
+class DirectoryRefused(Exception):
+    """The user can't go where the program was to run."""
+
+
+class NotTheUser(Exception):
+    """The process could not become the user: nothing was run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What to run, and for whom. `argv[0]` is an absolute path of the helper's own."""
+
+    account: pwd.struct_passwd
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    directory: str = ""
+    directory_required: bool = False
+    stdin: int = -1
+    """A descriptor, or -1 for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How it went. `code` is None where it was ended for taking too long."""
+
+    code: int | None
+    out: str
+    err: str
+    noise: str
+    """The end of what the profile printed."""
+    notes: tuple[str, ...]
+
+
+def run(kernel: Kernel, defaults: LoginDefaults, program: Program, timeout_s: float) -> Ended:
+    """Run it to its end or to the end of its time; nothing of it is left afterwards."""
+    kernel.adopt_orphans()
+    shell, word = login_shell(program.account)
+    out, err, noise, told = (os.pipe() for _ in range(4))
+    pid = os.fork()
+    if pid == 0:
+        streams = (program.stdin, out[1], err[1], noise[1], told[1])
+        _be_the_program(kernel, defaults, program, shell, streams)
+    for pipe in (out, err, noise, told):
+        os.close(pipe[1])
+    try:
+        code, read = _hear(pid, (out[0], err[0], noise[0]), timeout_s)
+        marks = _marks(told[0])
+    finally:
+        for pipe in (out, err, noise, told):
+            os.close(pipe[0])
+        _end_all()
+    if _NOT_THE_USER in marks or _NO_SHELL in marks:
+        raise NotTheUser("the process could not become the user")
+    if _NO_DIRECTORY in marks and program.directory_required:
+        raise DirectoryRefused(program.directory)
+    notes = [word] if word else []
+    if _NO_DIRECTORY in marks:
+        asked = program.directory or program.account.pw_dir
+        notes.append(f"{asked} can't be entered on the submit host; submitted from elsewhere.")
+    texts = [raw.decode(errors="replace") for raw in read]
+    return Ended(code, texts[0], texts[1], texts[2], tuple(notes))
+
+
+def _be_the_program(
+    kernel: Kernel,
+    defaults: LoginDefaults,
+    program: Program,
+    shell: str,
+    streams: tuple[int, int, int, int, int],
+) -> NoReturn:
+    told, parent = streams[4], os.getppid()
+    mark = _NOT_THE_USER
+    try:
+        os.setsid()
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            with suppress(OSError, ValueError):
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        become(kernel, program.account)
+        kernel.die_with_parent()
+        if os.getppid() != parent:
+            os._exit(126)
+        mark = _NO_SHELL
+        _go(program, told)
+        os.umask(defaults.umask)
+        _place(streams)
+        argv = [shell, "-l", "-c", _BECOME, *program.argv]
+        os.execve(shell, argv, _environment(defaults, program))  # noqa: S606 - the point of it
+    except BaseException:  # noqa: BLE001 - nothing may unwind into the helper's own code
+        with suppress(OSError):
+            os.write(told, mark)
+    os._exit(126)
+
+
+def _go(program: Program, told: int) -> None:
+    # As the user, never before: what root can enter says nothing of what she can.
+    wished = [program.directory] if program.directory else []
+    for place in (*wished, program.account.pw_dir, "/"):
+        try:
+            os.chdir(place)
+        except OSError:
+            os.write(told, _NO_DIRECTORY)
+            if program.directory_required:
+                os._exit(126)
+        else:
+            return
+
+
+def _place(streams: tuple[int, int, int, int, int]) -> None:
+    nothing = os.open("/dev/null", os.O_RDWR)
+    stdin, out, err, noise, told = streams
+    # Through high numbers, so that no source is overwritten before it is copied.
+    high = [os.dup2(each, 64 + at) for at, each in enumerate((nothing, noise, noise))]
+    high += [os.dup2(nothing if stdin < 0 else stdin, 67), os.dup2(out, 68), os.dup2(err, 69)]
+    os.dup2(told, 70, inheritable=False)
+    for target, source in zip((0, 1, 2, _IN, _OUT, _ERR), high, strict=True):
+        os.dup2(source, target)
+    os.dup2(70, 10, inheritable=False)
+    os.closerange(3, _IN)
+    os.closerange(11, _largest_descriptor())
+
+
+def _largest_descriptor() -> int:
+    return max((int(each.name) for each in Path("/proc/self/fd").iterdir()), default=1024) + 1
+
+
+def _environment(defaults: LoginDefaults, program: Program) -> dict[str, str]:
+    account = program.account
+    return {
+        "PATH": defaults.path,
+        "LANG": "C.UTF-8",
+        **program.environment,
+        "HOME": account.pw_dir,
+        "USER": account.pw_name,
+        "LOGNAME": account.pw_name,
+        "SHELL": account.pw_shell or "/bin/sh",
+    }
+
+
+def _hear(
+    pid: int, pipes: tuple[int, int, int], timeout_s: float
+) -> tuple[int | None, tuple[bytes, bytes, bytes]]:
+    """The exit code and the bounded beginnings of out and err, and the end of the noise."""
+    deadline = time.monotonic() + timeout_s
+    held = dict.fromkeys(pipes, b"")
+    code: int | None = None
+    with selectors.DefaultSelector() as selector:
+        for number in pipes:
+            os.set_blocking(number, False)
+            selector.register(number, selectors.EVENT_READ)
+        while code is None and time.monotonic() < deadline:
+            # A pipe that background work keeps open must not delay the answer.
+            for key, _ in selector.select(0.02):
+                if not _take(key.fd, held, pipes[2]):
+                    selector.unregister(key.fd)
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                code = os.waitstatus_to_exitcode(status)
+        for number in pipes:
+            # Bounded: something in the background may go on writing.
+            for _ in range(_LAST_READS):
+                if not _take(number, held, pipes[2]):
+                    break
+    return code, (held[pipes[0]], held[pipes[1]], held[pipes[2]])
+
+
+def _marks(told: int) -> bytes:
+    os.set_blocking(told, False)
+    try:
+        return os.read(told, 16)
+    except BlockingIOError:  # it hangs before it became the program, and ends with its time
+        return b""
+
+
+def _take(number: int, held: dict[int, bytes], noise: int) -> bool:
+    """False at the end, or when nothing is there now."""
+    try:
+        piece = os.read(number, 65536)
+    except BlockingIOError:
+        return False
+    if number == noise:
+        held[number] = (held[number] + piece)[-_NOISE_BYTES:]
+    else:
+        held[number] = (held[number] + piece)[:MOST_OUTPUT_BYTES]
+    return bool(piece)
+
+
+def _end_all() -> None:
+    """Kill what is left: the program itself, and what a profile put into the background."""
+    for _ in range(100):
+        for child in _children():
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.01)
+
+
+def _children() -> list[int]:
+    me = os.getpid()
+    with suppress(OSError):
+        return [int(each) for each in Path(f"/proc/self/task/{me}/children").read_text().split()]
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with suppress(OSError, IndexError, ValueError):
+                stat = (entry / "stat").read_text(errors="replace")
+                if int(stat.rpartition(")")[2].split()[1]) == me:
+                    found.append(int(entry.name))
+    return found

@@ -1,0 +1,193 @@
+"""`lattice-helper`: told by flags what it is and whom it serves; there is no configuration file.
+
+Everything that needs full root (the socket's owner, the keys' file) is done first; then the
+capabilities go, and only then is the first connection accepted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pwd
+import shutil
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lattice import __version__
+from lattice.base.clock import Clock, SystemClock
+from lattice.domain.grant import GATE
+from lattice.domain.privileged import Answer, ReadProcessCounters, Role
+from lattice.domain.submission import CancelQuestion, SubmitQuestion
+from lattice.helper.account import Accounts, LoginDefaults, slurm_users, uids_of
+from lattice.helper.counters import ProcessCounters
+from lattice.helper.gate import Gate, Slurm
+from lattice.helper.journal import Journal
+from lattice.helper.judge import Asked, Judge
+from lattice.helper.listen import Act, Listener, SocketRefused, bind
+from lattice.helper.privilege import Capability, Kernel, keep_only
+
+_BAD_CONFIGURATION = 78
+_SLACK_S = 10.0
+_SLURM_FOLDERS = "/usr/bin:/usr/local/bin:/opt/slurm/bin"
+_OFFERED = {Role.GATE: ("submit", "cancel"), Role.NODE: ("read_process_counters",)}
+_KEPT = {
+    Role.GATE: (Capability.SETUID, Capability.SETGID, Capability.KILL),
+    Role.NODE: (Capability.SETUID, Capability.SETGID),
+}
+
+
+class CanNotStart(Exception):
+    """What it was told can't be worked with."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until told to stop. Exit code 78 for flags that can't be worked with."""
+    options = _parser().parse_args(arguments)
+    clock = SystemClock()
+    journal = Journal(clock)
+    try:
+        listener = _prepare(options, clock, journal)
+    except (CanNotStart, SocketRefused, OSError, ValueError) as error:
+        sys.stderr.write(f"lattice-helper can't start: {error}\n")
+        return _BAD_CONFIGURATION
+    journal.note("serving", role=options.role, place=options.place, socket=str(options.socket))
+    listener.run()
+    journal.note("stopped")
+    return 0
+
+
+def _prepare(options: argparse.Namespace, clock: Clock, journal: Journal) -> Listener:
+    if os.geteuid() != 0:
+        raise CanNotStart("it must be started as root; it gives most of that away at once")
+    role = Role(options.role)
+    _clean_surroundings()
+    served = _served(options.allow_user)
+    judge = Judge(
+        role=role,
+        place=options.place,
+        allowed_uid=served.pw_uid,
+        keys_file=options.grant_keys,
+        offered=_OFFERED[role],
+        clock=clock,
+        on_keys=lambda word: journal.note("grant keys", state=word),
+    )
+    kernel = Kernel()
+    act = _gate(options, kernel, served) if role is Role.GATE else _node(kernel)
+    door = bind(options.socket, served.pw_gid)
+    keep_only(kernel, _KEPT[role])
+    return _listener(options, door, judge, act, journal)
+
+
+def _listener(
+    options: argparse.Namespace, door: socket.socket, judge: Judge, act: Act, journal: Journal
+) -> Listener:
+    return Listener(
+        door,
+        judge,
+        act,
+        journal,
+        most_at_once=options.most_at_once,
+        longest_s=options.timeout_s + _SLACK_S,
+    )
+
+
+def _clean_surroundings() -> None:
+    os.environ.clear()
+    os.environ["LANG"] = "C.UTF-8"
+    os.umask(0o077)
+    os.chdir("/")
+    os.closerange(3, 1024)
+    nothing = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+
+def _served(name: str) -> pwd.struct_passwd:
+    try:
+        account = pwd.getpwnam(name)
+    except KeyError:
+        raise CanNotStart(f"there is no user {name}") from None
+    if account.pw_uid == 0:
+        raise CanNotStart("the user it serves must not be root")
+    return account
+
+
+def _gate(options: argparse.Namespace, kernel: Kernel, served: pwd.struct_passwd) -> Act:
+    conf = options.slurm_conf
+    if conf is not None and not conf.is_file():
+        raise CanNotStart(f"{conf} is no file")
+    refused = slurm_users(conf or Path("/etc/slurm/slurm.conf")) | {
+        served.pw_name,
+        *options.refuse_user,
+    }
+    accounts = Accounts(LoginDefaults.read(), refused, uids_of(refused))
+    folders = str(options.slurm_bin) if options.slurm_bin else _SLURM_FOLDERS
+    slurm = Slurm(
+        sbatch=_program("sbatch", folders), scancel=_program("scancel", folders), conf=conf
+    )
+    gate = Gate(kernel, accounts, slurm, timeout_s=options.timeout_s)
+
+    def act(asked: Asked, descriptors: Sequence[int]) -> tuple[Answer, Sequence[int]]:
+        question = asked.question
+        if isinstance(question, SubmitQuestion):
+            return gate.submit(asked.grant, question, descriptors), ()
+        assert isinstance(question, CancelQuestion)
+        return gate.cancel(asked.grant, question, descriptors), ()
+
+    return act
+
+
+def _program(name: str, folders: str) -> Path:
+    found = shutil.which(name, path=folders)
+    if found is None:
+        raise CanNotStart(f"no {name} in {folders}; name Slurm's folder with --slurm-bin")
+    return Path(found)
+
+
+def _node(kernel: Kernel) -> Act:
+    counters = ProcessCounters(kernel)
+
+    def act(asked: Asked, descriptors: Sequence[int]) -> tuple[Answer, Sequence[int]]:
+        assert isinstance(asked.question, ReadProcessCounters)
+        return counters.read(asked.grant, asked.question, descriptors), ()
+
+    return act
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lattice-helper",
+        description="The privileged part of Lattice: narrow verbs on a unix socket, as root.",
+    )
+    parser.add_argument(
+        "--role", required=True, choices=[role.value for role in Role],
+        help="`node` beside an agent, `gate` beside a server",
+    )  # fmt: skip
+    parser.add_argument("--socket", required=True, type=Path, help="where to listen")
+    parser.add_argument(
+        "--allow-user", required=True, metavar="NAME", help="the one user who may ask"
+    )
+    parser.add_argument(
+        "--place", default=GATE, metavar="NAME",
+        help="the node's name, as grants name it; `gate` beside a server",
+    )  # fmt: skip
+    parser.add_argument(
+        "--grant-keys", required=True, type=Path, metavar="FILE",
+        help="public keys of the servers, one in base64 a line; read again when it changes",
+    )  # fmt: skip
+    parser.add_argument("--slurm-bin", type=Path, metavar="DIR", help="folder of sbatch, scancel")
+    parser.add_argument("--slurm-conf", type=Path, metavar="FILE", help="not set: Slurm's own")
+    parser.add_argument(
+        "--refuse-user", action="append", default=[], metavar="NAME",
+        help="an account that is never acted for, besides root, SlurmUser and --allow-user",
+    )  # fmt: skip
+    parser.add_argument("--timeout-s", type=float, default=30.0, help="how long a program may take")
+    parser.add_argument("--most-at-once", type=int, default=8, help="questions answered together")
+    parser.add_argument("--version", action="version", version=f"lattice-helper {__version__}")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""Capabilities and identity, by the kernel's own calls: keep few, and give all away for a user.
+
+By `ctypes` on libc's `prctl` and `capset`: the standard library has neither, and one more package
+that runs as root would be one more to trust.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import signal
+from collections.abc import Collection
+from enum import IntEnum
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_CAPBSET_READ = 23
+_PR_CAPBSET_DROP = 24
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT = 47
+_PR_CAP_AMBIENT_CLEAR_ALL = 4
+_CAPABILITY_VERSION_3 = 0x20080522
+
+
+class Capability(IntEnum):
+    """Those that some role needs; numbers are the kernel's."""
+
+    KILL = 5
+    SETGID = 6
+    SETUID = 7
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Data(ctypes.Structure):
+    _fields_ = (
+        ("effective", ctypes.c_uint32),
+        ("permitted", ctypes.c_uint32),
+        ("inheritable", ctypes.c_uint32),
+    )
+
+
+class Kernel:
+    """libc, with its errors as `OSError`."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+
+    def prctl(self, option: int, *arguments: int) -> int:
+        words = [ctypes.c_ulong(each) for each in (*arguments, 0, 0, 0, 0)[:4]]
+        result = int(self._libc.prctl(option, *words))
+        if result < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return result
+
+    def set_capabilities(self, kept: Collection[int]) -> None:
+        """Permitted and effective are these, inheritable none."""
+        bits = sum(1 << each for each in kept)
+        data = (_Data * 2)()
+        for half in range(2):
+            part = bits >> (32 * half) & 0xFFFFFFFF
+            data[half] = _Data(part, part, 0)
+        header = _Header(_CAPABILITY_VERSION_3, 0)
+        if self._libc.capset(ctypes.byref(header), ctypes.byref(data)) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+    def empty_bounding_set(self) -> None:
+        """No program executed from here on can gain any capability, setuid or not."""
+        for number in range(64):
+            try:
+                if self.prctl(_PR_CAPBSET_READ, number):
+                    self.prctl(_PR_CAPBSET_DROP, number)
+            except OSError:  # past the last one this kernel has
+                return
+
+    def die_with_parent(self) -> None:
+        self.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def adopt_orphans(self) -> None:
+        """Descendants whose parent ends become children of this process, not of init."""
+        self.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+    def hide_memory(self) -> None:
+        """No core file, no debugger, no reading of `/proc/self` by another."""
+        self.prctl(_PR_SET_DUMPABLE, 0)
+
+
+def keep_only(kernel: Kernel, kept: Collection[Capability]) -> None:
+    """For the whole life of this process and of what it starts."""
+    kernel.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    kernel.empty_bounding_set()
+    kernel.set_capabilities(kept)
+    kernel.hide_memory()
+
+
+def become(kernel: Kernel, account: pwd.struct_passwd) -> None:
+    """This process is the user from now on, groups included, with no way back."""
+    os.initgroups(account.pw_name, account.pw_gid)
+    os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
+    os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
+    kernel.set_capabilities(())
+    # Neither sbatch nor a munge credential needs a setuid program; a profile gains none here.
+    kernel.prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    uids, gids = os.getresuid(), os.getresgid()
+    if set(uids) != {account.pw_uid} or set(gids) != {account.pw_gid} or 0 in (*uids, *gids):
+        raise PermissionError("the process did not become the user")
+    try:
+        os.setuid(0)
+    except PermissionError:
+        return
+    raise PermissionError("the process could become root again")

@@ -1,0 +1,158 @@
+"""What a server needs to have agents: its own identity, the keys of grants, whom it believes.
+
+The agents' listener itself is not here; whoever opens it adds `renewal` to it and lets
+`trust.admit` decide over every certificate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+from lattice.access.grants import GrantSigner
+from lattice.adapters.pki.authority import ClusterAuthority
+from lattice.adapters.pki.files import IdentityPaths, believed_keys, create_identity
+from lattice.adapters.pki.replica import AuthorityFiles, ReplicaIdentity
+from lattice.adapters.stateview import WatchedStateView
+from lattice.base.clock import Clock, SystemClock
+from lattice.base.config import load
+from lattice.base.errors import ConfigurationError
+from lattice.base.signing import SigningKey
+from lattice.domain.presence import Presences
+from lattice.domain.state import StateStore
+from lattice.features.agents.rpc import AgentIdentityRpc
+from lattice.features.agents.service.enrolment import EnrolmentService
+from lattice.features.agents.service.records import TRUST
+from lattice.features.agents.service.trust import TrustedNodes
+from lattice.server.sections import Address, IdentitySection, ServerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentParts:
+    """Made together, because each rests on the one before it."""
+
+    replica: ReplicaIdentity
+    signer: GrantSigner
+    trust: TrustedNodes
+    enrolment: EnrolmentService
+
+    @property
+    def renewal(self) -> AgentIdentityRpc:
+        """For the agents' listener."""
+        return AgentIdentityRpc(self.enrolment)
+
+
+def identity_paths(identity: IdentitySection) -> IdentityPaths | None:
+    """Where the configuration wants the cluster's identity, or None where it says nothing."""
+    if identity.ca_cert is None or identity.ca_key is None or identity.grant_key is None:
+        return None
+    return IdentityPaths(identity.ca_cert, identity.ca_key, identity.grant_key)
+
+
+def begin_identity(path: Path, environ: Mapping[str, str]) -> bool:
+    """Make the files the configuration names if none is there, as `--bootstrap` does.
+
+    Before the configuration is judged: its rules want the files. Raises `ConfigurationError`.
+    """
+    config, _ = load(ServerConfig, path, environ)
+    paths = identity_paths(config.identity)
+    return paths is not None and create_identity(paths, SystemClock(), name=config.cluster.name)
+
+
+def succeed_identity(config: ServerConfig, folder: Path) -> IdentityPaths:
+    """Make an authority and a key of grants that follow the configured ones, in a folder.
+
+    They are for the same cluster and nobody believes them yet. Raises `ConfigurationError`.
+    """
+    paths = identity_paths(config.identity)
+    if paths is None:
+        raise ConfigurationError("There is no identity to follow.", hint="Set identity.ca_cert.")
+    clock = SystemClock()
+    authority = ClusterAuthority.load(paths.ca_cert, paths.ca_key, clock)
+    made = IdentityPaths(folder / "ca.crt", folder / "ca.key", folder / "grant.key")
+    if not create_identity(made, clock, cluster=authority.cluster):
+        raise ConfigurationError(f"{folder} holds an identity already.", hint="Name a new folder.")
+    return made
+
+
+def with_single_identity(config: ServerConfig, folder: Path) -> ServerConfig:
+    """The configuration of a server with `--single`: an identity in its folder, made if need be.
+
+    Where nobody said how nodes reach it, agents are served on loopback alone.
+    """
+    if config.identity.is_set:
+        return config
+    paths = IdentityPaths(folder / "ca.crt", folder / "ca.key", folder / "grant.key")
+    create_identity(paths, SystemClock(), name=config.cluster.name)
+    api = config.api
+    if api.agent_listen.is_wildcard and api.agent_advertise is None:
+        api = replace(api, agent_listen=Address("127.0.0.1", api.agent_listen.port))
+    identity = replace(
+        config.identity, ca_cert=paths.ca_cert, ca_key=paths.ca_key, grant_key=paths.grant_key
+    )
+    return replace(config, api=api, identity=identity)
+
+
+def new_replica_id() -> str:
+    """This machine's name, and what tells this process from the one before it."""
+    host = re.sub(r"[^a-z0-9-]", "-", socket.gethostname().partition(".")[0].lower()).strip("-")
+    return f"{host[:40] or 'server'}-{secrets.token_hex(4)}"
+
+
+@asynccontextmanager
+async def open_agents(
+    config: ServerConfig,
+    state: StateStore | None,
+    clock: Clock,
+    *,
+    replica_id: str,
+    presences: Presences | None = None,
+    replicas: Callable[[], tuple[str, ...]] | None = None,
+) -> AsyncIterator[AgentParts | None]:
+    """All of it, or None where no identity is configured. Raises `ConfigurationError`.
+
+    `replicas` says where the agents' listeners are; not given: this one alone.
+    """
+    identity, api = config.identity, config.api
+    paths = identity_paths(identity)
+    if paths is None:
+        yield None
+        return
+    if state is None:
+        raise ConfigurationError(
+            "Agents need agreed state, and there is none.",
+            hint="Set quorum.endpoints, or leave out the section identity.",
+        )
+    own = str(api.agent_address)
+    life = timedelta(hours=identity.certificate_life_h)
+    files = AuthorityFiles(paths.ca_cert, paths.ca_key, identity.trust)
+    replica = ReplicaIdentity(files, replica_id, [api.agent_address.host], clock, life=life)
+    signer = GrantSigner(
+        SigningKey.load(paths.grant_key), clock, believed_keys(identity.previous_grant_keys)
+    )
+    view = WatchedStateView(state, TRUST, clock)
+    trust = TrustedNodes(replica.cluster, state, view, clock, presences)
+    token = identity.development_token
+    enrolment = EnrolmentService(
+        replica,
+        trust,
+        state,
+        clock,
+        life=life,
+        grant_keys=signer.public_keys,
+        replicas=replicas or (lambda: (own,)),
+        development_token=token.reveal() if token else None,
+    )
+    watching = asyncio.create_task(view.run(), name="trust")
+    try:
+        yield AgentParts(replica=replica, signer=signer, trust=trust, enrolment=enrolment)
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)

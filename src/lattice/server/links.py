@@ -1,0 +1,180 @@
+"""A server's reach: its place among the replicas, the agents it holds, the streams it opens.
+
+Two parts, because what people may do with agents stands between them: `Reach` only knows the
+agreed state; `open_links` opens the agents' listener on top of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from grpc import aio
+
+from lattice.adapters.stateview import WatchedStateView
+from lattice.base.clock import Clock
+from lattice.base.errors import ConfigurationError, LatticeError, Unavailable
+from lattice.domain.presence import LINKS, NODES
+from lattice.domain.state import StateStore, StateView
+from lattice.features.link.model import REPLICAS, BadReplica, Replica, read_replica
+from lattice.features.link.rpc import LinkRpc, PeerRpc
+from lattice.features.link.service.desk import StreamDesk
+from lattice.features.link.service.hub import LinkHub
+from lattice.features.link.service.membership import Membership
+from lattice.features.link.service.peers import Peers
+from lattice.features.link.service.probe import ProbeService
+from lattice.server.agents import AgentParts
+from lattice.server.figures import Figures
+from lattice.server.journal import LoggedJournal
+from lattice.server.presence import PresenceKeeper, times_of
+from lattice.server.sections import ServerConfig
+from lattice.wire.carriers import STREAM_OPTIONS
+from lattice.wire.peerguard import PeerGuard
+from lattice.wire.permissions import declared_permissions
+from lattice.wire.v1.agents_pb2_grpc import add_AgentIdentityServiceServicer_to_server
+from lattice.wire.v1.link_pb2_grpc import add_PeerServiceServicer_to_server
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """This replica in the agreed state, and what it sees there of nodes and other replicas."""
+
+    membership: Membership
+    links: StateView
+    nodes: StateView
+    replicas: StateView
+    presences: PresenceKeeper
+
+    def others(self) -> tuple[Replica, ...]:
+        """Every replica that is up, this one too, as last seen."""
+        found = []
+        try:
+            entries = self.replicas.entries
+        except Unavailable:
+            return (self.membership.me,)
+        for entry in entries.values():
+            try:
+                found.append(read_replica(entry.value))
+            except BadReplica:
+                continue
+        return tuple(found)
+
+    def addresses(self) -> tuple[str, ...]:
+        """Where agents can dial."""
+        return tuple(
+            sorted({each.address for each in self.others()} | {self.membership.me.address})
+        )
+
+
+@asynccontextmanager
+async def open_reach(
+    config: ServerConfig, store: StateStore, clock: Clock, replica_id: str
+) -> AsyncIterator[Reach]:
+    """Joins the replicas, and leaves them at the end."""
+    me = Replica(
+        id=replica_id, address=str(config.api.agent_address), since=clock.now().timestamp()
+    )
+    links, nodes, replicas = (
+        WatchedStateView(store, prefix, clock) for prefix in (LINKS, NODES, REPLICAS)
+    )
+    presences = PresenceKeeper(store, links, nodes, clock, times_of(config.node_agent))
+    membership = Membership(store, me)
+    async with _running(
+        ("state links", links.run()),
+        ("state nodes", nodes.run()),
+        ("state replicas", replicas.run()),
+        ("presences", presences.run()),
+        ("membership", membership.run()),
+    ):
+        yield Reach(
+            membership=membership, links=links, nodes=nodes, replicas=replicas, presences=presences
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """What features need of agents."""
+
+    desk: StreamDesk
+    probe: ProbeService
+
+
+@asynccontextmanager
+async def open_links(
+    config: ServerConfig,
+    store: StateStore,
+    clock: Clock,
+    reach: Reach,
+    agents: AgentParts,
+    figures: Figures,
+    log: structlog.stdlib.BoundLogger,
+) -> AsyncIterator[Links]:
+    """Serve agents and replicas until the context ends. Raises `ConfigurationError`."""
+    async with AsyncExitStack() as stack:
+        hub = LinkHub(
+            store, reach.links, reach.nodes, reach.membership, clock, agents.trust.quarantine
+        )
+        peers = Peers(agents.replica.channel_credentials, agents.replica.channel_options)
+        stack.push_async_callback(peers.aclose)
+        desk = StreamDesk(
+            hub,
+            reach.links,
+            reach.nodes,
+            reach.replicas,
+            peers,
+            reach.membership.me.address,
+            clock,
+        )
+        figures.show(lambda: {"links_held": float(len(hub.held))})
+        listener = _listener(reach, agents, hub, desk, LoggedJournal(log, figures))
+        address = str(config.api.agent_listen)
+        try:
+            listener.add_secure_port(address, agents.replica.grpc_server_credentials())
+        except RuntimeError:
+            raise ConfigurationError(
+                f"{address} can't be listened on: the address is in use or not this machine's.",
+                hint="Change api.agent_listen, or stop what listens there.",
+            ) from None
+        await listener.start()
+        stack.push_async_callback(listener.stop, config.api.shutdown_grace_s)
+        stack.callback(hub.dismiss)
+
+        def expel(node: str) -> None:
+            hub.expel(node)
+            desk.expel(node)
+
+        await stack.enter_async_context(
+            _running(("links", hub.tend()), ("trust lost", agents.trust.watch(expel)))
+        )
+        log.info("agents are served", at=address, reached_at=reach.membership.me.address)
+        yield Links(desk, ProbeService(desk, agents.signer, clock, hub.replica))
+
+
+def _listener(
+    reach: Reach, agents: AgentParts, hub: LinkHub, desk: StreamDesk, journal: LoggedJournal
+) -> aio.Server:
+    def refused(rpc: str, who: str, error: LatticeError) -> None:
+        journal.refused(rpc, who, error.message)
+
+    guard = PeerGuard(declared_permissions(), agents.trust.admit, refused, journal.defect)
+    listener = aio.server(interceptors=[guard], options=[("grpc.so_reuseport", 0), *STREAM_OPTIONS])
+    links = LinkRpc(hub, desk, lambda: agents.signer.public_keys, reach.addresses)
+    listener.add_generic_rpc_handlers((links.handlers(),))
+    add_PeerServiceServicer_to_server(PeerRpc(hub), listener)
+    add_AgentIdentityServiceServicer_to_server(agents.renewal, listener)
+    return listener
+
+
+@asynccontextmanager
+async def _running(*steps: tuple[str, Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(step, name=name) for name, step in steps]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

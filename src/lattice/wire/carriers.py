@@ -1,0 +1,137 @@
+"""gRPC streams as carriers of frames, and the relay between two of them.
+
+The messages are `lattice.v1.Frame`. A carrier at an end wraps and unwraps them; the relay passes
+the bytes on unread, one at a time, so that it holds no more than gRPC itself does and a slow
+reader slows the writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc import aio
+
+from lattice.domain.stream import Carrier, CarrierLost
+from lattice.wire.v1.link_pb2 import Frame, StreamOpening
+
+EOF: Any = aio.EOF  # type: ignore[attr-defined]
+"""What a read answers at the end; the stubs of grpc do not know it."""
+
+STREAM_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", 256 * 1024),
+    ("grpc.max_send_message_length", 256 * 1024),
+)
+
+
+_BODY_TAG = 0x12
+"""Field 2 of `Frame`, with a length before it."""
+_LONGEST_PREFIX = 5
+_CORE = "Internal error from Core"
+"""What grpc says where a connection broke under a stream."""
+
+
+class ByteStream(Protocol):
+    """Either side of a gRPC stream whose messages are taken as bytes."""
+
+    async def read(self) -> Any: ...
+    async def write(self, message: bytes) -> Any: ...
+
+
+class GrpcCarrier:
+    """Frames over a stream of bytes. The raw pair is the relay's."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+
+    async def send(self, frame: bytes) -> None:
+        await self.send_raw(wrapped(frame))
+
+    async def receive(self) -> memoryview:
+        return unwrapped(await self.receive_raw())
+
+    async def send_raw(self, message: bytes) -> None:
+        try:
+            await self._stream.write(message)
+        except (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError) as error:
+            raise CarrierLost(_words(error)) from None
+
+    async def receive_raw(self) -> bytes:
+        try:
+            message = await self._stream.read()
+        except (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError) as error:
+            raise CarrierLost(_words(error)) from None
+        if message is EOF or not isinstance(message, bytes):
+            raise CarrierLost("the other side has ended the stream")
+        return message
+
+    async def open_with(self, opening: StreamOpening) -> None:
+        """The first message of whoever dialled."""
+        await self.send_raw(Frame(open=opening).SerializeToString())
+
+    async def opening(self) -> StreamOpening:
+        """The same, at the side that was dialled."""
+        return read_frame(await self.receive_raw()).open
+
+
+async def relay(one: Carrier, other: Carrier) -> None:
+    """Pass everything on, both ways, until either side is lost. Returns; it never raises for it."""
+    tasks = [asyncio.ensure_future(_pass(*way)) for way in ((one, other), (other, one))]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _pass(source: Carrier, target: Carrier) -> None:
+    if isinstance(source, GrpcCarrier) and isinstance(target, GrpcCarrier):
+        while True:
+            await target.send_raw(await source.receive_raw())
+    while True:
+        await target.send(bytes(await source.receive()))
+
+
+def wrapped(body: bytes) -> bytes:
+    """`Frame(body=body)` as bytes, with one copy of the body in place of three."""
+    size, prefix = len(body), bytearray((_BODY_TAG,))
+    while size > 0x7F:
+        prefix.append(size & 0x7F | 0x80)
+        size >>= 7
+    prefix.append(size)
+    return b"".join((prefix, body))
+
+
+def unwrapped(message: bytes) -> memoryview:
+    """The body of a frame, in place. Raises `CarrierLost` for anything else."""
+    size, at = 0, 1
+    while at < min(len(message), _LONGEST_PREFIX):
+        byte = message[at]
+        size |= (byte & 0x7F) << (7 * (at - 1))
+        at += 1
+        if byte < 0x80:
+            break
+    if message[:1] != _BODY_TAG.to_bytes() or size != len(message) - at:
+        # Some other writer's order of fields, or no frame at all: the long way tells.
+        return memoryview(read_frame(message).body)
+    return memoryview(message)[at:]
+
+
+def read_frame(message: bytes) -> Frame:
+    """A message of the wire. Raises `CarrierLost` for one that is none."""
+    try:
+        return Frame.FromString(message)
+    except DecodeError:
+        raise CarrierLost("what came is no frame") from None
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, aio.AioRpcError):
+        code = error.code()
+        if code is grpc.StatusCode.UNAVAILABLE or error.details() == _CORE:
+            return "the connection was lost"
+        return f"the other side ended it: {error.details() or code.name.lower()}"
+    return "the stream is closed"

@@ -1,0 +1,151 @@
+"""A pipe end at work: messages in and out on one side, one carrier after another on the other.
+
+`carry` runs one connection until it is lost; whoever owns the conduit finds the next and calls it
+again. `send` and `receive` do not notice, beyond the wait. Silence is not trusted: a ping goes
+out every few seconds, and a carrier that says nothing for longer than `silence_s` is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from lattice.domain.pipe import WINDOW_BYTES, BadFrame, Pipe
+from lattice.domain.stream import Carrier, CarrierLost
+
+PING_EVERY_S = 5.0
+SILENCE_S = 15.0
+
+
+class ConduitClosed(Exception):
+    """The session is over, or was given up; no message will come or go any more."""
+
+
+class Conduit:
+    """One end of a session."""
+
+    def __init__(
+        self,
+        window_bytes: int = WINDOW_BYTES,
+        *,
+        ping_every_s: float = PING_EVERY_S,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        self._pipe = Pipe(window_bytes)
+        self._ping_every_s = ping_every_s
+        self._silence_s = silence_s
+        self._outgoing = asyncio.Event()
+        self._incoming = asyncio.Event()
+        self._room = asyncio.Event()
+        self._closed = False
+        self._ended = False
+        self._begun = self._met = False
+        self._heard = False
+        self._ping_due = False
+        self._carrying = asyncio.Lock()
+
+    @property
+    def begun(self) -> bool:
+        """True once the other end was heard: from then on the session can only be resumed."""
+        return self._begun
+
+    @property
+    def met(self) -> bool:
+        """True once the other end was heard on the connection of the moment, or the last."""
+        return self._met
+
+    @property
+    def over(self) -> bool:
+        """True when both ends have said and confirmed their last, or it was closed."""
+        return self._closed or self._pipe.over
+
+    async def send(self, payload: bytes, *, last: bool = False) -> None:
+        """Write a message. Raises `ConduitClosed`."""
+        while not self._pipe.writable:
+            self._check_open()
+            self._room.clear()
+            await self._room.wait()
+        self._check_open()
+        self._pipe.write(payload, last=last)
+        self._outgoing.set()
+
+    async def receive(self) -> bytes | None:
+        """The next message; None after the last. Raises `ConduitClosed`."""
+        if self._ended:
+            return None
+        while (message := self._pipe.take()) is None:
+            self._check_open()
+            self._incoming.clear()
+            await self._incoming.wait()
+        # Reading makes room, which the other end may be waiting to hear of.
+        if self._pipe.ready:
+            self._outgoing.set()
+        if message.last:
+            self._ended = True
+            return message.payload or None
+        return message.payload
+
+    def close(self) -> None:
+        """Give the session up: whoever waits is told."""
+        self._closed = True
+        for event in (self._outgoing, self._incoming, self._room):
+            event.set()
+
+    async def carry(self, carrier: Carrier) -> None:
+        """Run over this carrier until the session is over, or raise `CarrierLost`."""
+        async with self._carrying:
+            self._pipe.connected()
+            self._met = False
+            self._outgoing.set()
+            tasks = [
+                asyncio.ensure_future(step)
+                for step in (self._write_to(carrier), self._read_from(carrier), self._listen())
+            ]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                ends = await asyncio.gather(*tasks, return_exceptions=True)
+        if self.over:
+            return
+        for end in ends:
+            if isinstance(end, BadFrame):
+                self.close()
+            if isinstance(end, Exception):
+                raise end
+        raise CarrierLost("the connection is gone")
+
+    async def _write_to(self, carrier: Carrier) -> None:
+        while not self.over:
+            await self._outgoing.wait()
+            self._outgoing.clear()
+            for frame in self._pipe.frames():
+                await carrier.send(frame)
+            if self._ping_due:
+                self._ping_due = False
+                await carrier.send(self._pipe.ping())
+
+    async def _read_from(self, carrier: Carrier) -> None:
+        while not self.over:
+            frame = await carrier.receive()
+            self._heard = self._met = self._begun = True
+            self._pipe.receive(frame)
+            self._incoming.set()
+            self._room.set()
+            if self._pipe.ready:
+                self._outgoing.set()
+
+    async def _listen(self) -> None:
+        """Ask now and then whether the other end is there; give up after too long a silence."""
+        silent_s = 0.0
+        while silent_s < self._silence_s:
+            self._heard = False
+            await asyncio.sleep(self._ping_every_s)
+            self._ping_due = True
+            self._outgoing.set()
+            silent_s = 0.0 if self._heard else silent_s + self._ping_every_s
+        raise CarrierLost(f"nothing was heard for {silent_s:.0f} s")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConduitClosed("the session is over")

@@ -1,0 +1,69 @@
+"""What whoever stands behind the port `NodeOperator` promises: in memory and a real Slurm alike."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from lattice.adapters.slurm.commands import SlurmCommands
+from lattice.adapters.slurm.operator import SlurmNodeOperator
+from lattice.domain.node import Node, NodeState
+from lattice.domain.nodeset import NodeSet
+from lattice.domain.operation import NodeOperator
+from tests.fakes.in_memory_operator import InMemoryNodeOperator
+from tests.fakes.in_memory_scheduler import InMemoryScheduler
+from tests.fakes.manual_clock import ManualClock
+
+pytestmark = pytest.mark.spec("OPS-4")
+
+NODES = NodeSet(["n1", "n2"])
+
+
+@pytest.fixture(params=["in memory", pytest.param("slurm", marks=pytest.mark.lab)])
+def operator(request: pytest.FixtureRequest) -> Iterator[NodeOperator]:
+    if request.param == "in memory":
+        scheduler = InMemoryScheduler(ManualClock())
+        scheduler.nodes = [
+            Node(name=name, state=NodeState.READY, slurm_state="idle")
+            for name in ("n1", "n2", "n3")
+        ]
+        yield InMemoryNodeOperator(scheduler)
+        return
+    lab = request.getfixturevalue("lab")
+    lab.jobs.cancel_all()
+    commands = SlurmCommands(lab.layout.slurm_conf, prefix=lab.control.room.argv([]))
+    try:
+        yield SlurmNodeOperator(commands)
+    finally:
+        lab.ctl(["scontrol", "update", "nodename=n[1-3]", "state=resume"], check=False)
+
+
+async def test_a_node_goes_out_and_comes_back(operator: NodeOperator) -> None:
+    everything = NodeSet(["n1", "n2", "n3"])
+    assert await operator.states(everything) == dict.fromkeys(everything, NodeState.READY)
+    await operator.drain(NODES, "olga: 'bad' \"DIMM\" = 3; $(x) 日本")
+    await operator.drain(NODES, "again")
+    assert await operator.states(everything) == {
+        "n1": NodeState.DRAINED,
+        "n2": NodeState.DRAINED,
+        "n3": NodeState.READY,
+    }
+    await operator.resume(NODES)
+    await until_ready(operator)
+    await operator.disable(NODES, "olga: smoke")
+    for _ in range(5):
+        # Where Slurm takes a node back by itself it is drained at least: out of service.
+        assert set((await operator.states(NODES)).values()) <= {NodeState.DOWN, NodeState.DRAINED}
+        await asyncio.sleep(0.2)
+    await operator.resume(NODES)
+    await until_ready(operator)
+
+
+async def until_ready(operator: NodeOperator) -> None:
+    """Right after it was put back a node may count as not responding."""
+    async with asyncio.timeout(20):
+        while set((states := await operator.states(NODES)).values()) != {NodeState.READY}:
+            assert set(states.values()) <= {NodeState.READY, NodeState.UNKNOWN}
+            await asyncio.sleep(0.2)

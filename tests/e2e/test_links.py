@@ -1,0 +1,361 @@
+"""Nodes linked to replicas, streams over them, and what becomes of both when something dies."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.addresses import SERVER_ADDRESSES, SERVER_AGENT_PORT, SERVER_GRPC_PORT
+from lab.files import give, owned_folder
+from lab.laboratory import Lab
+from lab.network import Direction
+from lab.users import AGENT_USER
+from tests.e2e.people import Person, eventually
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
+
+NODES = ("n1", "n2", "n3")
+_CHECKOUT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def olga(lab: Lab) -> Person:
+    """An administrator; she has no account on the cluster, so the command runs as somebody's."""
+    person = Person(lab, "alice")
+    person._token = str(lab.oidc.token("olga", "openid admin")["access_token"])
+    return person
+
+
+@pytest.fixture(autouse=True)
+def linked(lab: Lab, olga: Person) -> Iterator[None]:
+    """Everything is up and linked before a story, and put right after it."""
+    _put_right(lab, olga)
+    yield
+    _put_right(lab, olga)
+
+
+def _put_right(lab: Lab, olga: Person) -> None:
+    for server in lab.servers:
+        server.heal_state()
+        if server.process.condition == "frozen":
+            server.process.thaw()
+        server.start()
+    for member in lab.etcd.members:
+        if member.condition == "frozen":
+            member.thaw()
+        member.up()
+    for name in NODES:
+        node = lab.node(name)
+        if not node.alive:
+            node.start()
+        node.heal()
+        if node.agent.process.condition == "frozen":
+            node.agent.thaw()
+        if not node.agent.process.alive:
+            node.agent.start()
+    eventually(lambda: _linked(olga), lambda seen: set(seen) == set(NODES), 60)
+
+
+def _agents(olga: Person) -> dict[str, Any]:
+    """Each node's agent as `lattice nodes` tells of it."""
+    answer = olga.lattice("nodes", "-o", "json", env=olga.bearer)
+    if answer.code != 0:
+        return {}
+    return {each["name"]: each["agent"] for each in json.loads(answer.out)["nodes"]}
+
+
+def _linked(olga: Person) -> dict[str, str]:
+    """Node to replica, for those that are linked."""
+    return {
+        name: agent["replica"]
+        for name, agent in _agents(olga).items()
+        if agent and agent["link"] == "linked"
+    }
+
+
+def _timed(check: Callable[[], bool], within_s: float) -> float:
+    begun = time.monotonic()
+    while not check():
+        assert time.monotonic() - begun < within_s, f"not within {within_s} s"
+        time.sleep(0.2)
+    return time.monotonic() - begun
+
+
+class Echo:
+    """A running `echo_client`."""
+
+    def __init__(self, lab: Lab, olga: Person, node: str, seconds: float, first: int = 0) -> None:
+        addresses = [f"{each}:{SERVER_GRPC_PORT}" for each in SERVER_ADDRESSES]
+        servers = addresses[first:] + addresses[:first]
+        self._process = lab.control.room.popen(
+            [
+                *(sys.executable, "-m", "tests.e2e.echo_client", node, str(seconds)),
+                *(",".join(servers), str(lab.layout.certificates / "ca.crt")),
+            ],
+            cwd=str(_CHECKOUT),
+            env={**olga.bearer, "PYTHONPATH": str(_CHECKOUT)},
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "begun\n"
+
+    def result(self, timeout_s: float = 120) -> dict[str, Any]:
+        out, err = self._process.communicate(timeout=timeout_s)
+        assert self._process.returncode == 0, (out, err)
+        told: dict[str, Any] = json.loads(out)
+        return told
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@contextmanager
+def echoes(
+    lab: Lab, olga: Person, seconds: float, *nodes: str, first: int = 0
+) -> Iterator[list[Echo]]:
+    running = [Echo(lab, olga, node, seconds, first) for node in nodes]
+    try:
+        yield running
+    finally:
+        for each in running:
+            each.kill()
+
+
+# What an intruder finds.
+
+
+@pytest.mark.spec("AUTH-9")
+@pytest.mark.parametrize("name", NODES)
+def test_nothing_of_ours_listens_on_a_node(lab: Lab, name: str) -> None:
+    shown = lab.node(name).run(["ss", "--no-header", "-lntup"]).stdout
+    listening = set(re.findall(r'\(\("([^"]+)"', shown))
+    assert listening <= {"slurmd"}, shown
+    # Nor is there a socket that somebody on the node could speak to: abstract ones show here too.
+    local = lab.node(name).run(["ss", "--no-header", "-lxp"]).stdout
+    assert "lattice" not in local, local
+    assert "python" not in local, local
+
+
+@pytest.mark.spec("AUTH-9")
+@pytest.mark.parametrize("name", ["n1", "server-1"])
+def test_what_faces_the_network_is_not_root_and_holds_no_capability(lab: Lab, name: str) -> None:
+    process = lab.node(name).agent.process if name == "n1" else lab.servers[0].process
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    facts = dict(line.split(":", 1) for line in status.splitlines())
+    assert "0" not in facts["Uid"].split() + facts["Gid"].split()
+    for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(facts[kind], 16) == 0, (kind, facts[kind])
+    assert facts["NoNewPrivs"].strip() == "1"
+
+
+@pytest.mark.spec("AUTH-9")
+def test_the_agents_listener_speaks_to_nobody_without_a_certificate(lab: Lab) -> None:
+    address = f"{SERVER_ADDRESSES[0]}:{SERVER_AGENT_PORT}"
+    curl = ["curl", "-sS", "--insecure", "--max-time", "5"]
+    for call in (
+        [*curl, "--http2", f"https://{address}/"],
+        [*curl, "--tlsv1.0", "--tls-max", "1.1", f"https://{address}/"],
+        [*curl, "--http2-prior-knowledge", f"http://{address}/"],
+    ):
+        done = lab.control.room.run(call, check=False)
+        assert done.returncode != 0, done
+        assert done.stdout == ""
+
+
+# What people see, and for how long.
+
+
+def test_the_way_to_a_node_is_measured_from_either_server(lab: Lab, olga: Person) -> None:
+    for name in NODES:
+        reach = olga.asks("admin", "ping", name, "--count", "3")
+        assert reach["node"] == name
+        assert len(reach["round_trips_ms"]) == 3
+    bob = Person(lab, "bob").logged_in()
+    assert bob.tries("admin", "ping", "n1").code == 77
+
+
+@pytest.mark.spec("AUTH-8")
+def test_a_server_killed(lab: Lab, olga: Person) -> None:
+    with echoes(lab, olga, 12, *NODES) as running:
+        time.sleep(2)
+        lab.servers[0].kill()
+        relinked_s = _timed(lambda: set(_linked(olga)) == set(NODES) and _one_replica(olga), 12)
+        results = [each.result() for each in running]
+    print(f"relinked after {relinked_s:.1f} s, {results}")
+    for result in results:
+        assert result["longest_pause_s"] <= 5, result
+        assert result["lost"], "the server's death went unnoticed"
+
+
+def _one_replica(olga: Person) -> bool:
+    return len(set(_linked(olga).values())) == 1
+
+
+@pytest.mark.spec("AUTH-8")
+def test_a_server_frozen(lab: Lab, olga: Person) -> None:
+    with echoes(lab, olga, 30, *NODES) as running:
+        time.sleep(2)
+        lab.servers[0].process.freeze()
+        results = [each.result() for each in running]
+        assert set(_linked(olga)) == set(NODES)
+        assert _one_replica(olga)
+    lab.servers[0].process.thaw()
+    print(results)
+    for result in results:
+        assert result["longest_pause_s"] <= 21, result
+
+
+def test_both_servers_restarted_in_turn_under_load(lab: Lab, olga: Person) -> None:
+    with echoes(lab, olga, 25, *NODES) as running:
+        for server in lab.servers:
+            time.sleep(2)
+            server.stop()
+            server.start()
+        results = [each.result() for each in running]
+    print(results)
+    for result in results:
+        assert result["longest_pause_s"] <= 5, result
+
+
+def test_a_server_cut_off_from_the_state(lab: Lab, olga: Person) -> None:
+    """Its agents find a replica that others can see; streams through it go on meanwhile."""
+    first = lab.servers[0]
+    with echoes(lab, olga, 20, *NODES) as running:
+        time.sleep(1)
+        first.cut_off_state()
+        results = [each.result() for each in running]
+        for result in results:
+            assert result["longest_pause_s"] <= 5, result
+    eventually(lambda: _linked(olga), lambda seen: set(seen) == set(NODES), 60)
+    eventually(lambda: _one_replica(olga), bool, 60)
+    # Its own answers say how old they are.
+    alone = {**olga.bearer, "LATTICE_API_URL": first.url}
+    shown = eventually(
+        lambda: olga.lattice("nodes", env=alone), lambda said: "has not answered" in said.err, 60
+    )
+    assert shown.code == 0
+
+
+def test_the_leader_of_etcd_killed(lab: Lab, olga: Person) -> None:
+    leader = lab.etcd.leader()
+    assert leader is not None
+    with echoes(lab, olga, 8, *NODES) as running:
+        time.sleep(1)
+        lab.etcd.members[leader].kill()
+        pause_s = _timed(lambda: olga.tries("admin", "enrol", "n9", "--for", "1h").code == 0, 15)
+        results = [each.result() for each in running]
+    print(f"writes again after {pause_s:.1f} s")
+    for result in results:
+        assert result["longest_pause_s"] <= 2, result
+        assert result["lost"] == []
+
+
+@pytest.mark.spec("OPS-1")
+def test_the_quorum_lost(lab: Lab, olga: Person) -> None:
+    """What is known is read and labelled; what would change something is refused, not guessed."""
+    with echoes(lab, olga, 15, "n1") as running:
+        for member in lab.etcd.members[:2]:
+            member.kill()
+        refused = eventually(
+            lambda: olga.tries("admin", "enrol", "n9", "--for", "1h"), lambda said: said.code == 75
+        )
+        assert "Hint:" in refused.err
+        shown = eventually(
+            lambda: olga.tries("nodes"), lambda said: "has not answered" in said.err, 60
+        )
+        assert shown.code == 0
+        assert "linked to" in shown.out
+        (result,) = [each.result() for each in running]
+        assert result["lost"] == []
+    for member in lab.etcd.members:
+        member.up()
+    eventually(lambda: olga.tries("admin", "enrol", "n9").code, lambda code: code == 0, 30)
+    # Nobody was declared lost because the servers were blind.
+    assert {agent["condition"] for agent in _agents(olga).values()} == {"ready"}
+
+
+def test_a_link_cut_one_way_and_both_ways(lab: Lab, olga: Person) -> None:
+    ways: dict[str, Direction] = {"n1": "both", "n2": "to_node", "n3": "from_node"}
+    with echoes(lab, olga, 45, *NODES) as running:
+        time.sleep(1)
+        for name, way in ways.items():
+            lab.node(name).cut_off(way)
+        noticed_s = _timed(lambda: not _linked(olga), 25)
+        said = olga.tries("admin", "ping", "n1")
+        assert said.code == 75
+        assert "n1" in said.err
+        for name in NODES:
+            lab.node(name).heal()
+        healed_s = _timed(lambda: set(_linked(olga)) == set(NODES), 40)
+        results = [each.result() for each in running]
+    print(f"noticed after {noticed_s:.1f} s, healed after {healed_s:.1f} s, {results}")
+
+
+@pytest.mark.spec("OPS-4")
+def test_agents_lost_are_degraded_after_30_s_and_down_after_90_s(lab: Lab, olga: Person) -> None:
+    begun = time.monotonic()
+    lab.node("n1").agent.kill()
+    lab.node("n2").agent.freeze()
+    lab.node("n3").power_cut()
+    seen: dict[str, dict[str, float]] = {name: {} for name in NODES}
+    while any("down" not in each for each in seen.values()):
+        now_s = time.monotonic() - begun
+        assert now_s < 110, seen
+        for name, agent in _agents(olga).items():
+            if agent:
+                seen[name].setdefault(agent["condition"], now_s)
+        time.sleep(0.5)
+    print(seen)
+    for times in seen.values():
+        assert 30 <= times["degraded"] <= 40, seen
+        assert 90 <= times["down"] <= 100, seen
+    words = olga.tries("nodes").out
+    assert "down" in words
+    lab.node("n1").agent.start()
+    lab.node("n2").agent.thaw()
+    back_s = _timed(lambda: {"n1", "n2"} <= set(_linked(olga)), 20)
+    print(f"ready again after {back_s:.1f} s")
+
+
+@pytest.mark.spec("AUTH-9")
+def test_a_node_enrols_with_a_one_time_token(lab: Lab, olga: Person) -> None:
+    """From nothing to a link, with a token that works once."""
+    made = olga.asks("admin", "enrol", "n1", "--for", "1h")
+    agent = lab.node("n1").agent
+    fresh, token = agent.folder / "fresh", agent.folder / "token"
+    token.write_text(made["token"])
+    give(token, AGENT_USER)
+    agent.stop()
+    agent.changes = {
+        "state_dir": str(fresh),
+        "enrol_token_file": str(token),
+        "quorum_endpoint": [f"https://{each}:{SERVER_GRPC_PORT}" for each in SERVER_ADDRESSES],
+        "bootstrap": {"ca": str(lab.layout.certificates / "ca.crt")},
+    }
+    owned_folder(fresh, AGENT_USER)
+    try:
+        eventually(lambda: _linked(olga), lambda seen: "n1" not in seen, 30)
+        agent.start()
+        eventually(lambda: _linked(olga), lambda seen: "n1" in seen, 30)
+        # The same token again, on a node without a certificate: refused in words.
+        agent.stop()
+        (fresh / "identity.json").unlink()
+        log = agent.process.log_file.read_text()
+        agent.start()
+        eventually(lambda: agent.process.alive, lambda alive: not alive, 30)
+        said = agent.process.log_file.read_text().removeprefix(log)
+        assert "token is not accepted" in said
+        assert made["token"] not in log + said
+    finally:
+        agent.changes = {}
+        shutil.rmtree(fresh)
+        token.unlink()

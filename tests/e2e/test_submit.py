@@ -1,0 +1,330 @@
+"""People submit and cancel through the server, and Slurm does what it would have done anyway."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lab.laboratory import Lab
+from lattice.domain.labels import read_comment
+from tests.e2e.people import Person, Said, eventually
+
+pytestmark = [pytest.mark.lab, pytest.mark.spec("ALLOC-3")]
+
+TELL = """\
+#!/bin/bash
+{head}id -un; pwd; umask; ulimit -n; echo "args:$*"
+env -0 | sort -z | tr '\\0' '\\n'
+"""
+
+
+def write(lab: Lab, user: str, name: str, text: str, mode: int = 0o755) -> None:
+    """A file in someone's home, hers."""
+    file = lab.layout.home / user / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(mode)
+    lab.ctl(["chown", "-R", f"{user}:", f"/home/{user}/{name.split('/', maxsplit=1)[0]}"])
+
+
+def submitted(said: Said) -> int:
+    assert said.code == 0, said
+    found = re.fullmatch(r"Submitted allocation ([0-9]+)\n", said.out)
+    assert found, said
+    return int(found[1])
+
+
+def facts(lab: Lab, job: int) -> dict[str, str]:
+    """What Slurm itself knows of a job."""
+    return dict(re.findall(r"(\S+?)=(.*?)(?= \S+?=|$)", lab.jobs.show(job).strip()))
+
+
+def output(lab: Lab, user: str, name: str) -> list[str]:
+    return (lab.layout.home / user / name).read_text().splitlines()
+
+
+@contextmanager
+def profile(lab: Lab, user: str, text: str) -> Iterator[None]:
+    write(lab, user, ".profile", text, 0o644)
+    try:
+        yield
+    finally:
+        (lab.layout.home / user / ".profile").unlink()
+
+
+def test_a_script_is_what_slurm_would_have_made_of_it(quiet_lab: Lab, alice: Person) -> None:
+    lab = quiet_lab
+    head = "#SBATCH -N2 -J named --gres=gpu:1 -t 5\n#SBATCH --output=%x-%j.txt\n"
+    write(lab, "alice", "work/job.sh", TELL.format(head=head))
+    with profile(lab, "alice", "export FROM_PROFILE='yes, it does'\numask 027\n"):
+        clean = "env -i HOME=/home/alice USER=alice LOGNAME=alice SHELL=/bin/bash LANG=C.UTF-8 "
+        conf = f"SLURM_CONF={lab.layout.slurm_conf}"
+        direct = lab.run_as(
+            "alice",
+            ["sh", "-c", f"cd work && {clean}{conf} bash -l -c 'sbatch --parsable job.sh'"],
+            check=True,
+        )
+        one = int(direct.stdout)
+        said = lab.run_as("alice", ["sh", "-c", "cd work && lattice submit job.sh"],
+                          env=alice.bearer)  # fmt: skip
+        two = submitted(Said(said.returncode, said.stdout, said.stderr))
+    for job in (one, two):
+        lab.wait_job_state(job, "COMPLETED")
+    same = ("JobName", "UserId", "GroupId", "Account", "QOS", "NumNodes", "NumTasks", "TRES",
+            "TresPerNode", "Partition", "WorkDir", "TimeLimit")  # fmt: skip
+    mine, slurms = facts(lab, two), facts(lab, one)
+    assert {each: mine.get(each) for each in same} == {each: slurms.get(each) for each in same}
+    assert (mine["JobName"], mine["NumNodes"]) == ("named", "2")
+    assert mine["UserId"] == "alice(3001)"
+    assert mine["WorkDir"] == "/home/alice/work"
+
+    told = [output(lab, "alice", f"work/named-{job}.txt") for job in (one, two)]
+    first, second = ([line for line in lines if not _differs(line)] for lines in told)
+    assert second == first
+    assert second[:3] == ["alice", "/home/alice/work", "0027"]
+    assert "FROM_PROFILE=yes, it does" in second
+
+
+def _differs(line: str) -> bool:
+    # Ids, moments, and what only the way to the submitting shell decides.
+    return line.startswith(("SLURM", "SHLVL=", "_=", "OLDPWD=", "LATTICE_LAB=", "PATH="))
+
+
+def test_options_arguments_and_commands(quiet_lab: Lab, alice: Person) -> None:
+    lab = quiet_lab
+    write(lab, "alice", "plain.sh", TELL.format(head=""))
+    job = submitted(alice.tries(
+        "submit", "-N", "2", "-t", "90m", "--gpus", "2", "--vcluster", "interactive",
+        "--project", "research", "--output", "out.txt", "--label", "run=7", "--label", "who=me",
+        "--env", "GREETING=hello world", "--sbatch", "--nice=5", "--sbatch=--mem=100M",
+        "plain.sh", "one", "two three", "--epochs", "$HOME",
+    ))  # fmt: skip
+    lab.wait_job_state(job, "COMPLETED")
+    seen = facts(lab, job)
+    assert (seen["JobName"], seen["NumNodes"], seen["Partition"]) == (
+        "plain.sh",
+        "2",
+        "interactive",
+    )
+    assert (seen["TimeLimit"], seen["Account"], seen["Nice"]) == ("01:30:00", "research", "5")
+    assert "gres/gpu=2" in seen["TRES"]
+    assert read_comment(seen["Comment"]).labels == {"run": "7", "who": "me"}
+    told = output(lab, "alice", "out.txt")
+    assert "args:one two three --epochs $HOME" in told
+    assert "GREETING=hello world" in told
+
+    job = submitted(alice.tries("submit", "-J", "said", "--", "printf", "%s|", "a b", "$x", "'"))
+    lab.wait_job_state(job, "COMPLETED")
+    assert output(lab, "alice", f"slurm-{job}.out") == ["a b|$x|'|"]
+    assert facts(lab, job)["JobName"] == "said"
+    job = submitted(alice.tries("submit", "--", "/bin/true"))
+    assert facts(lab, job)["JobName"] == "true"
+
+
+def test_arrays_dependencies_and_standard_input(quiet_lab: Lab, alice: Person) -> None:
+    lab = quiet_lab
+    array = submitted(alice.tries("submit", "--array", "1-3", "--", "sleep", "30"))
+    assert len(lab.jobs.states(array)) >= 1
+    after = submitted(
+        alice.tries("submit", "-d", f"{array}:success", "-d", f"{array}:any", "--", "true")
+    )
+    assert facts(lab, after)["Dependency"].startswith(f"afterok:{array}_*")
+    never = submitted(alice.tries("submit", "-d", f"{array}:failure", "--", "true"))
+    assert "afternotok" in facts(lab, never)["Dependency"]
+    said = lab.run_as(
+        "alice", ["lattice", "submit", "-J", "piped", "-"], env=alice.bearer,
+        input="#!/bin/sh\n#SBATCH --hold\ntrue\n",
+    )  # fmt: skip
+    job = submitted(Said(said.returncode, said.stdout, said.stderr))
+    assert facts(lab, job)["Reason"] == "JobHeldUser"
+
+
+def test_slurms_own_refusal_comes_back_whole(alice: Person) -> None:
+    said = alice.tries("submit", "--sbatch", "--partition=nowhere", "--", "true")
+    assert said.code == 2
+    assert "sbatch: error: invalid partition specified: nowhere" in said.err
+    assert "Invalid partition name specified" in said.err
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "err"),
+    [
+        (("submit",), 2, "nothing to submit"),
+        (("submit", "--"), 2, "no command"),
+        (("submit", "absent.sh"), 2, "Can't read absent.sh"),
+        (("submit", "--env", "LD_PRELOAD=/tmp/x.so", "--", "true"), 2, "LD_PRELOAD"),
+        (("submit", "--env", "SBATCH_PARTITION=x", "--", "true"), 2, "SBATCH_PARTITION"),
+        (("submit", "--env", "PATH=/tmp", "--", "true"), 2, "PATH"),
+        (("submit", "--env", "BASH_FUNC_x%%=() { true; }", "--", "true"), 2, "no name"),
+        (("submit", "-D", "/root-only", "--", "true"), 2, "can't be entered"),
+        (("submit", "-D", "../x", "--", "true"), 2, "absolute"),
+        (("submit", "--vcluster", "moon", "--", "true"), 2, "There is no vCluster"),
+        (("submit", "--sbatch", "--wait", "--", "true"), 2, "lattice wait"),
+        (("submit", "--sbatch", "/etc/passwd", "--", "true"), 2, "no option of sbatch"),
+        (("submit", "--label", "a=b", "--sbatch", "--comment=c", "--", "true"), 2, "comment"),
+        (("submit", "-d", "x:success", "--", "true"), 2, "not an allocation id"),
+    ],
+)
+def test_what_can_not_be_submitted_is_said(
+    lab: Lab, alice: Person, words: tuple[str, ...], code: int, err: str
+) -> None:
+    lab.ctl(["sh", "-c", "mkdir -p -m 700 /home/root-only"])
+    said = alice.tries(*(each.replace("/root-only", "/home/root-only") for each in words))
+    assert (said.code, said.out) == (code, "")
+    assert err in said.err
+
+
+def test_a_hostile_name_is_only_a_name(quiet_lab: Lab, alice: Person) -> None:
+    name = "-J$(touch pwned)`id`\n;.sh"
+    write(quiet_lab, "alice", name, TELL.format(head=""))
+    job = submitted(alice.tries("submit", "./" + name, "$(touch pwned)", "; touch pwned"))
+    quiet_lab.wait_job_state(job, "COMPLETED")
+    assert not (quiet_lab.layout.home / "alice" / "pwned").exists()
+    assert re.fullmatch(r"[A-Za-z0-9._+-]+", facts(quiet_lab, job)["JobName"])
+
+
+def test_a_noisy_profile_neither_spoils_nor_forges_the_id(quiet_lab: Lab, alice: Person) -> None:
+    noise = "echo 999999; echo 'Submitted batch job 1' >&2; cat; yes | head -c 300000; sleep 60 &\n"
+    with profile(quiet_lab, "alice", noise):
+        job = submitted(alice.tries("submit", "--", "true"))
+    assert job != 999999
+    assert facts(quiet_lab, job)["UserId"] == "alice(3001)"
+    # What the profile left in the background is gone with it.
+    left = quiet_lab.ctl(["pgrep", "-u", "alice", "-x", "sleep"], check=False)
+    assert left.stdout == ""
+
+
+def test_a_profile_that_hangs_or_leaves_is_ended_and_named(lab: Lab, alice: Person) -> None:
+    with profile(lab, "alice", "exit 3\n"):
+        said = alice.tries("submit", "--", "true")
+        assert said.code == 2
+        assert "exit code 3" in said.err
+    with profile(lab, "alice", "sleep 600\n"):
+        said = alice.tries("submit", "--", "true")
+    assert said.code == 75
+    assert "did not end within" in said.err
+    left = lab.ctl(["pgrep", "-u", "alice", "-x", "sleep"], check=False)
+    assert left.stdout == ""
+
+
+def test_a_directory_that_is_not_there_means_home_with_a_word(
+    quiet_lab: Lab, alice: Person
+) -> None:
+    said = quiet_lab.run_as(
+        "alice",
+        ["sh", "-c", "mkdir -p gone && cd gone && rmdir ../gone && lattice submit -- true"],
+        env=alice.bearer,
+    )
+    job = submitted(Said(said.returncode, said.stdout, said.stderr))
+    assert "can't be entered" in said.stderr or facts(quiet_lab, job)["WorkDir"] == "/home/alice"
+
+
+def test_the_same_key_never_submits_twice(quiet_lab: Lab, alice: Person, bob: Person) -> None:
+    lab = quiet_lab
+    again = ("submit", "--idempotency-key", "night-7", "--label", "n=7", "--", "sleep", "50")
+    one = submitted(alice.tries(*again))
+    second = alice.tries(*again)
+    assert submitted(second) == one
+    assert "before" in second.err
+    other = alice.tries("submit", "--idempotency-key", "night-7", "--", "sleep", "51")
+    assert (other.code, other.out) == (2, "")
+    assert "something else" in other.err
+    # The key is the caller's own.
+    assert submitted(bob.tries(*again)) != one
+    marks = read_comment(facts(lab, one)["Comment"])
+    assert marks.labels == {"n": "7"}
+    assert len(marks.key) == 32
+
+
+def test_two_racing_calls_with_one_key_make_one_allocation(quiet_lab: Lab, alice: Person) -> None:
+    words = ["lattice", "submit", "--idempotency-key", "race-1", "-J", "race", "--", "sleep", "50"]
+    racing = [quiet_lab.popen_as("alice", words, env=alice.bearer) for _ in range(6)]
+    said = []
+    for each in racing:
+        out, err = each.communicate(timeout=60)
+        said.append(Said(each.returncode, out, err))
+    assert len({submitted(each) for each in said}) == 1
+    names = quiet_lab.ctl(["squeue", "-h", "-a", "-o", "%j"]).stdout.split()
+    assert names.count("race") == 1
+
+
+@pytest.mark.spec("ALLOC-4", "AUTH-12")
+def test_cancel_ones_own_and_nobody_elses(quiet_lab: Lab, alice: Person, bob: Person) -> None:
+    lab = quiet_lab
+    mine = submitted(alice.tries("submit", "--", "sleep", "300"))
+    his = submitted(bob.tries("submit", "--", "sleep", "300"))
+    refused, absent = alice.tries("cancel", str(his)), alice.tries("cancel", "7777777")
+    assert (refused.code, absent.code) == (102, 102)
+    assert refused.err.replace(str(his), "ID") == absent.err.replace("7777777", "ID")
+    both = alice.tries("cancel", str(his), str(mine))
+    assert both.code == 102
+    assert both.out == f"Cancelling allocation {mine}\n", both
+    lab.wait_job_state(mine, "CANCELLED")
+    assert lab.jobs.states(his) != ["CANCELLED"]
+    ended = f"Allocation {mine} had already ended: cancelled\n"
+    eventually(lambda: alice.tries("cancel", str(mine)).out, lambda said: said == ended)
+    assert alice.tries("wait", str(mine), "--exit-status").code == 103
+
+
+@pytest.mark.spec("ALLOC-4", "AUTH-4")
+def test_a_coordinator_cancels_where_slurm_lets_her(
+    quiet_lab: Lab, carol: Person, bob: Person
+) -> None:
+    lab = quiet_lab
+    dave = Person(lab, "dave").logged_in()
+    theory = submitted(dave.tries("submit", "--array", "1-2", "--", "sleep", "300"))
+    assert carol.tries("cancel", f"{theory}_1").code == 0
+    eventually(lambda: lab.jobs.states(f"{theory}_1"), lambda seen: seen == ["CANCELLED"])
+    assert carol.tries("cancel", str(theory)).code == 0
+    eventually(lambda: set(lab.jobs.states(theory)), lambda seen: seen == {"CANCELLED"})
+    # What a role of Lattice lets one name, Slurm may still refuse: carol coordinates no genomics.
+    his = submitted(bob.tries("submit", "--", "sleep", "300"))
+    said = carol.tries("cancel", str(his))
+    assert said.code == 77
+    assert "Access/permission denied" in said.err
+    said = Person(lab, "bob").lattice(
+        "cancel",
+        str(his),
+        env={"LATTICE_TOKEN": lab.oidc.token("olga", "openid admin")["access_token"]},
+    )
+    assert said.code == 77
+    assert "There is no account olga" in said.err
+
+
+@pytest.mark.spec("ALLOC-3", "AUTH-9")
+def test_the_server_is_nobody_special_and_the_gate_keeps_little(lab: Lab) -> None:
+    server = _status(lab.servers[0].process.pid)
+    assert 0 not in server["Uid"]
+    assert [int(each, 16) for each in server["CapPrm"] + server["CapEff"]] == [0, 0]
+    gate = _status(lab.gate.process.pid)
+    # setgid, setuid and kill; and no program it starts can gain any.
+    assert [int(each, 16) for each in gate["CapPrm"]] == [0b1110_0000]
+    assert [int(gate[each][0], 16) for each in ("CapBnd", "CapInh", "CapAmb")] == [0, 0, 0]
+    descriptors = sorted(Path(f"/proc/{lab.gate.process.pid}/fd").iterdir())
+    assert len(descriptors) <= 5
+    socket = lab.gate.socket.stat()
+    assert (socket.st_uid, socket.st_mode & 0o777) == (0, 0o660)
+
+
+def _status(pid: int) -> dict[str, list]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    found: dict[str, list] = {line.partition(":")[0]: line.split()[1:] for line in lines}
+    found["Uid"] = [int(each) for each in found["Uid"]]
+    return found
+
+
+def test_the_log_tells_who_did_what_and_no_more(lab: Lab, alice: Person) -> None:
+    write(lab, "alice", "secret.sh", "#!/bin/sh\n# hunter2-in-the-script\ntrue\n")
+    job = submitted(
+        alice.tries("submit", "--env", "TOKEN=hunter2-variable", "secret.sh", "hunter2-argument")
+    )
+    log = lab.gate.process.log_file.read_text()
+    assert "hunter2" not in log
+    (line,) = [each for each in log.splitlines() if f'"job": "{job}"' in each]
+    assert '"user": "alice"' in line
+    assert '"outcome": "done"' in line

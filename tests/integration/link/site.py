@@ -1,0 +1,311 @@
+"""Replicas and agents in one process: real gRPC, real certificates, agreed state in memory.
+
+For what needs many cuts or exact moments. What needs real processes is in tests/e2e.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, Self
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from grpc import aio
+
+from lattice.access.actor import Actor, Role
+from lattice.access.grants import GrantChecker, GrantSigner
+from lattice.adapters.pki.authority import ClusterAuthority
+from lattice.adapters.pki.files import IdentityPaths, create_identity
+from lattice.adapters.pki.replica import AuthorityFiles, ReplicaIdentity
+from lattice.adapters.stateview import WatchedStateView
+from lattice.base.clock import Clock, SystemClock
+from lattice.base.errors import LatticeError
+from lattice.base.signing import SigningKey
+from lattice.domain.peer import server_name
+from lattice.domain.presence import LINKS, NODES
+from lattice.domain.stream import CarrierLost, StreamKind
+from lattice.features.link.model import REPLICAS, Replica
+from lattice.features.link.node.dialling import Dialling
+from lattice.features.link.node.echo import serve_echo
+from lattice.features.link.node.keeper import LinkKeeper, NodeSelf
+from lattice.features.link.node.redial import Redial
+from lattice.features.link.node.sessions import Sessions
+from lattice.features.link.rpc import LinkRpc, PeerRpc, ProbeRpc
+from lattice.features.link.service.desk import StreamDesk
+from lattice.features.link.service.hub import LinkHub
+from lattice.features.link.service.membership import Membership
+from lattice.features.link.service.peers import Peers
+from lattice.features.link.service.probe import ProbeService
+from lattice.wire.carriers import GrpcCarrier
+from lattice.wire.conduit import Conduit
+from lattice.wire.guard import GuardInterceptor
+from lattice.wire.peerguard import PeerGuard
+from lattice.wire.permissions import declared_permissions
+from lattice.wire.v1 import link_pb2 as pb
+from lattice.wire.v1.link_pb2_grpc import add_PeerServiceServicer_to_server
+from tests.fakes.in_memory_state import InMemoryStateStore
+
+CLUSTER = "site"
+OLGA = Actor(sub="olga-sub", user="olga", role=Role.SYSTEM_ADMIN)
+
+
+def free_port() -> int:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        return int(door.getsockname()[1])
+
+
+class NodeKey:
+    """A node's certificate, as an agent would hold it."""
+
+    def __init__(self, authority: ClusterAuthority, node: str, life: timedelta) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        request = (
+            x509.CertificateSigningRequestBuilder()
+            .subject_name(x509.Name([]))
+            .sign(key, hashes.SHA256())
+        )
+        pem = request.public_bytes(serialization.Encoding.PEM)
+        self.generation = 1
+        self._certificate = authority.sign_node(pem, node, life).pem
+        self._bundle = authority.bundle
+        self._key = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(self._bundle, self._key, self._certificate)
+
+    def channel_options(self) -> Sequence[tuple[str, Any]]:
+        return (("grpc.ssl_target_name_override", server_name(CLUSTER)),)
+
+
+class Server:
+    """One replica with both listeners."""
+
+    def __init__(self, site: Site, name: str, *, store: Any = None) -> None:
+        self.name = name
+        self.port = free_port()
+        self.people_port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        clock = site.clock
+        self.store = store or site.store.another()
+        self.links = WatchedStateView(self.store, LINKS, clock)
+        self.nodes = WatchedStateView(self.store, NODES, clock)
+        self.replicas = WatchedStateView(self.store, REPLICAS, clock)
+        self.quarantined: list[tuple[str, str]] = []
+        self.refused: list[tuple[str, str, LatticeError]] = []
+        self.defects: list[tuple[str, BaseException]] = []
+        identity = ReplicaIdentity(site.files, name, ["127.0.0.1"], clock)
+        me = Replica(id=name, address=self.address, since=clock.now().timestamp())
+        self.membership = Membership(self.store, me)
+        self.hub = LinkHub(
+            self.store, self.links, self.nodes, self.membership, clock,
+            self._quarantine,
+        )  # fmt: skip
+        self._peers = Peers(identity.channel_credentials, identity.channel_options)
+        self.desk = StreamDesk(
+            self.hub, self.links, self.nodes, self.replicas, self._peers, self.address, clock
+        )
+        self.probe = ProbeService(self.desk, site.signer, clock, name)
+        permissions = declared_permissions()
+        guard = PeerGuard(
+            permissions,
+            lambda _peer: None,
+            lambda *told: self.refused.append(told),
+            lambda *told: self.defects.append(told),
+        )
+        self._agents = aio.server(interceptors=[guard], options=[("grpc.so_reuseport", 0)])
+        self._agents.add_generic_rpc_handlers(
+            (
+                LinkRpc(
+                    self.hub, self.desk, lambda: site.signer.public_keys, lambda: [self.address]
+                ).handlers(),
+            )
+        )
+        add_PeerServiceServicer_to_server(PeerRpc(self.hub), self._agents)
+        self._agents.add_secure_port(f"127.0.0.1:{self.port}", identity.grpc_server_credentials())
+        self._people = aio.server(
+            interceptors=[
+                GuardInterceptor(
+                    permissions,
+                    site.authorise,
+                    lambda *told: self.defects.append(told),
+                    recheck_every_s=site.recheck_every_s,
+                )
+            ]
+        )
+        self._people.add_generic_rpc_handlers((ProbeRpc(self.probe).handlers(),))
+        people = f"127.0.0.1:{self.people_port}"
+        if site.people_show_certificates:
+            self._people.add_secure_port(people, identity.grpc_server_credentials())
+        else:
+            self._people.add_insecure_port(people)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def _quarantine(self, node: str, why: str) -> None:
+        self.quarantined.append((node, why))
+
+    async def start(self) -> None:
+        for step in (
+            self.links.run(), self.nodes.run(), self.replicas.run(),
+            self.membership.run(), self.hub.tend(),
+        ):  # fmt: skip
+            self._tasks.append(asyncio.create_task(step))
+        await self._agents.start()
+        await self._people.start()
+
+    async def stop(self, grace_s: float | None = None) -> None:
+        await self._people.stop(grace_s)
+        await self._agents.stop(grace_s)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._peers.aclose()
+
+
+class Agent:
+    """One node's agent."""
+
+    def __init__(self, site: Site, node: str, addresses: Sequence[str], seed: int = 1) -> None:
+        self.node = node
+        self.identity = NodeKey(site.authority, node, timedelta(hours=1))
+        self.dialling = Dialling(self.identity)
+        self.checker = GrantChecker(node, site.clock)
+        self.sessions = Sessions(
+            self.dialling, self.checker, {StreamKind.ECHO: serve_echo}, wait_s=site.wait_s
+        )
+        me = NodeSelf(node=node, boot_id="boot", instance=secrets.token_hex(8), agent_version="0")
+        self.keeper = LinkKeeper(
+            me,
+            self.dialling,
+            Redial(node, addresses, Random(seed)),
+            site.clock,
+            self.sessions.take,
+            lambda welcome: self.checker.trust(welcome.grant_keys),
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self.keeper.run())
+
+    async def stop(self) -> None:
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.sessions.aclose()
+        await self.dialling.aclose()
+
+
+class Site:
+    """Everything the two kinds share."""
+
+    def __init__(self, folder: Path, clock: Clock | None = None) -> None:
+        self.clock = clock or SystemClock()
+        self.wait_s = 60.0
+        self.recheck_every_s = 300.0
+        self.allowed = True
+        self.people_show_certificates = False
+        paths = IdentityPaths(folder / "ca.crt", folder / "ca.key", folder / "grant.key")
+        create_identity(paths, self.clock, cluster=CLUSTER)
+        self.authority = ClusterAuthority.load(paths.ca_cert, paths.ca_key, self.clock)
+        self.files = AuthorityFiles(paths.ca_cert, paths.ca_key)
+        self.signer = GrantSigner(SigningKey.load(paths.grant_key), self.clock)
+        self.store = InMemoryStateStore(self.clock)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def authorise(self, **_question: str) -> Actor:
+        if not self.allowed:
+            raise LoginRefused("The token no longer holds.")
+        return OLGA
+
+    async def server(self, name: str) -> Server:
+        server = Server(self, name)
+        await server.start()
+        self._stack.push_async_callback(server.stop)
+        return server
+
+    def agent(self, node: str, *servers: Server, addresses: Sequence[str] = ()) -> Agent:
+        agent = Agent(self, node, addresses or [each.address for each in servers])
+        agent.start()
+        self._stack.push_async_callback(agent.stop)
+        return agent
+
+
+class LoginRefused(LatticeError):
+    code = "login_required"
+
+
+async def eventually(check: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not check():
+            await asyncio.sleep(0.02)
+
+
+class Caller:
+    """A person's end of an echo stream, which goes on at any server it knows."""
+
+    def __init__(self, node: str, addresses: Sequence[str], opening: bytes = b"") -> None:
+        self.conduit = Conduit()
+        self.connections = 0
+        self._node = node
+        self._addresses = list(addresses)
+        self._opening = opening
+        self._session = secrets.token_hex(16)
+        self._task = asyncio.create_task(self._run())
+        self.why: list[str] = []
+
+    async def _run(self) -> None:
+        while not self.conduit.over:
+            address = self._addresses[self.connections % len(self._addresses)]
+            try:
+                await self._once(address)
+            except CarrierLost as lost:
+                self.why.append(str(lost))
+                await asyncio.sleep(0.002)
+
+    async def _once(self, address: str) -> None:
+        async with self.channel(address) as channel:
+            dial: Any = channel.stream_stream
+            call = dial("/lattice.v1.LinkProbe/EchoNode")()
+            carrier = GrpcCarrier(call)
+            opening = pb.StreamOpening(
+                node=self._node,
+                session=self._session,
+                resume=self.conduit.begun,
+                opening=self._opening,
+            )
+            await carrier.open_with(opening)
+            self.connections += 1
+            try:
+                await self.conduit.carry(carrier)
+            finally:
+                call.cancel()
+
+    def channel(self, address: str) -> aio.Channel:
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        return aio.insecure_channel(address, options=options)
+
+    async def finished(self) -> None:
+        await self._task
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)

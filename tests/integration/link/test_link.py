@@ -1,0 +1,188 @@
+"""Links and streams between replicas and agents, over real certificates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from lattice.base.errors import Unavailable
+from lattice.domain.presence import LINKS, NODES, read_link, read_presence
+from lattice.features.link.node.echo import pattern
+from tests.integration.link.site import OLGA, Agent, Caller, Server, Site, eventually
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with Site(tmp_path) as site:
+        yield site
+
+
+def _published(server: Server, node: str) -> bool:
+    held = server.hub.held.get(node)
+    return held is not None and held.published
+
+
+@pytest.mark.spec("AUTH-9")
+async def test_an_agent_links_and_is_published_with_an_epoch(site: Site) -> None:
+    server = await site.server("a")
+    site.agent("n1", server)
+    await eventually(lambda: _published(server, "n1"))
+    entry = await site.store.get(LINKS + "n1")
+    assert entry is not None
+    assert entry.lease == server.membership.lease
+    link = read_link("n1", entry.value)
+    assert (link.replica, link.epoch) == ("a", 1)
+    record = await site.store.get(NODES + "n1")
+    assert record is not None
+    assert read_presence("n1", record.value).linked
+
+
+async def test_a_ping_is_measured_through_either_replica(site: Site) -> None:
+    one, two = await site.server("a"), await site.server("b")
+    agent = site.agent("n1", one)
+    await eventually(lambda: _published(one, "n1"))
+    await eventually(lambda: LINKS + "n1" in two.links.entries)
+    for server in (one, two):
+        reach = await server.probe.ping(OLGA, "n1", 3)
+        assert (reach.linked_to, reach.measured_by) == ("a", server.name)
+        assert len(reach.round_trips_ms) == 3
+        assert all(0 < each < 5000 for each in reach.round_trips_ms)
+    assert agent.keeper.line is not None
+
+
+async def test_a_node_nobody_knows_is_said_in_words(site: Site) -> None:
+    server = await site.server("a")
+    await server.links.wait_first()
+    with pytest.raises(Unavailable, match="No agent of node n9 has ever linked"):
+        await server.probe.ping(OLGA, "n9", 1)
+
+
+async def test_a_server_that_goes_loses_its_routes_and_its_agents_link_elsewhere(
+    site: Site,
+) -> None:
+    one, two = await site.server("a"), await site.server("b")
+    agents = [site.agent(f"n{number}", one, two) for number in range(12)]
+    await eventually(lambda: len(one.hub.held) + len(two.hub.held) == 12)
+    assert one.hub.held
+    assert two.hub.held
+    await one.stop()
+    await eventually(lambda: len(two.hub.held) == 12, 6)
+    await eventually(lambda: all(_published(two, agent.node) for agent in agents), 6)
+    for agent in agents:
+        entry = await site.store.get(LINKS + agent.node)
+        assert entry is not None
+        assert read_link(agent.node, entry.value).replica == "b"
+
+
+async def test_a_stream_goes_on_at_another_replica(site: Site) -> None:
+    one, two = await site.server("a"), await site.server("b")
+    agent = site.agent("n1", one, two)
+    await eventually(lambda: agent.keeper.line is not None)
+    addresses = [f"127.0.0.1:{each.people_port}" for each in (one, two)]
+    caller = Caller("n1", addresses)
+    sent, got = [], []
+    for number in range(40):
+        message = number.to_bytes(4, "big") * 100
+        await caller.conduit.send(message)
+        sent.append(message)
+        if number == 20:
+            await one.stop()
+        got.append(await caller.conduit.receive())
+    await caller.conduit.send(b"", last=True)
+    assert await caller.conduit.receive() is None
+    await caller.finished()
+    assert got == sent
+    assert caller.connections >= 2
+
+
+async def test_a_slow_reader_slows_the_node_and_nothing_piles_up(site: Site) -> None:
+    server = await site.server("a")
+    agent = site.agent("n1", server)
+    await eventually(lambda: agent.keeper.line is not None)
+    total = 24 * 1024 * 1024
+    opening = msgspec.json.encode({"flood_bytes": total})
+    caller = Caller("n1", [f"127.0.0.1:{server.people_port}"], opening)
+    await asyncio.sleep(0.5)
+    (session,) = agent.sessions._sessions.values()
+    assert session.conduit._pipe._written_bytes < 3 * 1024 * 1024
+    at = 0
+    while (chunk := await caller.conduit.receive()) is not None:
+        assert chunk == pattern(at, len(chunk))
+        at += len(chunk)
+    assert at == total
+    await caller.conduit.send(b"", last=True)
+    await caller.finished()
+
+
+@pytest.mark.spec("AUTH-8")
+async def test_a_stream_whose_token_no_longer_holds_ends_and_goes_on_with_a_fresh_one(
+    site: Site,
+) -> None:
+    site.recheck_every_s = 0.2
+    server = await site.server("a")
+    agent = site.agent("n1", server)
+    await eventually(lambda: agent.keeper.line is not None)
+    caller = Caller("n1", [f"127.0.0.1:{server.people_port}"])
+    await caller.conduit.send(b"before")
+    assert await caller.conduit.receive() == b"before"
+    site.allowed = False
+    await eventually(lambda: bool(caller.why))
+    assert "no longer holds" in caller.why[0]
+    await caller.conduit.send(b"meanwhile")
+    await asyncio.sleep(0.3)
+    site.allowed = True
+    assert await caller.conduit.receive() == b"meanwhile"
+    await caller.stop()
+
+
+@pytest.mark.spec("AUTH-9")
+async def test_a_certificate_of_one_node_can_not_speak_as_another(site: Site) -> None:
+    server = await site.server("a")
+    agent = Agent(site, "n1", [server.address])
+    agent.keeper._me = replace(agent.keeper._me, node="n2")
+    agent.start()
+    try:
+        await eventually(lambda: bool(server.quarantined))
+        assert server.quarantined[0][0] == "n1"
+        assert "n2" in server.quarantined[0][1]
+        assert server.hub.held == {}
+        assert await site.store.get(LINKS + "n2") is None
+    finally:
+        await agent.stop()
+
+
+async def test_while_the_store_is_away_links_stand_and_are_published_later(site: Site) -> None:
+    server = await site.server("a")
+    await eventually(lambda: bool(server.membership.lease))
+    server.store.away = True
+    agent = site.agent("n1", server)
+    await eventually(lambda: "n1" in server.hub.held and agent.keeper.line is not None)
+    assert not server.hub.held["n1"].published
+    assert (await server.probe.ping(OLGA, "n1", 1)).linked_to == "a"
+    server.store.away = False
+    await eventually(lambda: _published(server, "n1"))
+
+
+async def test_an_agent_that_no_one_else_can_find_looks_for_a_replica_that_can_be_found(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lattice.features.link.node.keeper._UNPUBLISHED_S", 0.5)
+    monkeypatch.setattr("lattice.features.link.node.keeper._SCOUT_EVERY_S", 1.0)
+    monkeypatch.setattr("lattice.features.link.rpc.PING_EVERY_S", 0.2)
+    one, two = await site.server("a"), await site.server("b")
+    await eventually(lambda: bool(one.membership.lease and two.membership.lease))
+    one.store.away = True
+    agent = site.agent("n1", one)
+    await eventually(lambda: "n1" in one.hub.held)
+    agent.keeper._redial.told([one.address, two.address])
+    await eventually(lambda: _published(two, "n1"), 15)
+    assert agent.keeper.line is not None
+    assert agent.keeper.line.address == two.address
+    await eventually(lambda: "n1" not in one.hub.held)

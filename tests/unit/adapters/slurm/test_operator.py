@@ -1,0 +1,104 @@
+"""With a real process in place of scontrol."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lattice.adapters.slurm.commands import SlurmCommands
+from lattice.adapters.slurm.operator import SlurmNodeOperator, parse_states
+from lattice.base.errors import ConfigurationError, Unavailable
+from lattice.domain.node import NodeState
+from lattice.domain.nodeset import NodeSet
+
+pytestmark = pytest.mark.spec("OPS-4")
+
+
+@pytest.fixture
+def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return tmp_path / "scontrol"
+
+
+def says(scontrol: Path, script: str) -> SlurmNodeOperator:
+    scontrol.write_text(f"#!/bin/sh\n{script}\n")
+    scontrol.chmod(0o755)
+    return SlurmNodeOperator(SlurmCommands())
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ("IDLE", NodeState.READY),
+        ("MIXED+PLANNED", NodeState.READY),
+        ("IDLE+DRAIN", NodeState.DRAINED),
+        ("MIXED+DRAIN", NodeState.DRAINING),
+        ("IDLE+COMPLETING+DRAIN", NodeState.DRAINING),
+        ("ALLOCATED+DRAIN", NodeState.DRAINING),
+        ("DOWN", NodeState.DOWN),
+        ("DOWN*+DRAIN", NodeState.DOWN),
+        ("IDLE*", NodeState.UNKNOWN),
+        ("IDLE~", NodeState.READY),
+        ("SOMETHING", NodeState.UNKNOWN),
+    ],
+)
+def test_states_are_read(said: str, state: NodeState) -> None:
+    text = f"NodeName=n1 Arch=x86_64 CoresPerSocket=1 State={said} ThreadsPerCore=1\n"
+    assert parse_states(text) == {"n1": state}
+
+
+def test_a_reason_can_not_play_a_state() -> None:
+    text = (
+        "NodeName=n1 State=IDLE+DRAIN Weight=1 Reason=x State=DOWN NodeName=n2 [root@1]\n"
+        "NodeName=n1 State=DOWN a line of somebody's reason\n"
+        "nonsense\n"
+    )
+    assert parse_states(text) == {"n1": NodeState.DRAINED}
+
+
+async def test_the_words_reach_slurm_as_one_argument_each(scontrol: Path) -> None:
+    operator = says(scontrol, f'for each; do echo "[$each]"; done >> {scontrol}.said')
+    nodes = NodeSet(["n1", "n2", "n3"])
+    await operator.drain(nodes, "olga: bad 'DIMM'; $(reboot) state=resume")
+    said = Path(f"{scontrol}.said")
+    assert said.read_text().splitlines() == [
+        "[update]",
+        "[nodename=n[1-3]]",
+        "[state=drain]",
+        "[reason=olga: bad 'DIMM'; $(reboot) state=resume]",
+    ]
+    said.unlink()
+    await operator.resume(nodes)
+    await operator.disable(nodes, "x")
+    states = [line for line in said.read_text().splitlines() if "state" in line]
+    assert states == ["[state=resume]", "[state=drain]", "[state=down]"]
+
+
+@pytest.mark.parametrize("words", ["Invalid user id", "Access/permission denied"])
+async def test_a_refusal_says_what_the_site_must_run(scontrol: Path, words: str) -> None:
+    operator = says(scontrol, f"echo 'slurm_update error: {words}' >&2; exit 1")
+    with pytest.raises(ConfigurationError, match=words) as refused:
+        await operator.drain(NodeSet(["n1"]), "olga: x")
+    assert refused.value.hint is not None
+    assert "sacctmgr -i modify user" in refused.value.hint
+    assert "AdminLevel=Administrator" in refused.value.hint
+
+
+async def test_a_command_that_may_goes_before_it_and_before_nothing_else(scontrol: Path) -> None:
+    scontrol.write_text('#!/bin/sh\necho "$WHO $*" >> "$0.said"\n')
+    scontrol.chmod(0o755)
+    commands = SlurmCommands(operate_prefix=("env", "WHO=root"))
+    await commands.update_nodes("n1", "resume")
+    await commands.nodes_shown("n1")
+    assert Path(f"{scontrol}.said").read_text().splitlines() == [
+        "root update nodename=n1 state=resume",
+        " -o show node n1",
+    ]
+
+
+async def test_any_other_failure_is_unavailable(scontrol: Path) -> None:
+    operator = says(scontrol, "echo 'Unable to contact slurm controller' >&2; exit 1")
+    with pytest.raises(Unavailable, match="Unable to contact"):
+        await operator.states(NodeSet(["n1"]))

@@ -1,0 +1,138 @@
+"""A request as sbatch's options: what is named, what the script says itself, what can't be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lattice.base.errors import UsageError
+from lattice.domain.labels import read_comment
+from lattice.domain.vcluster import Kind, Vcluster, Vclusters
+from lattice.features.submit.model import SubmitRequest
+from lattice.features.submit.service.options import (
+    job_name,
+    sbatch_options,
+    script_words,
+    slurm_time,
+)
+
+pytestmark = pytest.mark.spec("ALLOC-3")
+
+VIEWS = Vclusters(
+    (
+        Vcluster("hpc", Kind.HPC, "batch"),
+        Vcluster("night", Kind.SERVICE, "batch", "low"),
+    )
+)
+
+
+def options(key: str = "", script: str = "#!/bin/sh\n", **asked: Any) -> tuple[str, ...]:
+    return sbatch_options(SubmitRequest(script=script, **asked), VIEWS, key)
+
+
+def test_nothing_asked_is_nothing_said() -> None:
+    assert options() == ()
+
+
+def test_each_option_has_its_word() -> None:
+    assert options(
+        nodes="2-4", walltime="1h30m", gpus="a100:8", project="research", name="n", array="1-3%2",
+        output="o-%j", vcluster="night", depends_on=("5:success", "6_1:failure", "7+1:any", "8"),
+        options=("--exclusive", "-C", "a100"),
+    ) == (
+        "--nodes=2-4", "--time=90", "--gpus=a100:8", "--account=research", "--job-name=n",
+        "--array=1-3%2", "--output=o-%j", "--partition=batch", "--qos=low",
+        "--dependency=afterok:5,afternotok:6_1,afterany:7+1,afterok:8", "--exclusive", "-C", "a100",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "slurm"),
+    [
+        ("30", "30"),
+        ("1-12:00", "1-12:00"),
+        ("02:30:00", "02:30:00"),
+        ("UNLIMITED", "UNLIMITED"),
+        ("90s", "2"),
+        ("2h", "120"),
+        ("1d", "1440"),
+    ],
+)
+def test_times(text: str, slurm: str) -> None:
+    assert slurm_time(text) == slurm
+
+
+def test_a_job_is_named_after_its_script_unless_something_names_it() -> None:
+    assert options(file="/home/a/train me.sh") == ("--job-name=train_me.sh",)
+    for named in (
+        {"script": "#!/bin/sh\n#SBATCH -J x\n"},
+        {"script": "#!/bin/sh\n#SBATCH -Jx\n"},
+        {"script": "#!/bin/sh\n# word\n\n#SBATCH -N2 --job-name=x\n"},
+        {"script": "#!/bin/sh\n#SBATCH --job x\n"},
+        {"options": ("--job-name", "x")},
+    ):
+        assert not [each for each in options(file="a.sh", **named) if "a.sh" in each]
+    late = "#!/bin/sh\ntrue\n#SBATCH -J x\n"
+    assert options(file="a.sh", script=late) == ("--job-name=a.sh",)
+
+
+@given(st.text(max_size=80))
+def test_a_name_from_a_file_is_plain(file: str) -> None:
+    name = job_name(file)
+    assert len(name) <= 64
+    assert name.isascii()
+    assert not name.startswith("-")
+    assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-")
+
+
+def test_labels_and_the_key_go_into_the_comment() -> None:
+    (comment,) = options(key="ab" * 16, labels={"run": "7"})
+    marks = read_comment(comment.removeprefix("--comment="))
+    assert (dict(marks.labels), marks.key) == ({"run": "7"}, "ab" * 16)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"labels": {"a": "b"}, "options": ("--comment=x",)}, "comment of your own"),
+        ({"labels": {"a": "b"}, "script": "#!/bin/sh\n#SBATCH --comm x\n"}, "comment of your own"),
+        ({"labels": {"a b": "c"}}, "can't name a label"),
+        ({"vcluster": "moon"}, "no vCluster"),
+        ({"depends_on": ("x:any",)}, "not an allocation id"),
+        ({"depends_on": ("5:never",)}, "no dependency"),
+        ({"depends_on": ("5@100:any",)}, "no dependency"),
+        ({"options": ("script.sh",)}, "no option of sbatch"),
+        ({"options": ("--x", "--")}, "is empty"),
+        ({"options": ("-W",)}, "can't be passed on"),
+        ({"options": ("--wait",)}, "can't be passed on"),
+        ({"script": "#!/bin/sh\n#SBATCH --wait\n"}, "can't be passed on"),
+        ({"options": ("-Mall",)}, "can't be passed on"),
+        ({"options": ("--wrap=x",)}, "can't be passed on"),
+        ({"walltime": "soon"}, "length of time"),
+    ],
+)
+def test_what_can_not_be_asked(asked: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        options(**asked)
+
+
+def test_a_comment_of_ones_own_is_ones_own() -> None:
+    assert options(options=("--comment=x", "--wait-all-nodes=1")) == (
+        "--comment=x",
+        "--wait-all-nodes=1",
+    )
+
+
+def test_a_scripts_own_words() -> None:
+    head = '#!/bin/sh\n#SBATCH -J "a b" --x # not this\n#comment\n\n  \n'
+    script = head + "#SBATCH --y=1\ntrue\n#SBATCH -z"
+    assert script_words(script) == ("-J", "a b", "--x", "--y=1")
+    assert script_words("#SBATCH --open 'quote") == ("--open", "'quote")
+
+
+@given(st.text())
+def test_any_script_can_be_looked_at(script: str) -> None:
+    script_words(script)

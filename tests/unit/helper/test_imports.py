@@ -1,0 +1,27 @@
+"""What runs as root brings little with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_CODE = """
+import sys, lattice.helper.main
+names = sorted(sys.modules)
+print(*(name for name in names if name.partition(".")[0] not in sys.stdlib_module_names))
+"""
+
+
+@pytest.mark.spec("AUTH-9")
+def test_the_helper_imports_the_standard_library_and_cryptography() -> None:
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", _CODE], capture_output=True, text=True, check=True
+    )
+    names = run.stdout.split()
+    ours = {name.split(".")[1] for name in names if name.startswith("lattice.")}
+    assert ours == {"access", "base", "domain", "helper"}
+    others = {name.partition(".")[0] for name in names} - {"lattice", "__main__"}
+    # The last two are cryptography's own foreign-function parts, and pip's hook in a venv.
+    assert others <= {"cryptography", "_cffi_backend", "_openssl", "_distutils_hack"}

@@ -1,0 +1,154 @@
+"""Who may ask the helper what: the peer, the role, the grant, the question, once."""
+
+from __future__ import annotations
+
+import base64
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lattice.access.grants import GrantSigner
+from lattice.base.signing import SigningKey
+from lattice.domain.grant import GATE, Act
+from lattice.domain.privileged import Enter, Outcome, Question, Role, digest_of, write_request
+from lattice.domain.submission import CancelQuestion
+from lattice.helper.journal import Peer
+from lattice.helper.judge import Judge, Refusal, read_keys
+from tests.fakes.manual_clock import ManualClock
+
+pytestmark = pytest.mark.spec("AUTH-9", "ALLOC-3")
+
+CANCEL = CancelQuestion(jobs=("7",))
+
+
+class Bench:
+    """A judge, and a server whose key it knows."""
+
+    def __init__(self, folder: Path, role: Role = Role.GATE) -> None:
+        self.clock = ManualClock()
+        self.key = SigningKey.generate()
+        self.file = folder / "keys"
+        self.write(self.key)
+        self.words: list[str] = []
+        offered = ("submit", "cancel") if role is Role.GATE else ()
+        self.judge = Judge(
+            role=role, place=GATE, allowed_uid=995, keys_file=self.file, offered=offered,
+            clock=self.clock, on_keys=self.words.append,
+        )  # fmt: skip
+        self.clock.advance(2)
+
+    def write(self, *keys: SigningKey) -> None:
+        text = "".join(base64.b64encode(key.public).decode() + " # a key\n" for key in keys)
+        self.file.write_text("\n" + text)
+
+    def grant(
+        self, question: Question = CANCEL, act: Act = Act.CANCEL, place: str = GATE,
+        key: SigningKey | None = None,
+    ) -> str:  # fmt: skip
+        signer = GrantSigner(key or self.key, self.clock)
+        return signer.issue(act, place, subject="s", user="alice", digest=digest_of(question))
+
+    def refused(self, packet: bytes) -> Refusal:
+        with pytest.raises(Refusal) as refusal:
+            self.judge.judge(packet)
+        return refusal.value
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_granted_question_passes_once(bench: Bench) -> None:
+    packet = write_request(bench.grant(), CANCEL)
+    asked = bench.judge.judge(packet)
+    assert (asked.question, asked.grant.user) == (CANCEL, "alice")
+    assert bench.refused(packet).reason == "it was used before"
+
+
+def test_only_one_user_may_ask(bench: Bench) -> None:
+    bench.judge.admit(Peer(1, 995))
+    for uid in (0, 1000, 65534):
+        with pytest.raises(Refusal):
+            bench.judge.admit(Peer(1, uid))
+
+
+def test_what_a_refused_asker_hears_does_not_say_why(bench: Bench) -> None:
+    wrong = [
+        write_request(bench.grant(act=Act.SUBMIT), CANCEL),
+        write_request(bench.grant(place="n1"), CANCEL),
+        write_request(bench.grant(key=SigningKey.generate()), CANCEL),
+        write_request(bench.grant(), replace(CANCEL, jobs=("8",))),
+        write_request("nonsense", CANCEL),
+    ]
+    found = [bench.refused(packet) for packet in wrong]
+    assert {(each.outcome, each.message) for each in found} == {
+        (Outcome.REFUSED, "no grant for this")
+    }
+    assert len({each.reason for each in found}) == len(found)
+
+
+def test_time_passes(bench: Bench) -> None:
+    packet = write_request(bench.grant(), CANCEL)
+    bench.clock.advance(60)
+    assert bench.refused(packet).reason == "it is not valid at this time"
+
+
+def test_nothing_from_before_the_start_is_believed(tmp_path: Path) -> None:
+    before = Bench(tmp_path)
+    grant = before.grant()
+    judge = Judge(
+        role=Role.GATE, place=GATE, allowed_uid=1, keys_file=before.file, offered=("cancel",),
+        clock=_later(before.clock),
+    )  # fmt: skip
+    with pytest.raises(Refusal) as refusal:
+        judge.judge(write_request(grant, CANCEL))
+    assert refusal.value.reason == "it was issued before this helper started"
+
+
+def _later(clock: ManualClock) -> ManualClock:
+    clock.advance(1)
+    return clock
+
+
+def test_a_verb_of_the_other_role_and_one_not_built(tmp_path: Path, bench: Bench) -> None:
+    enter = Enter((), "xterm", 1, 1)
+    found = bench.refused(write_request("g", enter))
+    assert found.outcome is Outcome.NOT_OFFERED
+    assert found.message == "the verb `enter` is not one of a gate helper"
+    node = Bench(tmp_path, Role.NODE)
+    assert node.refused(write_request("g", CANCEL)).outcome is Outcome.NOT_OFFERED
+    found = node.refused(write_request("g", enter))
+    assert found.message == "the verb `enter` is not built into this helper"
+
+
+def test_keys_are_read_again_when_the_file_changes(bench: Bench) -> None:
+    new = SigningKey.generate()
+    bench.write(bench.key, new)
+    bench.judge.judge(write_request(bench.grant(key=new), CANCEL))
+    bench.judge.judge(write_request(bench.grant(), CANCEL))
+    bench.write(new)
+    _touch(bench.file)
+    assert "not known" in bench.refused(write_request(bench.grant(), CANCEL)).reason
+    bench.file.write_text("broken")
+    bench.judge.judge(write_request(bench.grant(key=new), CANCEL))
+    assert [word.partition(":")[0] for word in bench.words] == [
+        "read again",
+        "read again",
+        "not read",
+    ]
+
+
+def _touch(file: Path) -> None:
+    found = file.stat()
+    os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns + 1))
+
+
+@pytest.mark.parametrize("text", ["", "#\n", "abc\n", "AAAA\n", "!" * 44])
+def test_a_file_without_keys_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "keys"
+    file.write_text(text)
+    with pytest.raises(ValueError, match="key"):
+        read_keys(file)

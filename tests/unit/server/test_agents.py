@@ -1,0 +1,119 @@
+"""What a server makes of its identity section: all of it, none of it, or a clear word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lattice.adapters.pki.authority import ClusterAuthority
+from lattice.base.errors import ConfigurationError
+from lattice.domain.peer import checked_name
+from lattice.server.agents import (
+    begin_identity,
+    identity_paths,
+    new_replica_id,
+    open_agents,
+    succeed_identity,
+    with_single_identity,
+)
+from lattice.server.config import check_server_config
+from lattice.server.sections import Address, ServerConfig
+from tests.fakes.agent_site import ADMIN
+from tests.fakes.in_memory_state import InMemoryStateStore
+from tests.fakes.manual_clock import ManualClock
+
+pytestmark = pytest.mark.spec("AUTH-9")
+
+TEXT = """\
+cluster: {name: Alpha}
+slurm: {rest_url: 'unix:/run/slurmrestd.socket'}
+api: {agent_listen: '127.0.0.1:50052'}
+identity: {ca_cert: id/ca.crt, ca_key: id/ca.key, grant_key: id/grant.key}
+"""
+
+
+def test_a_bootstrap_makes_the_files_once_and_the_rules_are_content(tmp_path: Path) -> None:
+    file = tmp_path / "server.yaml"
+    file.write_text(TEXT)
+    assert check_server_config(file, {}).config is None
+    assert begin_identity(file, {})
+    assert not begin_identity(file, {})
+    assert check_server_config(file, {}).config is not None
+    (tmp_path / "id" / "ca.key").unlink()
+    with pytest.raises(ConfigurationError, match="missing"):
+        begin_identity(file, {})
+
+
+def test_where_nothing_is_said_nothing_is_made(tmp_path: Path) -> None:
+    file = tmp_path / "server.yaml"
+    file.write_text("{}")
+    assert not begin_identity(file, {})
+    assert identity_paths(ServerConfig().identity) is None
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_next_identity_is_of_the_same_cluster_and_replaces_nothing(tmp_path: Path) -> None:
+    config = with_single_identity(ServerConfig(), tmp_path / "now")
+    made = succeed_identity(config, tmp_path / "next")
+    clusters = {
+        ClusterAuthority.load(each / "ca.crt", each / "ca.key", ManualClock()).cluster
+        for each in (tmp_path / "now", tmp_path / "next")
+    }
+    assert len(clusters) == 1
+    assert made.ca_cert.read_bytes() != (tmp_path / "now" / "ca.crt").read_bytes()
+    with pytest.raises(ConfigurationError, match="already"):
+        succeed_identity(config, tmp_path / "next")
+    with pytest.raises(ConfigurationError, match="no identity to follow"):
+        succeed_identity(ServerConfig(), tmp_path / "other")
+
+
+def test_a_single_server_keeps_its_identity_in_its_folder(tmp_path: Path) -> None:
+    config = with_single_identity(ServerConfig(), tmp_path / "one")
+    assert config.api.agent_listen == Address("127.0.0.1", 50052)
+    paths = identity_paths(config.identity)
+    assert paths is not None
+    before = paths.ca_cert.read_bytes()
+    again = with_single_identity(ServerConfig(), tmp_path / "one")
+    assert again == config
+    assert paths.ca_cert.read_bytes() == before
+    assert with_single_identity(config, tmp_path / "other") is config
+
+
+def test_a_single_server_that_says_how_it_is_reached_is_not_bound_to_loopback(
+    tmp_path: Path,
+) -> None:
+    config = ServerConfig()
+    api = replace(config.api, agent_advertise=Address("s1", 50052))
+    made = with_single_identity(replace(config, api=api), tmp_path)
+    assert made.api.agent_listen.is_wildcard
+
+
+def test_a_replica_has_a_name_no_other_process_has() -> None:
+    assert new_replica_id() != new_replica_id()
+    assert checked_name(new_replica_id())
+
+
+async def test_the_parts_of_a_configured_server_work_together(tmp_path: Path) -> None:
+    clock = ManualClock()
+    config = with_single_identity(ServerConfig(), tmp_path)
+    store = InMemoryStateStore(clock)
+    async with open_agents(config, store, clock, replica_id="r1") as parts:
+        assert parts is not None
+        made = await parts.enrolment.create(ADMIN, "n1")
+        assert made.node == "n1"
+        assert parts.replica.cluster.startswith("cluster-")
+        assert len(parts.signer.public_keys) == 1
+
+
+async def test_without_identity_there_are_no_agents_and_without_state_it_is_a_mistake(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    async with open_agents(ServerConfig(), None, clock, replica_id="r1") as parts:
+        assert parts is None
+    config = with_single_identity(ServerConfig(), tmp_path)
+    with pytest.raises(ConfigurationError, match="agreed state"):
+        async with open_agents(config, None, clock, replica_id="r1"):
+            pass

@@ -1,0 +1,105 @@
+"""The rules of `identity` and of the agents' listener, each with its words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lattice.adapters.pki.files import IdentityPaths, create_identity
+from lattice.base.clock import SystemClock
+from lattice.server.config import Checked, check_server_config
+from tests.fakes.certificates import authority_files
+
+pytestmark = pytest.mark.spec("OPS-7", "AUTH-9")
+
+ALL = "identity: {{ca_cert: ca.crt, ca_key: ca.key, grant_key: grant.key{more}}}\n"
+LOOPBACK = "127.0.0.1:50052"
+
+
+class Room:
+    """A folder with a whole identity and a file that may name it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        paths = IdentityPaths(folder / "ca.crt", folder / "ca.key", folder / "grant.key")
+        create_identity(paths, SystemClock(), name="alpha")
+
+    def check(self, text: str, api: str = f"agent_listen: '{LOOPBACK}'") -> Checked:
+        file = self.folder / "server.yaml"
+        slurm = "slurm: {rest_url: 'unix:/run/slurmrestd.socket'}\n"
+        file.write_text(f"{slurm}api: {{{api}}}\n{text}")
+        return check_server_config(file, {})
+
+    def problems(self, text: str, api: str = f"agent_listen: '{LOOPBACK}'") -> list[str]:
+        found = self.check(text, api).problems
+        return [re.sub(r"^\S*/server\.yaml(:\d+)?: ", "", each) for each in found]
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Room:
+    return Room(tmp_path)
+
+
+def test_a_whole_identity_is_fine_and_so_is_none(room: Room) -> None:
+    assert room.problems(ALL.format(more="")) == []
+    assert room.problems("") == []
+
+
+def test_what_belongs_together_is_asked_for_together(room: Room) -> None:
+    found = room.problems("identity: {ca_cert: ca.crt}\n")
+    assert found == [
+        "identity.ca_cert: needs identity.ca_key too",
+        "identity.ca_cert: needs identity.grant_key too",
+    ]
+
+
+def test_files_that_are_not_what_they_should_be_are_named(room: Room) -> None:
+    (room.folder / "grant.key").write_text("nothing")
+    (room.folder / "old.pub").write_text("nothing")
+    other = authority_files(room.folder, "other", name="other")
+    more = f", trust: {other.certificate}, previous_grant_keys: [old.pub, absent.pub]"
+    found = "\n".join(room.problems(ALL.format(more=more)))
+    assert re.search(r"identity\.trust: \S+ holds an authority of other, not of alpha-", found)
+    assert re.search(r"identity\.grant_key: \S+ holds no Ed25519 key", found)
+    assert re.search(r"previous_grant_keys\[0\]: \S+ holds no Ed25519 key", found)
+    assert re.search(r"previous_grant_keys\[1\]: \S+: No such file", found)
+    (room.folder / "ca.key").write_bytes(other.key.read_bytes())
+    assert any("not that of the certificate" in each for each in room.problems(ALL.format(more="")))
+
+
+def test_a_key_before_may_be_given_by_either_half(room: Room) -> None:
+    assert room.problems(ALL.format(more=", previous_grant_keys: [grant.key]")) == []
+
+
+def test_nodes_must_be_told_where_to_dial(room: Room) -> None:
+    text = ALL.format(more="")
+    assert room.problems(text, "agent_listen: '0.0.0.0:50052'") == [
+        "api.agent_advertise: is needed: no node can dial 0.0.0.0:50052"
+    ]
+    good = "agent_listen: '0.0.0.0:50052', agent_advertise: 's1.example:50052'"
+    assert room.problems(text, good) == []
+    bad = "agent_listen: '0.0.0.0:50052', agent_advertise: '[::]:50052'"
+    assert room.problems(text, bad) == ["api.agent_advertise: [::]:50052 can't be dialled"]
+    assert room.problems("", "agent_listen: '0.0.0.0:50052'") == []
+
+
+def test_agents_have_a_listener_of_their_own(room: Room) -> None:
+    found = room.problems(ALL.format(more=""), "agent_listen: '127.0.0.1:50051'")
+    assert found == [
+        "api.agent_listen: is the same as api.grpc_listen: agents have a listener of their own"
+    ]
+
+
+def test_the_token_of_development_stays_on_loopback_and_is_always_worth_a_word(
+    room: Room,
+) -> None:
+    text = ALL.format(more=f", development_token: {'x' * 32}")
+    checked = room.check(text)
+    assert checked.problems == ()
+    assert any("development_token: is for development" in each for each in checked.warnings)
+    outside = "agent_listen: '10.0.0.1:50052'"
+    assert any("not while agents are served on 10.0.0.1" in e for e in room.problems(text, outside))
+    short = ALL.format(more=", development_token: abc")
+    assert any("at least 32 bytes" in each for each in room.problems(short))
