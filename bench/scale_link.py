@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import resource
 import signal
@@ -199,6 +200,7 @@ def main() -> int:
     if asked.role == "inside":
         return inside(asked.agents, asked.words)
     if asked.role:
+        logging.disable(logging.WARNING)
         asyncio.run(globals()[asked.role](Path(asked.words[0]), *asked.words[1:]))
         return 0
     lab = Lab("benchlink", parts=("etcd",))

@@ -101,13 +101,12 @@ class AgentIdentity:
             await self._sleep(pause_s * (1 + self._chance()))
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
-    def learned(self, grant_keys: Iterable[bytes], replicas: Iterable[str]) -> None:
-        """What a server said at the start of a link: keys to believe, replicas to dial."""
-        news = replace(
-            self.held,
-            grant_keys=tuple(grant_keys) or self.held.grant_keys,
-            replicas=tuple(replicas) or self.held.replicas,
-        )
+    def learned(self, replicas: Iterable[str]) -> None:
+        """What a server said at the start of a link: replicas to dial.
+
+        Keys of grants are not learned there: a replica's certificate alone must not name them.
+        """
+        news = replace(self.held, replicas=tuple(replicas) or self.held.replicas)
         if news != self._held:
             self._keep(news)
             self._adopt(news, same_certificate=True)
@@ -178,7 +177,7 @@ class AgentIdentity:
         except PermissionRefused as refusal:
             _log.error("certificate refused", extra={"reason": refusal.message})
             return await self._cascade.obtain(with_tokens_alone=True)
-        return held(given, key, node, "renewal")
+        return held(given, key, node, "renewal", believed=self.held.authorities)
 
     def _keep(self, found: Held) -> None:
         try:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -50,8 +51,14 @@ class _Written:
     replicas: tuple[str, ...]
 
 
-def held(credentials: Credentials, key: str, node: str, origin: str) -> Held:
-    """What a server gave for a key of ours. Raises `IdentityRefused`."""
+def held(credentials: Credentials, key: str, node: str, origin: str, *, believed: str = "") -> Held:
+    """What a server gave for a key of ours. Raises `IdentityRefused`.
+
+    With `believed`, one of these authorities must have signed it: then whoever answered holds the
+    cluster's key, and not only a replica's certificate, and may say which keys sign grants.
+    """
+    if believed and not _signed_by(credentials.certificate, believed):
+        raise IdentityRefused("the certificate is not signed by an authority of this cluster")
     try:
         keys = tuple(bytes.fromhex(each) for each in credentials.grant_keys)
     except ValueError:
@@ -83,6 +90,21 @@ def held_from_files(certificate: Path, key: Path, authorities: Path, node: str) 
         authorities=texts[2],
         origin="bootstrap files",
     )
+
+
+def _signed_by(certificate: str, authorities: str) -> bool:
+    try:
+        shown = x509.load_pem_x509_certificate(certificate.encode())
+        known = x509.load_pem_x509_certificates(authorities.encode())
+    except ValueError:
+        return False
+    for authority in known:
+        try:
+            shown.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return True
+    return False
 
 
 def _fitting(certificate: str, key: str, authorities: str, node: str) -> PeerIdentity:

@@ -60,7 +60,7 @@ async def run(told: Told, log: structlog.stdlib.BoundLogger) -> None:
         stack.push_async_callback(sessions.aclose)
 
         def welcomed(welcome: Welcome) -> None:
-            identity.learned(welcome.grant_keys, welcome.replicas)
+            identity.learned(welcome.replicas)
 
         keeper = LinkKeeper(
             _myself(told.node),

@@ -162,7 +162,7 @@ def _listener(
 
     guard = PeerGuard(declared_permissions(), agents.trust.admit, refused, journal.defect)
     listener = aio.server(interceptors=[guard], options=[("grpc.so_reuseport", 0), *STREAM_OPTIONS])
-    links = LinkRpc(hub, desk, lambda: agents.signer.public_keys, reach.addresses)
+    links = LinkRpc(hub, desk, reach.addresses)
     listener.add_generic_rpc_handlers((links.handlers(),))
     add_PeerServiceServicer_to_server(PeerRpc(hub), listener)
     add_AgentIdentityServiceServicer_to_server(agents.renewal, listener)

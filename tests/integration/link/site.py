@@ -128,11 +128,7 @@ class Server:
         )
         self._agents = aio.server(interceptors=[guard], options=[("grpc.so_reuseport", 0)])
         self._agents.add_generic_rpc_handlers(
-            (
-                LinkRpc(
-                    self.hub, self.desk, lambda: site.signer.public_keys, lambda: [self.address]
-                ).handlers(),
-            )
+            (LinkRpc(self.hub, self.desk, lambda: [self.address]).handlers(),)
         )
         add_PeerServiceServicer_to_server(PeerRpc(self.hub), self._agents)
         self._agents.add_secure_port(f"127.0.0.1:{self.port}", identity.grpc_server_credentials())
@@ -182,7 +178,7 @@ class Agent:
         self.node = node
         self.identity = NodeKey(site.authority, node, timedelta(hours=1))
         self.dialling = Dialling(self.identity)
-        self.checker = GrantChecker(node, site.clock)
+        self.checker = GrantChecker(node, site.clock, site.signer.public_keys)
         self.sessions = Sessions(
             self.dialling, self.checker, {StreamKind.ECHO: serve_echo}, wait_s=site.wait_s
         )
@@ -193,7 +189,7 @@ class Agent:
             Redial(node, addresses, Random(seed)),
             site.clock,
             self.sessions.take,
-            lambda welcome: self.checker.trust(welcome.grant_keys),
+            lambda _welcome: None,
         )
         self._task: asyncio.Task[None] | None = None
 

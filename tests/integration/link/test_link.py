@@ -10,9 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lattice.base.errors import Unavailable
+from lattice.access.actor import Actor, Role
+from lattice.access.grants import GrantSigner
+from lattice.base.errors import NotFound, PermissionRefused, Unavailable
+from lattice.base.signing import SigningKey
 from lattice.domain.presence import LINKS, NODES, read_link, read_presence
+from lattice.domain.stream import CarrierLost, StreamQuestion
 from lattice.features.link.node.echo import pattern
+from lattice.features.link.service.desk import _Awaited
+from lattice.features.link.service.probe import ProbeService
+from lattice.wire.v1.link_pb2 import StreamOpening
 from tests.integration.link.site import OLGA, Agent, Caller, Server, Site, eventually
 
 pytestmark = pytest.mark.timeout(60)
@@ -186,3 +193,103 @@ async def test_an_agent_that_no_one_else_can_find_looks_for_a_replica_that_can_b
     assert agent.keeper.line is not None
     assert agent.keeper.line.address == two.address
     await eventually(lambda: "n1" not in one.hub.held)
+
+
+@pytest.mark.spec("AUTH-9")
+async def test_a_replica_that_can_not_sign_grants_gets_nothing_of_a_node(
+    site: Site, tmp_path: Path
+) -> None:
+    """Attack 1: a valid certificate of a replica, dialled by the node itself, and no grant."""
+    server = await site.server("a")
+    agent = site.agent("n1", server)
+    await eventually(lambda: agent.keeper.line is not None)
+    forger = GrantSigner(SigningKey.generate(), site.clock)
+    rogue = ProbeService(server.desk, forger, site.clock, "a")
+    with pytest.raises(PermissionRefused, match="The grant does not hold"):
+        await rogue.ping(OLGA, "n1", 1)
+    assert agent.sessions.open == 0
+    assert (await server.probe.ping(OLGA, "n1", 1)).node == "n1"
+
+
+@pytest.mark.spec("AUTH-9")
+async def test_a_grant_is_for_one_question_once(site: Site) -> None:
+    server = await site.server("a")
+    agent = site.agent("n1", server)
+    await eventually(lambda: agent.keeper.line is not None)
+    question = server.probe._question(OLGA, "n1", "ab" * 16, b"")
+    async with server.desk.open(question):
+        pass
+    for replayed in (
+        question,
+        replace(question, session="cd" * 16),
+        replace(question, opening=b'{"flood_bytes":1}'),
+    ):
+        with pytest.raises(PermissionRefused, match="The grant does not hold"):
+            await _opened(server, replayed)
+
+
+async def _opened(server: Server, question: StreamQuestion) -> None:
+    async with server.desk.open(question):
+        pass
+
+
+@pytest.mark.spec("AUTH-9")
+async def test_a_session_goes_on_for_its_own_caller_alone(site: Site) -> None:
+    server = await site.server("a")
+    agent = site.agent("n1", server)
+    await eventually(lambda: agent.keeper.line is not None)
+    session = "ef" * 16
+    async with server.desk.open(server.probe._question(OLGA, "n1", session, b"")):
+        await eventually(lambda: agent.sessions.open == 1)
+    mallory = Actor(sub="mallory", role=Role.OPERATOR)
+    for resume in (True, False):
+        question = server.probe._question(mallory, "n1", session, b"", resume=resume)
+        with pytest.raises(NotFound):
+            await _opened(server, question)
+
+
+@pytest.mark.spec("AUTH-9")
+async def test_a_ticket_of_one_node_is_worth_nothing_in_anothers_hands(site: Site) -> None:
+    """Attack 20, as far as a node can reach: it comes with what was meant for another."""
+    server = await site.server("a")
+    thief = site.agent("n2", server)
+    await eventually(lambda: thief.keeper.line is not None)
+    awaited = _Awaited("n1", asyncio.get_running_loop().create_future())
+    server.desk._awaited["stolen"] = awaited
+    async with thief.dialling.carrier(server.address, 0) as carrier:
+        await carrier.open_with(StreamOpening(ticket="stolen"))
+        with pytest.raises(CarrierLost, match="No such ticket"):
+            await carrier.receive()
+    assert not awaited.carrier.done()
+
+
+async def test_a_person_at_a_terminal_does_not_wait_behind_a_bulk_transfer(site: Site) -> None:
+    server = await site.server("a")
+    agent = site.agent("n1", server)
+    await eventually(lambda: agent.keeper.line is not None)
+    address = f"127.0.0.1:{server.people_port}"
+    opening = msgspec.json.encode({"flood_bytes": 1 << 30})
+    bulk = Caller("n1", [address], opening)
+    await bulk.conduit.receive()
+    # The reader of the bulk stops: its lane is full to the brim, and stays so.
+    await asyncio.sleep(0.3)
+    reach = await server.probe.ping(OLGA, "n1", 20)
+    assert max(reach.round_trips_ms) < 1000
+    assert {lane for _, lane in agent.dialling._lanes} == {0, 1}
+    await bulk.stop()
+
+
+async def test_a_node_that_is_not_believed_any_more_loses_its_link_and_streams(
+    site: Site,
+) -> None:
+    server = await site.server("a")
+    agent = site.agent("n1", server)
+    await eventually(lambda: _published(server, "n1"))
+    caller = Caller("n1", [f"127.0.0.1:{server.people_port}"])
+    await caller.conduit.send(b"x")
+    assert await caller.conduit.receive() == b"x"
+    server.hub.expel("n1")
+    server.desk.expel("n1")
+    await eventually(lambda: bool(caller.why))
+    await eventually(lambda: agent.keeper.line is None)
+    await caller.stop()

@@ -19,7 +19,7 @@ from lattice.agent.identity_cascade import Cascade, IdentityOptions, NoIdentity
 from lattice.agent.identity_store import Held, IdentityRefused, IdentityStore, held, new_request
 from lattice.base.errors import ConfigurationError, LatticeError, PermissionRefused, Unavailable
 from lattice.base.signing import SigningKey
-from lattice.domain.grant import Act
+from lattice.domain.grant import Act, BadGrant
 from lattice.features.agents.model import Credentials
 from tests.fakes.certificates import CLUSTER, node_pair
 from tests.fakes.manual_clock import ManualClock
@@ -286,33 +286,41 @@ async def test_a_changed_file_is_taken_up_and_a_bad_one_is_not(node: Node) -> No
     assert identity.held.certificate == other.certificate
 
 
-async def test_what_servers_say_of_keys_is_believed_at_once(node: Node) -> None:
-    old, new = (GrantSigner(SigningKey.generate(), node.clock) for _ in range(2))
-    node.issuer.grant_keys = (old.public_keys[0].hex(),)
-    checker = GrantChecker("n1", node.clock)
-    identity = node.identity(checker, enrol_token="good")
-    await identity.obtain()
-    assert checker.check(old.issue(Act.ECHO, "n1", subject="s"), Act.ECHO)
-    identity.learned((*old.public_keys, *new.public_keys), ["10.0.0.2:50052"])
-    assert checker.check(new.issue(Act.ECHO, "n1", subject="s"), Act.ECHO)
-    assert identity.replicas == ("10.0.0.2:50052", "10.0.0.9:50052")
-    assert identity.generation == 1, "no connection need be made anew"
-    again = node.identity()
-    await again.obtain()
-    assert len(again.held.grant_keys) == 2
-
-
-async def test_nothing_said_of_keys_or_something_that_is_none_changes_nothing(node: Node) -> None:
+@pytest.mark.spec("AUTH-9")
+async def test_a_link_tells_of_replicas_and_never_of_keys(node: Node) -> None:
     signer = GrantSigner(SigningKey.generate(), node.clock)
     node.issuer.grant_keys = (signer.public_keys[0].hex(),)
     checker = GrantChecker("n1", node.clock)
     identity = node.identity(checker, enrol_token="good")
     assert not identity.reload(), "there is nothing yet to read again"
     await identity.obtain()
-    for said in ((), (b"no key",)):
-        identity.learned(said, ())
-        assert checker.check(signer.issue(Act.ECHO, "n1", subject="s"), Act.ECHO)
-        assert identity.replicas[0] == "10.0.0.1:50052"
+    identity.learned(["10.0.0.2:50052"])
+    assert identity.replicas == ("10.0.0.2:50052", "10.0.0.9:50052")
+    assert identity.generation == 1, "no connection need be made anew"
+    assert checker.check(signer.issue(Act.ECHO, "n1", subject="s"), Act.ECHO)
+    identity.learned(())
+    assert identity.replicas[0] == "10.0.0.2:50052"
+    again = node.identity()
+    await again.obtain()
+    assert again.held.grant_keys == signer.public_keys
+
+
+@pytest.mark.spec("AUTH-9")
+async def test_a_renewal_that_the_clusters_authority_did_not_sign_is_refused(node: Node) -> None:
+    """Whoever holds a replica's certificate alone can answer, and can't say what is believed."""
+    checker = GrantChecker("n1", node.clock)
+    identity = node.identity(checker, enrol_token="good")
+    await identity.obtain()
+    before = identity.held
+    stranger = GrantSigner(SigningKey.generate(), node.clock)
+    node.issuer.authority = ClusterAuthority.create(CLUSTER, node.clock)
+    node.issuer.grant_keys = (stranger.public_keys[0].hex(),)
+    identity.doubt()
+    await node.run(identity, 60)
+    assert node.issuer.asked[-1].startswith("renew")
+    assert identity.held == before
+    with pytest.raises(BadGrant):
+        checker.check(stranger.issue(Act.ECHO, "n1", subject="s"), Act.ECHO)
 
 
 async def _kept(node: Node) -> None:

@@ -13,7 +13,7 @@ from lattice.domain.stream import CarrierLost
 from lattice.features.link.convert import reach_message
 from lattice.features.link.model import PING_EVERY_S, SILENCE_S
 from lattice.features.link.service.desk import StreamDesk
-from lattice.features.link.service.hub import HeldLink, LinkHub, Superseded
+from lattice.features.link.service.hub import HeldLink, LinkHub
 from lattice.features.link.service.probe import ProbeService
 from lattice.wire.carriers import EOF, GrpcCarrier
 from lattice.wire.guard import grpc_caller
@@ -32,12 +32,10 @@ class LinkRpc:
         self,
         hub: LinkHub,
         desk: StreamDesk,
-        grant_keys: Callable[[], Iterable[bytes]],
         replicas: Callable[[], Iterable[str]],
     ) -> None:
         self._hub = hub
         self._desk = desk
-        self._grant_keys = grant_keys
         self._replicas = replicas
 
     def handlers(self) -> grpc.GenericRpcHandler[Any, Any]:
@@ -57,10 +55,8 @@ class LinkRpc:
     async def link(self, _requests: Any, context: Any) -> None:
         hello = await self._hello(context)
         async with self._hub.holding(grpc_peer(), hello) as held:
-            try:
-                await self._hub.publish(held)
-            except Superseded:
-                return
+            # Welcomed first, published beside: thousands of agents link at once after a replica's
+            # death, and none of them should wait for the agreed state.
             await context.write(pb.LinkDown(welcome=self._welcome(held)))
             reading = asyncio.ensure_future(self._read(held, context))
             try:
@@ -83,11 +79,9 @@ class LinkRpc:
     def _welcome(self, held: HeldLink) -> pb.Welcome:
         return pb.Welcome(
             replica=self._hub.replica,
-            epoch=held.epoch,
             published=held.published,
             ping_every_ms=int(PING_EVERY_S * 1000),
             silence_ms=int(SILENCE_S * 1000),
-            grant_keys=self._grant_keys(),
             replicas=self._replicas(),
         )
 

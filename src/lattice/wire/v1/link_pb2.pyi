@@ -131,22 +131,15 @@ class Welcome(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REPLICA_FIELD_NUMBER: _builtins.int
-    EPOCH_FIELD_NUMBER: _builtins.int
     PUBLISHED_FIELD_NUMBER: _builtins.int
     PING_EVERY_MS_FIELD_NUMBER: _builtins.int
     SILENCE_MS_FIELD_NUMBER: _builtins.int
-    GRANT_KEYS_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     replica: _builtins.str
-    epoch: _builtins.int
     published: _builtins.bool
-    """Whether other replicas can find the node here."""
+    """Whether other replicas can find the node here already; pongs tell it later."""
     ping_every_ms: _builtins.int
     silence_ms: _builtins.int
-    @_builtins.property
-    def grant_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Public keys that grants may be signed with."""
-
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Where the replicas of this cluster can be dialled."""
@@ -155,16 +148,14 @@ class Welcome(_message.Message):
         self,
         *,
         replica: _builtins.str = ...,
-        epoch: _builtins.int = ...,
         published: _builtins.bool = ...,
         ping_every_ms: _builtins.int = ...,
         silence_ms: _builtins.int = ...,
-        grant_keys: _abc.Iterable[_builtins.bytes] | None = ...,
         replicas: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "grant_keys", b"grant_keys", "ping_every_ms", b"ping_every_ms", "published", b"published", "replica", b"replica", "replicas", b"replicas", "silence_ms", b"silence_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ping_every_ms", b"ping_every_ms", "published", b"published", "replica", b"replica", "replicas", b"replicas", "silence_ms", b"silence_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,9 +24,8 @@ from lattice.wire.v1 import link_pb2 as pb
 
 _log = logging.getLogger(__name__)
 
-_CONNECT_S = 5.0
-_WELCOME_S = 10.0
 _UNPUBLISHED_S = 15.0
+_PUBLISHED_WITHIN_S = 3.0
 _SCOUT_EVERY_S = 30.0
 
 
@@ -73,12 +72,11 @@ class Line:
         """For how long other replicas have not been able to find this link."""
         return 0.0 if self.published else self._clock.monotonic() - self._published_at
 
-    async def open(self, me: NodeSelf) -> None:
+    async def open(self, me: NodeSelf, patience_s: float) -> None:
         """Dial and be welcomed. Raises `LineLost`."""
         try:
-            async with asyncio.timeout(_CONNECT_S):
+            async with asyncio.timeout(patience_s):
                 await self._channel.channel_ready()
-            async with asyncio.timeout(_WELCOME_S):
                 self._call = self._call()
                 hello = pb.Hello(
                     node=me.node,
@@ -98,13 +96,23 @@ class Line:
         self._note_published(published=self.welcome.published)
         self._heard = self._clock.monotonic()
 
-    async def run(self, on_ticket: Callable[[pb.Ticket], None]) -> str:
-        """Until the link ends: why. Raises `LineLost`."""
+    async def wait_published(self, on_ticket: Callable[[pb.Ticket], None]) -> bool:
+        """True once others can find this link; False if that takes too long or never comes."""
+        try:
+            async with asyncio.timeout(_PUBLISHED_WITHIN_S):
+                while not self.published:
+                    self._take(await self._call.read(), on_ticket)
+        except (TimeoutError, LineLost, aio.AioRpcError, asyncio.InvalidStateError):
+            return False
+        return True
+
+    async def run(self, on_ticket: Callable[[pb.Ticket], None]) -> None:
+        """Until the link ends, which raises `LineLost`."""
         pinging = asyncio.ensure_future(self._ping())
         reading = asyncio.ensure_future(self._read(on_ticket))
         try:
             done, _ = await asyncio.wait((pinging, reading), return_when=asyncio.FIRST_COMPLETED)
-            return done.pop().result()
+            done.pop().result()
         except (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError) as error:
             raise await _lost(error, self._call) from None
         finally:
@@ -117,19 +125,24 @@ class Line:
             self._call.cancel()
         await self._channel.close(None)
 
-    async def _read(self, on_ticket: Callable[[pb.Ticket], None]) -> str:
+    async def _read(self, on_ticket: Callable[[pb.Ticket], None]) -> None:
         while (message := await self._call.read()) is not EOF:
             self._heard = self._clock.monotonic()
-            match message.WhichOneof("message"):
-                case "pong":
-                    self._measure(message.pong)
-                case "ticket":
-                    on_ticket(message.ticket)
-                case "leave":
-                    return str(message.leave.reason)
+            self._take(message, on_ticket)
         raise await _lost(None, self._call)
 
-    async def _ping(self) -> str:
+    def _take(self, message: Any, on_ticket: Callable[[pb.Ticket], None]) -> None:
+        if message is EOF:
+            raise LineLost("the line is closed")
+        match message.WhichOneof("message"):
+            case "pong":
+                self._measure(message.pong)
+            case "ticket":
+                on_ticket(message.ticket)
+            case "leave":
+                raise LineLost(message.leave.reason)
+
+    async def _ping(self) -> None:
         every_s = max(0.1, self.welcome.ping_every_ms / 1000)
         silence_s = max(every_s, self.welcome.silence_ms / 1000)
         while True:
@@ -153,6 +166,8 @@ class Line:
 
     def _measure(self, pong: pb.Pong) -> None:
         self._note_published(published=pong.published)
+        if not pong.number:
+            return  # not an answer: the replica tells that the link is published
         round_trip_us = self._now_us() - pong.sent_us
         if 0 <= round_trip_us < 60_000_000:
             self._round_trip_us = round_trip_us
@@ -218,14 +233,14 @@ class LinkKeeper:
         for address in addresses:
             line = Line(address, self._dialling.channel(address), self._clock)
             try:
-                await line.open(self._me)
+                await line.open(self._me, self._redial.patience_s)
             except LineLost as lost:
                 _log.warning("link to %s: %s", address, lost)
                 await line.close()
                 if isinstance(lost, LineRefused):
                     self._on_refused()
                 continue
-            if published and not line.published:
+            if published and not await line.wait_published(self._on_ticket):
                 await line.close()
                 continue
             self._redial.linked(address)
@@ -235,10 +250,7 @@ class LinkKeeper:
     async def _hold(self, line: Line | None) -> None:
         while line is not None:
             self.line = line
-            _log.info(
-                "linked to %s at %s, epoch %d", line.welcome.replica, line.address,
-                line.welcome.epoch,
-            )  # fmt: skip
+            _log.info("linked to %s at %s", line.welcome.replica, line.address)
             self._redial.told(line.welcome.replicas)
             self._on_welcome(line.welcome)
             line = await self._run(line)
@@ -277,9 +289,8 @@ class LinkKeeper:
             await line.close()
 
 
-def _outcome(running: asyncio.Future[str]) -> str:
-    error = running.exception()
-    return running.result() if error is None else str(error)
+def _outcome(running: asyncio.Future[None]) -> str:
+    return str(running.exception() or "the line is closed")
 
 
 async def _lost(error: Exception | None, call: Any) -> LineLost:

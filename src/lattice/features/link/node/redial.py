@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from random import Random
 
 FIRST_S = 1.0
+PATIENCE_S = 15.0
 LONGEST_S = 30.0
 
 
@@ -62,6 +63,15 @@ class Redial:
         """A whole round reached nobody."""
         self._fruitless += 1
         self._left = ""
+
+    @property
+    def patience_s(self) -> float:
+        """How long a replica may take to welcome us.
+
+        One that is frozen should be left soon; where thousands dial at once all are slow, and
+        who gives up early only makes it worse. So patience grows with each fruitless round.
+        """
+        return min(LONGEST_S, PATIENCE_S * 2.0**self._fruitless)
 
     def wait_s(self) -> float:
         """How long to wait before the next round."""

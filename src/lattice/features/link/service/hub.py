@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from lattice.base.clock import Clock
@@ -31,7 +31,16 @@ from lattice.domain.presence import (
     unlinked,
 )
 from lattice.domain.presence import written as written_record
-from lattice.domain.state import Change, Delete, Entry, Expect, Put, StateStore, StateView
+from lattice.domain.state import (
+    MOST_CHANGES,
+    Change,
+    Delete,
+    Entry,
+    Expect,
+    Put,
+    StateStore,
+    StateView,
+)
 from lattice.features.link.model import PING_EVERY_S, SILENCE_S
 from lattice.features.link.service.membership import Membership
 from lattice.wire.v1.link_pb2 import Hello, Leave, LinkDown, Ping, Pong, Ticket
@@ -40,12 +49,10 @@ _log = logging.getLogger(__name__)
 
 _TRIES = 5
 _AT_ONCE = 32
+_BATCH = MOST_CHANGES // 2
+_GATHER_S = 0.05
 _MOST_WAITING = 64
 _TEND_EVERY_S = 1.0
-
-
-class Superseded(Exception):
-    """The node has a newer link elsewhere."""
 
 
 @dataclass(eq=False, slots=True)
@@ -85,6 +92,16 @@ class HeldLink:
             self.outbox.put_nowait(None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What to write to publish a link, and what must still be so."""
+
+    held: HeldLink
+    epoch: int
+    expect: tuple[Expect, Expect]
+    changes: tuple[Change, ...]
+
+
 class LinkHub:
     """`held` is every link of this replica by node."""
 
@@ -99,6 +116,8 @@ class LinkHub:
     ) -> None:
         self.held: dict[str, HeldLink] = {}
         self._lost_at: dict[str, float] = {}
+        self._compared: Mapping[str, Entry] | None = None
+        self._known: dict[str, tuple[int, Link | None]] = {}
         self._store = store
         self._links = links
         self._nodes = nodes
@@ -135,6 +154,7 @@ class LinkHub:
         if before is not None:
             before.end("the agent has dialled again")
         self.held[held.node] = held
+        self._due.set()
         try:
             yield held
         finally:
@@ -176,28 +196,39 @@ class LinkHub:
         for held in self.held.values():
             held.end("the server is stopping")
 
-    async def publish(self, held: HeldLink) -> bool:
-        """Let all replicas know that the node is here; False if that has to wait.
+    async def _publish(self, held: HeldLink) -> None:
+        """Let all replicas know that the node is here, from what the store says now."""
+        async with self._publishing:
+            for _ in range(_TRIES):
+                record = await self._store.get(NODES + held.node)
+                route = await self._store.get(LINKS + held.node)
+                plan = self._plan(held, record, route)
+                if plan is None or await self._commit([plan]):
+                    return
 
-        Raises `Superseded` where a newer link is known.
-        """
-        try:
-            async with self._publishing:
-                for attempt in range(_TRIES):
-                    if await self._try_to_publish(held, cached=attempt == 0):
-                        return True
-        except LatticeError as error:
-            _log.warning("link %s is not published: %s", held.node, error.message)
-        return False
+    async def _publish_many(self, waiting: Sequence[HeldLink]) -> None:
+        """The same for many at once, from the copies; whoever they are wrong for goes alone."""
+        nodes, links = self._nodes.entries, self._links.entries
+        for begin in range(0, len(waiting), _BATCH):
+            plans = [
+                plan
+                for held in waiting[begin : begin + _BATCH]
+                if (
+                    plan := self._plan(
+                        held, nodes.get(NODES + held.node), links.get(LINKS + held.node)
+                    )
+                )
+            ]
+            if plans and not await self._commit(plans):
+                await asyncio.gather(*(self._publish(plan.held) for plan in plans))
 
-    async def _try_to_publish(self, held: HeldLink, *, cached: bool) -> bool:
-        lease = self._membership.require_lease()
-        record = await self._look(self._nodes, NODES + held.node, cached=cached)
-        route = await self._look(self._links, LINKS + held.node, cached=cached)
+    def _plan(self, held: HeldLink, record: Entry | None, route: Entry | None) -> _Plan | None:
+        """What to write for a link; None, and its end, where a newer one is known."""
         before = _presence(held.node, record)
         epoch = held.epoch or next_epoch(before)
         if before is not None and before.epoch > epoch:
-            raise Superseded
+            self._leave(held)
+            return None
         link = Link(
             node=held.node,
             replica=self.replica,
@@ -207,21 +238,24 @@ class LinkHub:
             agent_version=held.agent_version,
             instance=held.instance,
         )
-        presence = linked(before, link, self._clock.now().timestamp())
+        lease = self._membership.require_lease()
         changes: list[Change] = [Put(LINKS + held.node, written_record(link), lease)]
+        presence = linked(before, link, self._clock.now().timestamp())
         if presence is not None:
             changes.append(Put(NODES + held.node, written_record(presence)))
-        expect = [_expect(NODES + held.node, record), _expect(LINKS + held.node, route)]
+        expect = (_expect(NODES + held.node, record), _expect(LINKS + held.node, route))
+        return _Plan(held, epoch, expect, tuple(changes))
+
+    async def _commit(self, plans: Sequence[_Plan]) -> bool:
+        expect = [each for plan in plans for each in plan.expect]
+        changes = [each for plan in plans for each in plan.changes]
         if await self._store.commit(expect, changes) is None:
             return False
-        held.epoch, held.published = epoch, True
+        for plan in plans:
+            plan.held.epoch, plan.held.published = plan.epoch, True
+            with suppress(Unavailable):
+                plan.held.send(LinkDown(pong=Pong(published=True)))
         return True
-
-    async def _look(self, view: StateView, key: str, *, cached: bool) -> Entry | None:
-        # The copy is right nearly always, and the commit finds out when it isn't.
-        if cached and view.source.ok:
-            return view.entries.get(key)
-        return await self._store.get(key)
 
     def _publish_again(self) -> None:
         for held in self.held.values():
@@ -236,6 +270,8 @@ class LinkHub:
                     await self._due.wait()
             except TimeoutError:
                 pass
+            # Those who come at the same moment are written down together.
+            await asyncio.sleep(_GATHER_S)
             self._due.clear()
             self._end_silent()
             try:
@@ -258,24 +294,36 @@ class LinkHub:
             return
         routes = self._links.entries
         waiting = [held for held in self.held.values() if not held.published]
+        if routes is self._compared and not waiting and not self._lost_at:
+            return
+        read = self._read_routes(routes)
         for held in list(self.held.values()):
-            route = _route(held.node, routes.get(LINKS + held.node))
+            route = read.get(held.node)
             if held.published and route and route.epoch > held.epoch:
                 self._leave(held)
-        await asyncio.gather(*map(self._publish_or_end, waiting))
-        mine = (
-            _route(key.removeprefix(LINKS), entry)
-            for key, entry in routes.items()
-            if key.removeprefix(LINKS) not in self.held
-        )
-        gone = [route for route in mine if route and route.replica == self.replica]
+        await self._publish_many(waiting)
+        gone = [
+            route
+            for node, route in read.items()
+            if route.replica == self.replica and node not in self.held
+        ]
         await asyncio.gather(*map(self._withdraw, gone))
+        for node in self._lost_at.keys() - {route.node for route in gone}:
+            # Nothing of it is published any more: there is nothing to date.
+            if LINKS + node not in routes:
+                del self._lost_at[node]
+        self._compared = routes
 
-    async def _publish_or_end(self, held: HeldLink) -> None:
-        try:
-            await self.publish(held)
-        except Superseded:
-            self._leave(held)
+    def _read_routes(self, routes: Mapping[str, Entry]) -> dict[str, Link]:
+        """By node. Of thousands few have changed since the last look, and only these are read."""
+        known, self._known = self._known, {}
+        for key, entry in routes.items():
+            before = known.get(key)
+            if before is not None and before[0] == entry.revision:
+                self._known[key] = before
+            else:
+                self._known[key] = (entry.revision, _route(key.removeprefix(LINKS), entry))
+        return {route.node: route for _, route in self._known.values() if route}
 
     def _leave(self, held: HeldLink) -> None:
         held.end("the node has a newer link")

@@ -13,6 +13,7 @@ from lattice.domain.stream import (
     LARGEST_OPENING_BYTES,
     Carrier,
     CarrierLost,
+    Lane,
     NodeStreams,
     StreamKind,
     StreamQuestion,
@@ -87,11 +88,19 @@ class ProbeService:
     def _question(
         self, actor: Actor, node: str, session: str, opening: bytes, *, resume: bool = False
     ) -> StreamQuestion:
+        # What asks for more than an echo asks for bulk: it must not stand in a person's way.
+        lane = Lane.BULK if opening else Lane.INTERACTIVE
         kind = StreamKind.ECHO
         digest = digest_of(session, kind, opening)
         grant = self._signer.issue(kind.act, node, subject=actor.sub, digest=digest)
         return StreamQuestion(
-            node=node, kind=kind, session=session, opening=opening, grant=grant, resume=resume
+            node=node,
+            kind=kind,
+            session=session,
+            opening=opening,
+            grant=grant,
+            resume=resume,
+            lane=lane,
         )
 
 
