@@ -7,7 +7,6 @@ of its own soon after.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -48,8 +47,8 @@ class ClusterIdentity:
     def authority(self) -> ClusterAuthority:
         return ClusterAuthority.load(self.paths.ca_cert, self.paths.ca_key, SystemClock())
 
-    def issue(self, node: str, folder: Path, life: timedelta = timedelta(days=1)) -> None:
-        """`boot.crt` and `boot.key` for a node, and `ca.crt`, into a folder of the agent's."""
+    def issue(self, node: str, life: timedelta = timedelta(days=1)) -> dict[str, str]:
+        """Bootstrap files of a node, by name: certificate, key, and whom to believe."""
         key = ec.generate_private_key(ec.SECP256R1())
         request = (
             x509.CertificateSigningRequestBuilder()
@@ -63,24 +62,32 @@ class ClusterIdentity:
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         )
-        for name, content in (
-            ("boot.crt", authority.sign_node(request, node, life).pem),
-            ("boot.key", pem),
-            ("ca.crt", authority.bundle),
-        ):
-            file = folder / name
-            file.unlink(missing_ok=True)
-            file.touch(mode=0o600)
-            file.write_bytes(content)
-            give(file, AGENT_USER)
+        return {
+            "boot.crt": authority.sign_node(request, node, life).pem.decode(),
+            "boot.key": pem.decode(),
+            "ca.crt": authority.bundle.decode(),
+        }
+
+
+def configuration(node: str, folder: Path, spool: Path) -> dict[str, object]:
+    """What an agent is told of the lab; `folder` holds its bootstrap files and its state."""
+    return {
+        "node_id": node,
+        "replicas": list(REPLICAS),
+        "state_dir": str(folder / "state"),
+        "bootstrap": {
+            "cert": str(folder / "boot.crt"),
+            "key": str(folder / "boot.key"),
+            "ca": str(folder / "ca.crt"),
+        },
+        "slurmd": {"spool_dir": str(spool)},
+    }
 
 
 class Agent:
     """The agent of one node: `process` is the handle."""
 
-    def __init__(
-        self, node: str, layout: Layout, room: Room, servers: Sequence[str] = REPLICAS
-    ) -> None:
+    def __init__(self, node: str, layout: Layout, room: Room) -> None:
         self.name = f"{node}.agent"
         self.node = node
         self.folder = slurm_config.SlurmFiles(layout.state).node(node) / "agent"
@@ -88,7 +95,6 @@ class Agent:
         self.changes: dict[str, object] = {}
         """Keys of its configuration that differ from the usual, from the next start on."""
         self._layout = layout
-        self._servers = tuple(servers)
         self.process = Process(
             self.name,
             [str(EXECUTABLE), "--config", str(self.config_file)],
@@ -103,24 +109,15 @@ class Agent:
         """Its folder, a first certificate and its configuration."""
         owned_folder(self.folder, AGENT_USER)
         owned_folder(self.folder / "state", AGENT_USER)
-        ClusterIdentity(self._layout).issue(self.node, self.folder)
-        self.config_file.write_text(yaml.safe_dump(self.configuration(), sort_keys=False))
-        give(self.config_file, AGENT_USER)
-
-    def configuration(self) -> dict[str, object]:
-        """What the agent is told of the lab."""
-        return {
-            "node_id": self.node,
-            "replicas": list(self._servers),
-            "state_dir": str(self.folder / "state"),
-            "bootstrap": {
-                "cert": str(self.folder / "boot.crt"),
-                "key": str(self.folder / "boot.key"),
-                "ca": str(self.folder / "ca.crt"),
-            },
-            "slurmd": {"spool_dir": str(self.folder.parent / "spool")},
-            **self.changes,
-        }
+        told = configuration(self.node, self.folder, self.folder.parent / "spool") | self.changes
+        files = ClusterIdentity(self._layout).issue(self.node)
+        files[self.config_file.name] = yaml.safe_dump(told, sort_keys=False)
+        for name, content in files.items():
+            file = self.folder / name
+            file.unlink(missing_ok=True)
+            file.touch(mode=0o600)
+            file.write_text(content)
+            give(file, AGENT_USER)
 
     def up(self) -> None:
         self.process.up()

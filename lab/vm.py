@@ -7,6 +7,7 @@ in some seconds and runs at a tenth of the speed. Slurm knows the node as FUTURE
 from __future__ import annotations
 
 import base64
+import pwd
 import shlex
 import shutil
 import signal
@@ -16,13 +17,17 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import yaml
+
 from lab.addresses import SLURMD_PORT, VM_ADDRESS, VM_NODE
+from lab.agent import EXECUTABLE, ClusterIdentity, configuration
 from lab.command import LabError, run
 from lab.control import Control
 from lab.layout import Layout
 from lab.network import Direction, Network
 from lab.process import Process
 from lab.slurm_config import SlurmFiles
+from lab.users import AGENT_USER
 from lab.vm_guest import INITRD_INIT, MODULES, guest_init
 
 _MEMORY_MB = 1024
@@ -118,6 +123,29 @@ class VirtualNode:
         self._root.up()
         self._home.up()
         self.machine.up()
+
+    def start_agent(self) -> None:
+        """lattice-agent in the guest, as on the other nodes; its log is in `agent_log`."""
+        folder = Path("/run/lattice-agent")
+        files = ClusterIdentity(self._layout).issue(self.name)
+        spool = SlurmFiles(self._layout.state).node(self.name) / "spool"
+        files["agent.yaml"] = yaml.safe_dump(configuration(self.name, folder, spool))
+        # By number: the guest loses the list of accounts when the host writes a new one.
+        account = pwd.getpwnam(AGENT_USER)
+        own = f"{account.pw_uid}:{account.pw_gid}"
+        self.run(["mkdir", "-p", str(folder / "state")])
+        for name, content in files.items():
+            self.run(["tee", str(folder / name)], input=content)
+        self.run(["chown", "-R", own, str(folder)])
+        self.run(["chmod", "-R", "go-rwx", str(folder)])
+        become = ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}"]
+        become += ["--clear-groups", "--bounding-set=-all", "--no-new-privs"]
+        start = shlex.join([*become, str(EXECUTABLE), "--config", str(folder / "agent.yaml")])
+        self.run(["bash", "-c", f"setsid {start} >/run/agent.log 2>&1 </dev/null &"])
+
+    @property
+    def agent_log(self) -> str:
+        return self.run(["cat", "/run/agent.log"]).stdout
 
     def power_cut(self) -> None:
         if self.machine.identity is not None:

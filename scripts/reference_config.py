@@ -1,8 +1,8 @@
-"""Draws docs/reference/configuration.md from the server's typed configuration.
+"""Draws docs/reference/configuration.md and agent.md from the typed configurations.
 
-scripts/reference_config.py          print it
-scripts/reference_config.py --write  put it in its place
-A test holds the page fresh.
+scripts/reference_config.py          print them
+scripts/reference_config.py --write  put them in their places
+A test holds the pages fresh.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from lattice.agent.sections import AgentConfig
 from lattice.base.setting import Secret, Setting, Unread, setting_of
 from lattice.server.sections import Address, ServerConfig
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference" / "configuration.md"
+_FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 
 _HEAD = """\
 # Configuration of lattice-server
@@ -34,8 +35,28 @@ file. A secret can stand in a file of its own: add `_file` to the key.
 """
 
 
-def render() -> str:
-    """The whole page."""
+_AGENT_HEAD = """\
+# Configuration of lattice-agent
+
+Drawn from the code by `scripts/reference_config.py`; do not edit. A file with every option is
+`config/agent.yaml`. The rules are those of the [server's](configuration.md). Flags go before the
+file, and are named after its keys: `--node-id`, `--bootstrap-ca`, `--gpu-count`.
+"""
+
+
+def pages() -> dict[Path, str]:
+    """Each page and what it should say."""
+    return {_FOLDER / "configuration.md": server_page(), _FOLDER / "agent.md": agent_page()}
+
+
+def agent_page() -> str:
+    """The agent's: a flat list, sections and all."""
+    table = ["| key | type | default | what it is |", "|---|---|---|---|"]
+    return "\n".join([_AGENT_HEAD, *table, *_rows(AgentConfig, "")]) + "\n"
+
+
+def server_page() -> str:
+    """The server's, section by section."""
     parts = [_HEAD]
     unread: list[str] = []
     for key, kind, about in _keys(ServerConfig):
@@ -67,7 +88,7 @@ def _rows(kind: Any, prefix: str) -> Iterator[str]:
         doc = f"{about.doc}{_range(about)}{env}".replace("|", "\\|")
         yield f"| `{name}`{_file_form(held, name)} | {_type(hint)} | {_default(key)} | {doc} |"
         if is_dataclass(held) and held is not Address:
-            mark = "[]." if typing.get_origin(hint) is tuple else ".NAME."
+            mark = {tuple: "[].", Mapping: ".NAME."}.get(typing.get_origin(hint), ".")
             yield from _rows(held, f"{name}{mark}")
 
 
@@ -125,6 +146,8 @@ def _default(key: Field[Any]) -> str:
     value = key.default_factory()
     if value is None or value in ((), {}, ""):
         return "not set"
+    if is_dataclass(value) and not isinstance(value, Address):
+        return ""
     if isinstance(value, tuple):
         return ", ".join(f"`{each}`" for each in value)
     if isinstance(value, bool):
@@ -140,6 +163,7 @@ def _range(about: Setting) -> str:
 
 if __name__ == "__main__":
     if "--write" in sys.argv[1:]:
-        PAGE.write_text(render())
+        for page, text in pages().items():
+            page.write_text(text)
     else:
-        print(render(), end="")
+        print("\n".join(pages().values()), end="")

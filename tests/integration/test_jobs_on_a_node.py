@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pwd
 import shlex
 import subprocess
 import threading
@@ -236,58 +235,3 @@ def test_a_requeue_is_another_life_of_the_same_number(quiet_lab: Lab, watcher: W
     attempts = [one, _attempt(2, _slurm_start(quiet_lab, job))]
     found = [match_attempt(attempts, life["started"]) for life in (first, second)]
     assert [each.number for each in found if each] == [1, 2]
-
-
-@pytest.fixture
-def machine(quiet_lab: Lab) -> Iterator[Lab]:
-    """The lab with its VM node: another kernel, with cgroup v2 alone."""
-    booted = not quiet_lab.vm.alive
-    if booted:
-        quiet_lab.slurm.start_vm()
-    yield quiet_lab
-    quiet_lab.jobs.cancel_all(timeout_s=60)
-    if booted:
-        quiet_lab.slurm.stop_vm()
-
-
-def test_the_same_on_cgroup_v2(machine: Lab) -> None:
-    vm = machine.vm
-    # By number: the guest loses the list of accounts when the host writes a new one.
-    account = pwd.getpwnam(SERVER_USER)
-    become = ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
-    follow = shlex.join([*become, *_watcher_argv(machine, vm.name)])
-    start = f"setsid {follow} >/run/seen 2>&1 </dev/null & echo $! >/run/seen.pid"
-
-    def told() -> list[_Json]:
-        return [json.loads(line) for line in vm.run(["cat", "/run/seen"]).stdout.splitlines()]
-
-    def wait(wanted: Callable[[_Json], bool]) -> _Json:
-        deadline = time.monotonic() + 90
-        while time.monotonic() < deadline:
-            for event in told():
-                if wanted(event):
-                    return event
-            time.sleep(0.5)
-        raise AssertionError(f"not seen; but: {told()}")
-
-    vm.run(["bash", "-c", start])
-    wait(lambda event: event["event"] == "ready")
-    job = machine.sbatch("alice", "-w", vm.name, "-n2", "--mem=300", script=_TWO_STEPS)
-    short = machine.sbatch("bob", "-w", vm.name, "-n1", "--mem=100", wrap="true")
-    wanted = {"batch": 1, "extern": 1, "0": 2, "1": 2}
-    seen = wait(lambda event: event.get("id") == job and _running(event) == wanted)
-    truth = _slurm_tasks(vm.run(["scontrol", "listpids", str(job)]).stdout)
-    assert set(truth) == set(_tasks(seen))
-    for task, pids in truth.items():
-        assert pids <= _tasks(seen)[task]
-    # Its owner is known as soon as slurmstepd has become him.
-    owned = wait(lambda event: event.get("id") == job and event["uid"] is not None)
-    assert owned["uid"] == 3001
-    assert -1 < seen["identity"]["started"] - _slurm_start(machine, job).timestamp() < 10
-    ended = wait(lambda event: event == event | {"id": short, "event": "ended"})
-    assert ended["identity"] in [e["identity"] for e in told() if e["event"] == "appeared"]
-    vm.run(["bash", "-c", "kill -9 $(cat /run/seen.pid)"])
-
-    once = vm.run([*become, *_watcher_argv(machine, vm.name, "--once")]).stdout
-    (again,) = (json.loads(line) for line in once.splitlines())
-    assert (again["identity"], again["uid"]) == (seen["identity"], 3001)

@@ -274,25 +274,3 @@ def test_the_metric_store_answers_what_it_was_told(engines: Lab) -> None:
             (series,) = json.load(answer)["data"]["result"]
     assert series["metric"]["a"] == "b"
     assert series["value"][1] == "7"
-
-
-@pytest.mark.slow
-def test_the_vm_node_runs_jobs_under_cgroup_v2(engines: Lab) -> None:
-    began = time.monotonic()
-    engines.slurm.start_vm()
-    try:
-        ready_s = time.monotonic() - began
-        job = engines.sbatch("alice", "-N2", "-w", "n1,v1", "-o", "groups.out",
-                             wrap="srun --label cat /proc/self/cgroup")  # fmt: skip
-        engines.wait_job_state(job, "COMPLETED", timeout_s=120)
-        lines = (engines.layout.home / "alice" / "groups.out").read_text().splitlines()
-        groups = [line for line in lines if f"job_{job}" in line]
-        assert [line for line in groups if ":freezer:/slurm_n1/" in line]
-        assert [line for line in groups if "0::/system.slice/v1_slurmstepd.scope/" in line]
-        engines.slurm.ctld.restart()  # a controller that starts again still knows the node
-        engines.slurm.wait_nodes(["n1", "n2", "n3", "v1"])
-        assert engines.vm.run(["id", "-un"], user="alice").stdout.strip() == "alice"
-    finally:
-        engines.slurm.stop_vm()
-    assert "v1" not in engines.ctl(["sinfo", "-h", "-N", "-o", "%N"]).stdout
-    print(f"VM node ready after {ready_s:.1f} s")

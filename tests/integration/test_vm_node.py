@@ -1,0 +1,116 @@
+"""A node with another kernel and pure cgroup v2: Slurm on it, what an agent sees there, its link.
+
+One boot serves all: software emulation makes it slow.
+"""
+
+from __future__ import annotations
+
+import json
+import pwd
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lab.laboratory import Lab
+from lab.users import SERVER_USER
+from tests.e2e.people import Person, eventually
+from tests.integration.test_jobs_on_a_node import (
+    _TWO_STEPS,
+    _Json,
+    _running,
+    _slurm_start,
+    _slurm_tasks,
+    _tasks,
+    _watcher_argv,
+)
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def machine(lab: Lab) -> Iterator[Lab]:
+    """The session's lab with its VM node, booted once."""
+    lab.jobs.cancel_all()
+    lab.slurm.start_vm()
+    yield lab
+    lab.jobs.cancel_all(timeout_s=60)
+    lab.slurm.stop_vm()
+    assert "v1" not in lab.ctl(["sinfo", "-h", "-N", "-o", "%N"]).stdout
+
+
+def test_one_job_runs_on_both_kinds_of_cgroup(machine: Lab) -> None:
+    job = machine.sbatch("alice", "-N2", "-w", "n1,v1", "-o", "groups.out",
+                         wrap="srun --label cat /proc/self/cgroup")  # fmt: skip
+    machine.wait_job_state(job, "COMPLETED", timeout_s=120)
+    lines = (machine.layout.home / "alice" / "groups.out").read_text().splitlines()
+    groups = [line for line in lines if f"job_{job}" in line]
+    assert [line for line in groups if ":freezer:/slurm_n1/" in line]
+    assert [line for line in groups if "0::/system.slice/v1_slurmstepd.scope/" in line]
+    machine.slurm.ctld.restart()  # a controller that starts again still knows the node
+    machine.slurm.wait_nodes(["n1", "n2", "n3", "v1"])
+    assert machine.vm.run(["id", "-un"], user="alice").stdout.strip() == "alice"
+
+
+@pytest.mark.spec("AUTH-9")
+def test_its_agent_links_and_opens_no_port(machine: Lab) -> None:
+    machine.vm.start_agent()
+    olga = Person(machine, "alice")
+    olga._token = str(machine.oidc.token("olga", "openid admin")["access_token"])
+    said = eventually(
+        lambda: olga.tries("admin", "ping", "v1", "--count", "3"), lambda said: said.code == 0, 120
+    )
+    assert said.out.startswith("v1")
+    shown = machine.vm.run(["ss", "--no-header", "-lntup"]).stdout
+    assert set(re.findall(r'\(\("([^"]+)"', shown)) <= {"slurmd"}, shown
+    pid = machine.vm.run(["pgrep", "-f", "lattice-agent --config"]).stdout.split()[0]
+    status = machine.vm.run(["cat", f"/proc/{pid}/status"]).stdout
+    facts = dict(line.split(":", 1) for line in status.splitlines())
+    assert "0" not in facts["Uid"].split() + facts["Gid"].split()
+    for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(facts[kind], 16) == 0, (kind, facts[kind])
+
+
+def test_its_jobs_are_seen_under_cgroup_v2(machine: Lab) -> None:
+    vm = machine.vm
+    # By number: the guest loses the list of accounts when the host writes a new one.
+    account = pwd.getpwnam(SERVER_USER)
+    become = ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
+    follow = shlex.join([*become, *_watcher_argv(machine, vm.name)])
+    start = f"setsid {follow} >/run/seen 2>&1 </dev/null & echo $! >/run/seen.pid"
+
+    def told() -> list[_Json]:
+        return [json.loads(line) for line in vm.run(["cat", "/run/seen"]).stdout.splitlines()]
+
+    def wait(wanted: Callable[[_Json], bool]) -> _Json:
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
+            for event in told():
+                if wanted(event):
+                    return event
+            time.sleep(0.5)
+        raise AssertionError(f"not seen; but: {told()}")
+
+    vm.run(["bash", "-c", start])
+    wait(lambda event: event["event"] == "ready")
+    job = machine.sbatch("alice", "-w", vm.name, "-n2", "--mem=300", script=_TWO_STEPS)
+    short = machine.sbatch("bob", "-w", vm.name, "-n1", "--mem=100", wrap="true")
+    wanted = {"batch": 1, "extern": 1, "0": 2, "1": 2}
+    seen = wait(lambda event: event.get("id") == job and _running(event) == wanted)
+    truth = _slurm_tasks(vm.run(["scontrol", "listpids", str(job)]).stdout)
+    assert set(truth) == set(_tasks(seen))
+    for task, pids in truth.items():
+        assert pids <= _tasks(seen)[task]
+    # Its owner is known as soon as slurmstepd has become him.
+    owned = wait(lambda event: event.get("id") == job and event["uid"] is not None)
+    assert owned["uid"] == 3001
+    assert -1 < seen["identity"]["started"] - _slurm_start(machine, job).timestamp() < 10
+    ended = wait(lambda event: event == event | {"id": short, "event": "ended"})
+    assert ended["identity"] in [e["identity"] for e in told() if e["event"] == "appeared"]
+    vm.run(["bash", "-c", "kill -9 $(cat /run/seen.pid)"])
+
+    once = vm.run([*become, *_watcher_argv(machine, vm.name, "--once")]).stdout
+    (again,) = (json.loads(line) for line in once.splitlines())
+    assert (again["identity"], again["uid"]) == (seen["identity"], 3001)

@@ -1,0 +1,61 @@
+"""Whom an agent dials, and when: spread out in space and in time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lattice.features.link.node.redial import LONGEST_S, PATIENCE_S, Redial, preference
+
+REPLICAS = [f"10.0.0.{number}:50052" for number in range(1, 5)]
+
+
+def test_links_are_spread_evenly_and_so_are_those_of_a_replica_that_dies() -> None:
+    orders = [preference(f"n{number}", REPLICAS) for number in range(4000)]
+    first = Counter(order[0] for order in orders)
+    assert all(850 < count < 1150 for count in first.values()), first
+    second = Counter(order[1] for order in orders if order[0] == REPLICAS[0])
+    assert set(second) == set(REPLICAS[1:])
+    assert all(count > 250 for count in second.values()), second
+
+
+def test_the_order_does_not_depend_on_how_they_are_written_down() -> None:
+    assert preference("n1", REPLICAS) == preference("n1", [*reversed(REPLICAS), REPLICAS[0]])
+
+
+def test_the_one_just_lost_comes_last() -> None:
+    redial = Redial("n1", REPLICAS, Random(1))
+    best = redial.round()[0]
+    redial.lost(best)
+    assert redial.round()[-1] == best
+    redial.nobody()
+    assert redial.round()[0] == best
+
+
+def test_what_a_replica_tells_is_dialled_too() -> None:
+    redial = Redial("n1", ["a:1"], Random(1))
+    redial.told(["b:1", "c:1"])
+    assert set(redial.round()) == {"a:1", "b:1", "c:1"}
+    assert set(redial.others("b:1")) == {"a:1", "c:1"}
+
+
+@given(st.integers(0, 20), st.integers())
+def test_waits_grow_and_stay_bounded_and_differ(fruitless: int, seed: int) -> None:
+    redial = Redial("n1", REPLICAS, Random(seed))
+    for _ in range(fruitless):
+        redial.nobody()
+    waits = [redial.wait_s() for _ in range(20)]
+    assert all(0 <= wait <= LONGEST_S for wait in waits)
+    assert len(set(waits)) > 10, "thousands must not dial at the same moment"
+    assert PATIENCE_S <= redial.patience_s <= LONGEST_S
+    redial.linked(REPLICAS[0])
+    assert redial.wait_s() <= 1.0
+
+
+def test_nobody_to_dial_is_said() -> None:
+    with pytest.raises(ValueError, match="no server"):
+        Redial("n1", [], Random(1))
