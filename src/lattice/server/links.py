@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 from grpc import aio
 
+from lattice.access.limits import Questions, Verdict
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.errors import ConfigurationError, LatticeError, Unavailable
@@ -27,9 +28,11 @@ from lattice.features.link.service.hub import LinkHub
 from lattice.features.link.service.membership import Membership
 from lattice.features.link.service.peers import Peers
 from lattice.features.link.service.probe import ProbeService
+from lattice.features.link.service.routes import Routes
 from lattice.server.agents import AgentParts
 from lattice.server.figures import Figures
 from lattice.server.journal import LoggedJournal
+from lattice.server.limits import Rates
 from lattice.server.presence import PresenceKeeper, times_of
 from lattice.server.sections import ServerConfig
 from lattice.wire.carriers import STREAM_OPTIONS
@@ -43,6 +46,8 @@ from lattice.wire.v1.link_pb2_grpc import add_PeerServiceServicer_to_server
 class Reach:
     """This replica in the agreed state, and what it sees there of nodes and other replicas."""
 
+    store: StateStore
+    clock: Clock
     membership: Membership
     links: StateView
     nodes: StateView
@@ -91,8 +96,29 @@ async def open_reach(
         ("membership", membership.run()),
     ):
         yield Reach(
-            membership=membership, links=links, nodes=nodes, replicas=replicas, presences=presences
+            store=store,
+            clock=clock,
+            membership=membership,
+            links=links,
+            nodes=nodes,
+            replicas=replicas,
+            presences=presences,
         )
+
+
+class PeerBuckets:
+    """The port `BucketOwner`: other replicas, asked over the agents' listener."""
+
+    def __init__(self, peers: Peers, reach: Reach) -> None:
+        self._peers = peers
+        self._reach = reach
+
+    async def take(self, replica: str, sub: str, kind: Questions) -> Verdict:
+        """One question, judged where its bucket is. Raises `Unavailable`."""
+        found = next((each for each in self._reach.others() if each.id == replica), None)
+        if found is None:
+            raise Unavailable(f"The server {replica} is gone.", hint="Try again.")
+        return await self._peers.take_token(found, sub, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +132,18 @@ class Links:
 @asynccontextmanager
 async def open_links(
     config: ServerConfig,
-    store: StateStore,
-    clock: Clock,
     reach: Reach,
     agents: AgentParts,
+    peers: Peers,
+    rates: Rates,
     figures: Figures,
     log: structlog.stdlib.BoundLogger,
 ) -> AsyncIterator[Links]:
     """Serve agents and replicas until the context ends. Raises `ConfigurationError`."""
+    clock = reach.clock
     async with AsyncExitStack() as stack:
-        hub = LinkHub(
-            store, reach.links, reach.nodes, reach.membership, clock, agents.trust.quarantine
-        )
-        peers = Peers(agents.replica.channel_credentials, agents.replica.channel_options)
-        stack.push_async_callback(peers.aclose)
+        routes = Routes(reach.store, reach.links, reach.nodes, reach.membership, clock)
+        hub = LinkHub(routes, reach.membership, clock, agents.trust.quarantine)
         desk = StreamDesk(
             hub,
             reach.links,
@@ -130,7 +154,7 @@ async def open_links(
             clock,
         )
         figures.show(lambda: {"links_held": float(len(hub.held))})
-        listener = _listener(reach, agents, hub, desk, LoggedJournal(log, figures))
+        listener = _listener(reach, agents, hub, desk, rates, LoggedJournal(log, figures))
         address = str(config.api.agent_listen)
         try:
             listener.add_secure_port(address, agents.replica.grpc_server_credentials())
@@ -155,7 +179,12 @@ async def open_links(
 
 
 def _listener(
-    reach: Reach, agents: AgentParts, hub: LinkHub, desk: StreamDesk, journal: LoggedJournal
+    reach: Reach,
+    agents: AgentParts,
+    hub: LinkHub,
+    desk: StreamDesk,
+    rates: Rates,
+    journal: LoggedJournal,
 ) -> aio.Server:
     def refused(rpc: str, who: str, error: LatticeError) -> None:
         journal.refused(rpc, who, error.message)
@@ -164,7 +193,7 @@ def _listener(
     listener = aio.server(interceptors=[guard], options=[("grpc.so_reuseport", 0), *STREAM_OPTIONS])
     links = LinkRpc(hub, desk, reach.addresses)
     listener.add_generic_rpc_handlers((links.handlers(),))
-    add_PeerServiceServicer_to_server(PeerRpc(hub), listener)
+    add_PeerServiceServicer_to_server(PeerRpc(hub, rates.answer), listener)
     add_AgentIdentityServiceServicer_to_server(agents.renewal, listener)
     return listener
 

@@ -30,11 +30,12 @@ from lattice.base.errors import ConfigurationError
 from lattice.base.signing import SigningKey
 from lattice.domain.submission import SubmitGate
 from lattice.features.identity.model import AuthDiscovery
-from lattice.server.agents import new_replica_id, open_agents
+from lattice.features.link.service.peers import Peers
+from lattice.server.agents import AgentParts, new_replica_id, open_agents
 from lattice.server.compose import Faces, Parts, compose
 from lattice.server.figures import Figures
 from lattice.server.limits import open_limits
-from lattice.server.links import open_links, open_reach
+from lattice.server.links import PeerBuckets, open_links, open_reach
 from lattice.server.presence import show_presence
 from lattice.server.sections import Address, ApiSection, Listener, ServerConfig
 from lattice.server.state import open_state
@@ -63,17 +64,6 @@ async def serve(
         )
         if reach:
             show_presence(figures, reach.presences)
-        limits = await stack.enter_async_context(
-            open_limits(
-                config.rate_limits,
-                state.store if state else None,
-                clock,
-                figures,
-                replica=replica_id,
-                lease=reach.membership.require_lease if reach else None,
-                replicas=(lambda: tuple(each.id for each in reach.others())) if reach else tuple,
-            )
-        )
         agents = await stack.enter_async_context(
             open_agents(
                 config,
@@ -84,11 +74,24 @@ async def serve(
                 replicas=reach.addresses if reach else None,
             )
         )
+        peers = await stack.enter_async_context(_peers(agents)) if agents else None
+        limits = await stack.enter_async_context(
+            open_limits(
+                config.rate_limits,
+                state.store if state else None,
+                clock,
+                figures,
+                replica=replica_id,
+                lease=reach.membership.require_lease if reach else None,
+                replicas=(lambda: tuple(each.id for each in reach.others())) if reach else tuple,
+                others=PeerBuckets(peers, reach) if peers and reach else None,
+            )
+        )
         links = (
             await stack.enter_async_context(
-                open_links(config, state.store, clock, reach, agents, figures, log)
+                open_links(config, reach, agents, peers, limits.rates, figures, log)
             )
-            if state and reach and agents
+            if reach and agents and peers
             else None
         )
         faces = compose(
@@ -125,6 +128,15 @@ async def serve(
         await stop.wait()
         log.info("stopping", grace_s=config.api.shutdown_grace_s)
     log.info("stopped")
+
+
+@asynccontextmanager
+async def _peers(agents: AgentParts) -> AsyncIterator[Peers]:
+    peers = Peers(agents.replica.channel_credentials, agents.replica.channel_options)
+    try:
+        yield peers
+    finally:
+        await peers.aclose()
 
 
 @asynccontextmanager

@@ -107,17 +107,16 @@ def wrapped(body: bytes) -> bytes:
 
 def unwrapped(message: bytes) -> memoryview:
     """The body of a frame, in place. Raises `CarrierLost` for anything else."""
-    size, at = 0, 1
-    while at < min(len(message), _LONGEST_PREFIX):
-        byte = message[at]
-        size |= (byte & 0x7F) << (7 * (at - 1))
-        at += 1
-        if byte < 0x80:
-            break
-    if message[:1] != _BODY_TAG.to_bytes() or size != len(message) - at:
-        # Some other writer's order of fields, or no frame at all: the long way tells.
-        return memoryview(read_frame(message).body)
-    return memoryview(message)[at:]
+    if message[:1] == _BODY_TAG.to_bytes():
+        size = 0
+        for at, byte in enumerate(message[1:_LONGEST_PREFIX], 1):
+            size |= (byte & 0x7F) << (7 * (at - 1))
+            if byte < 0x80:
+                if size == len(message) - at - 1:
+                    return memoryview(message)[at + 1 :]
+                break
+    # Some other writer's order of fields, or no frame at all: the long way tells.
+    return memoryview(read_frame(message).body)
 
 
 def read_frame(message: bytes) -> Frame:

@@ -108,7 +108,8 @@ class GuardedRoutes(Generic[Caller]):
                     handler,
                     methods=[method],
                     dependencies=[guard],
-                    responses=self._failures,
+                    # Only the described spelling needs its failures described.
+                    responses=self._failures if prefix != PREFIXES[1] else None,
                     include_in_schema=options.get("include_in_schema", prefix != PREFIXES[1]),
                     operation_id=rpc.rpartition("/")[2] if prefix != PREFIXES[1] else None,
                     **{k: v for k, v in options.items() if k != "include_in_schema"},

@@ -23,17 +23,18 @@ from grpc import aio
 
 from lattice.access.actor import Actor, Role
 from lattice.access.grants import GrantChecker, GrantSigner
+from lattice.access.limits import Questions, Verdict
 from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.adapters.pki.files import IdentityPaths, create_identity
 from lattice.adapters.pki.replica import AuthorityFiles, ReplicaIdentity
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock, SystemClock
-from lattice.base.errors import LatticeError
+from lattice.base.errors import LatticeError, Unavailable
 from lattice.base.signing import SigningKey
 from lattice.domain.peer import server_name
 from lattice.domain.presence import LINKS, NODES
 from lattice.domain.stream import CarrierLost, StreamKind
-from lattice.features.link.model import REPLICAS, Replica
+from lattice.features.link.model import REPLICAS, Replica, read_replica
 from lattice.features.link.node.dialling import Dialling
 from lattice.features.link.node.echo import serve_echo
 from lattice.features.link.node.keeper import LinkKeeper, NodeSelf
@@ -45,6 +46,9 @@ from lattice.features.link.service.hub import LinkHub
 from lattice.features.link.service.membership import Membership
 from lattice.features.link.service.peers import Peers
 from lattice.features.link.service.probe import ProbeService
+from lattice.features.link.service.routes import Routes
+from lattice.server.limits import Rates, limit_table
+from lattice.server.sections import RateLimitsSection
 from lattice.wire.carriers import GrpcCarrier
 from lattice.wire.conduit import Conduit
 from lattice.wire.guard import GuardInterceptor
@@ -110,10 +114,8 @@ class Server:
         identity = ReplicaIdentity(site.files, name, ["127.0.0.1"], clock)
         me = Replica(id=name, address=self.address, since=clock.now().timestamp())
         self.membership = Membership(self.store, me)
-        self.hub = LinkHub(
-            self.store, self.links, self.nodes, self.membership, clock,
-            self._quarantine,
-        )  # fmt: skip
+        routes = Routes(self.store, self.links, self.nodes, self.membership, clock)
+        self.hub = LinkHub(routes, self.membership, clock, self._quarantine)
         self._peers = Peers(identity.channel_credentials, identity.channel_options)
         self.desk = StreamDesk(
             self.hub, self.links, self.nodes, self.replicas, self._peers, self.address, clock
@@ -130,7 +132,14 @@ class Server:
         self._agents.add_generic_rpc_handlers(
             (LinkRpc(self.hub, self.desk, lambda: [self.address]).handlers(),)
         )
-        add_PeerServiceServicer_to_server(PeerRpc(self.hub), self._agents)
+        self.rates = Rates(
+            limit_table(RateLimitsSection()),
+            clock,
+            replica=name,
+            replicas=lambda: sorted(key.removeprefix(REPLICAS) for key in self.replicas.entries),
+            others=self,
+        )
+        add_PeerServiceServicer_to_server(PeerRpc(self.hub, self.rates.answer), self._agents)
         self._agents.add_secure_port(f"127.0.0.1:{self.port}", identity.grpc_server_credentials())
         self._people = aio.server(
             interceptors=[
@@ -149,6 +158,13 @@ class Server:
         else:
             self._people.add_insecure_port(people)
         self._tasks: list[asyncio.Task[None]] = []
+
+    async def take(self, replica: str, sub: str, kind: Questions) -> Verdict:
+        """The port `BucketOwner`."""
+        entry = self.replicas.entries.get(REPLICAS + replica)
+        if entry is None:
+            raise Unavailable("gone")
+        return await self._peers.take_token(read_replica(entry.value), sub, kind)
 
     async def _quarantine(self, node: str, why: str) -> None:
         self.quarantined.append((node, why))

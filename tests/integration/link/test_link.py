@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 
 from lattice.access.actor import Actor, Role
 from lattice.access.grants import GrantSigner
-from lattice.base.errors import NotFound, PermissionRefused, Unavailable
+from lattice.access.limits import DEFAULTS, Questions, owner_of
+from lattice.base.errors import NotFound, PermissionRefused, RateLimited, Unavailable
 from lattice.base.signing import SigningKey
 from lattice.domain.presence import LINKS, NODES, read_link, read_presence
 from lattice.domain.stream import CarrierLost, StreamQuestion
@@ -293,3 +295,43 @@ async def test_a_node_that_is_not_believed_any_more_loses_its_link_and_streams(
     await eventually(lambda: bool(caller.why))
     await eventually(lambda: agent.keeper.line is None)
     await caller.stop()
+
+
+@pytest.mark.spec("LIMIT-1", "LIMIT-2")
+async def test_a_rate_is_one_over_all_replicas_and_a_death_grants_one_fresh_bucket(
+    site: Site,
+) -> None:
+    """Attack 23: whichever replica is asked, there is one bucket for one caller."""
+    servers = [await site.server("a"), await site.server("b")]
+    for server in servers:
+        await eventually(lambda server=server: len(_replicas(server)) == 2)
+    kind, sub = Questions.COMPARE, "alice-sub"
+    granted = 0
+    for number in range(40):
+        with suppress(RateLimited):
+            await servers[number % 2].rates.ask(sub, kind)
+            granted += 1
+    assert granted == DEFAULTS[kind]
+    assert [server.rates.stood_in_total for server in servers] == [0, 0]
+    with pytest.raises(RateLimited) as refusal:
+        await servers[0].rates.ask(sub, kind)
+    assert (refusal.value.retry_after_s or 0) >= 1
+    # Another spelling is another caller; nobody else's bucket is touched.
+    await servers[0].rates.ask("Alice-sub", kind)
+    owner = owner_of(sub, kind, ["a", "b"])
+    dying, living = servers if owner == "a" else reversed(servers)
+    await dying.stop()
+    await eventually(lambda: len(_replicas(living)) == 1)
+    again = 0
+    for _ in range(40):
+        with suppress(RateLimited):
+            await living.rates.ask(sub, kind)
+            again += 1
+    assert again == DEFAULTS[kind]
+
+
+def _replicas(server: Server) -> list[str]:
+    try:
+        return sorted(server.replicas.entries)
+    except Unavailable:
+        return []

@@ -8,12 +8,14 @@ from typing import Any
 
 import grpc
 
+from lattice.access.limits import Questions, Verdict
 from lattice.base.errors import PermissionRefused, UsageError
 from lattice.domain.stream import CarrierLost
 from lattice.features.link.convert import reach_message
 from lattice.features.link.model import PING_EVERY_S, SILENCE_S
 from lattice.features.link.service.desk import StreamDesk
-from lattice.features.link.service.hub import HeldLink, LinkHub
+from lattice.features.link.service.held import HeldLink
+from lattice.features.link.service.hub import LinkHub
 from lattice.features.link.service.probe import ProbeService
 from lattice.wire.carriers import EOF, GrpcCarrier
 from lattice.wire.guard import grpc_caller
@@ -107,8 +109,18 @@ class LinkRpc:
 class PeerRpc(link_pb2_grpc.PeerServiceServicer):
     """`PeerService` on the agents' listener, for other replicas."""
 
-    def __init__(self, hub: LinkHub) -> None:
+    def __init__(self, hub: LinkHub, judge: Callable[[str, Questions], Verdict]) -> None:
+        """`judge` asks the buckets that live on this replica."""
         self._hub = hub
+        self._judge = judge
+
+    async def TakeToken(self, request: pb.TakeTokenRequest, context: Any) -> pb.TakeTokenAnswer:
+        try:
+            kind = Questions(request.kind)
+        except ValueError:
+            raise UsageError("No such limit is known here.") from None
+        verdict = self._judge(request.sub, kind)
+        return pb.TakeTokenAnswer(granted=verdict.granted, wait_s=verdict.wait_s)
 
     async def PassTicket(self, request: pb.PassTicketRequest, context: Any) -> pb.PassTicketAnswer:
         self._hub.hand(request.node, request.epoch, request.ticket)

@@ -331,6 +331,50 @@ class PassTicketAnswer(_message.Message):
 Global___PassTicketAnswer: _TypeAlias = PassTicketAnswer  # noqa: Y015
 
 @_typing.final
+class TakeTokenRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUB_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    sub: _builtins.str
+    kind: _builtins.str
+    def __init__(
+        self,
+        *,
+        sub: _builtins.str = ...,
+        kind: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "sub", b"sub"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeTokenRequest: _TypeAlias = TakeTokenRequest  # noqa: Y015
+
+@_typing.final
+class TakeTokenAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANTED_FIELD_NUMBER: _builtins.int
+    WAIT_S_FIELD_NUMBER: _builtins.int
+    granted: _builtins.bool
+    wait_s: _builtins.float
+    def __init__(
+        self,
+        *,
+        granted: _builtins.bool = ...,
+        wait_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["granted", b"granted", "wait_s", b"wait_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeTokenAnswer: _TypeAlias = TakeTokenAnswer  # noqa: Y015
+
+@_typing.final
 class Frame(_message.Message):
     """One frame of a pipe (`body`), passed on unread; the first of a stream opens it instead."""
 

@@ -156,6 +156,11 @@ class PeerServiceStub(object):
                 request_serializer=lattice_dot_v1_dot_link__pb2.PassTicketRequest.SerializeToString,
                 response_deserializer=lattice_dot_v1_dot_link__pb2.PassTicketAnswer.FromString,
                 _registered_method=True)
+        self.TakeToken = channel.unary_unary(
+                '/lattice.v1.PeerService/TakeToken',
+                request_serializer=lattice_dot_v1_dot_link__pb2.TakeTokenRequest.SerializeToString,
+                response_deserializer=lattice_dot_v1_dot_link__pb2.TakeTokenAnswer.FromString,
+                _registered_method=True)
 
 
 class PeerServiceServicer(object):
@@ -168,6 +173,13 @@ class PeerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TakeToken(self, request, context):
+        """One question of a caller whose bucket lives here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -175,6 +187,11 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.PassTicket,
                     request_deserializer=lattice_dot_v1_dot_link__pb2.PassTicketRequest.FromString,
                     response_serializer=lattice_dot_v1_dot_link__pb2.PassTicketAnswer.SerializeToString,
+            ),
+            'TakeToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeToken,
+                    request_deserializer=lattice_dot_v1_dot_link__pb2.TakeTokenRequest.FromString,
+                    response_serializer=lattice_dot_v1_dot_link__pb2.TakeTokenAnswer.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -204,6 +221,33 @@ class PeerService(object):
             '/lattice.v1.PeerService/PassTicket',
             lattice_dot_v1_dot_link__pb2.PassTicketRequest.SerializeToString,
             lattice_dot_v1_dot_link__pb2.PassTicketAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lattice.v1.PeerService/TakeToken',
+            lattice_dot_v1_dot_link__pb2.TakeTokenRequest.SerializeToString,
+            lattice_dot_v1_dot_link__pb2.TakeTokenAnswer.FromString,
             options,
             channel_credentials,
             insecure,

@@ -72,12 +72,16 @@ class PeerServiceStub:
     def __new__(cls, channel: _aio.Channel) -> PeerServiceAsyncStub: ...
     PassTicket: _grpc.UnaryUnaryMultiCallable[_link_pb2.PassTicketRequest, _link_pb2.PassTicketAnswer]
     """Hand a ticket to a node that is linked here: it will dial the replica that asks."""
+    TakeToken: _grpc.UnaryUnaryMultiCallable[_link_pb2.TakeTokenRequest, _link_pb2.TakeTokenAnswer]
+    """One question of a caller whose bucket lives here."""
 
 @_typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     PassTicket: _aio.UnaryUnaryMultiCallable[_link_pb2.PassTicketRequest, _link_pb2.PassTicketAnswer]  # type: ignore[assignment]
     """Hand a ticket to a node that is linked here: it will dial the replica that asks."""
+    TakeToken: _aio.UnaryUnaryMultiCallable[_link_pb2.TakeTokenRequest, _link_pb2.TakeTokenAnswer]  # type: ignore[assignment]
+    """One question of a caller whose bucket lives here."""
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -87,6 +91,14 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_link_pb2.PassTicketAnswer, _abc.Awaitable[_link_pb2.PassTicketAnswer]]:
         """Hand a ticket to a node that is linked here: it will dial the replica that asks."""
+
+    @_abc_1.abstractmethod
+    def TakeToken(
+        self,
+        request: _link_pb2.TakeTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_link_pb2.TakeTokenAnswer, _abc.Awaitable[_link_pb2.TakeTokenAnswer]]:
+        """One question of a caller whose bucket lives here."""
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

@@ -8,12 +8,14 @@ from typing import Any
 import grpc
 from grpc import aio
 
+from lattice.access.limits import Questions, Verdict
 from lattice.base.errors import Unavailable
 from lattice.features.link.model import Replica
-from lattice.wire.v1.link_pb2 import PassTicketRequest
+from lattice.wire.v1.link_pb2 import PassTicketRequest, TakeTokenRequest
 from lattice.wire.v1.link_pb2_grpc import PeerServiceStub
 
 _TIMEOUT_S = 3.0
+_TOKEN_TIMEOUT_S = 1.0
 
 Credentials = Callable[[], grpc.ChannelCredentials]
 Options = Callable[[str], Sequence[tuple[str, Any]]]
@@ -42,6 +44,21 @@ class Peers:
                 f"The server {replica.id}, which holds the way to the node, does not answer.",
                 hint="The node links elsewhere within seconds; try again.",
             ) from None
+
+    async def take_token(self, replica: Replica, sub: str, kind: Questions) -> Verdict:
+        """One question of a caller whose bucket is there. Raises `Unavailable`."""
+        request = TakeTokenRequest(sub=sub, kind=kind.value)
+        try:
+            answer = await PeerServiceStub(self._channel(replica)).TakeToken(
+                request, timeout=_TOKEN_TIMEOUT_S
+            )
+        except aio.AioRpcError as error:
+            await self._forget(replica)
+            raise Unavailable(
+                f"The server {replica.id} does not answer: {error.code().name.lower()}.",
+                hint="Try again.",
+            ) from None
+        return Verdict(answer.granted, answer.wait_s)
 
     def _channel(self, replica: Replica) -> aio.Channel:
         key = (replica.id, replica.address)

@@ -1,0 +1,48 @@
+"""One agent on the line, as the replica that holds it sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from lattice.base.errors import Unavailable
+from lattice.wire.v1.link_pb2 import Leave, LinkDown
+
+_MOST_WAITING = 64
+
+
+@dataclass(eq=False, slots=True)
+class HeldLink:
+    """One agent on the line."""
+
+    node: str
+    boot_id: str
+    instance: str
+    agent_version: str
+    since: float
+    heard: float
+    """Monotonic."""
+    epoch: int = 0
+    published: bool = False
+    ahead_us: int | None = None
+    round_trip_us: int | None = None
+    outbox: asyncio.Queue[LinkDown | None] = field(
+        default_factory=lambda: asyncio.Queue(_MOST_WAITING)
+    )
+
+    def send(self, message: LinkDown) -> None:
+        """Queue it. Raises `Unavailable` where the agent does not take what is sent."""
+        try:
+            self.outbox.put_nowait(message)
+        except asyncio.QueueFull:
+            raise Unavailable(
+                f"Node {self.node} takes no more messages.", hint="Try again in a minute."
+            ) from None
+
+    def end(self, reason: str) -> None:
+        """Tell the agent to leave, and end the line after that."""
+        while self.outbox.full():
+            self.outbox.get_nowait()
+        self.outbox.put_nowait(LinkDown(leave=Leave(reason=reason)))
+        if not self.outbox.full():
+            self.outbox.put_nowait(None)

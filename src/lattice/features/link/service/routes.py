@@ -1,0 +1,200 @@
+"""The routes this replica publishes, so that every other finds its nodes.
+
+A route is put under the replica's lease together with the node's record, in one commit that expects
+both as they were read: two replicas never both believe that they hold the newer link. Many are
+written at once, because after another replica's death thousands of agents come within seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lattice.base.clock import Clock
+from lattice.base.errors import Unavailable
+from lattice.domain.presence import (
+    LINKS,
+    NODES,
+    BadRecord,
+    Link,
+    Presence,
+    linked,
+    next_epoch,
+    read_link,
+    read_presence,
+    unlinked,
+    written,
+)
+from lattice.domain.state import (
+    MOST_CHANGES,
+    Change,
+    Delete,
+    Entry,
+    Expect,
+    Put,
+    StateStore,
+    StateView,
+)
+from lattice.features.link.service.held import HeldLink
+from lattice.features.link.service.membership import Membership
+from lattice.wire.v1.link_pb2 import LinkDown, Pong
+
+_log = logging.getLogger(__name__)
+
+_TRIES = 5
+_AT_ONCE = 32
+_BATCH = MOST_CHANGES // 2
+
+
+class Superseded(Exception):
+    """The node has a newer link elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What to write to publish a link, and what must still be so."""
+
+    held: HeldLink
+    epoch: int
+    expect: tuple[Expect, Expect]
+    changes: tuple[Change, ...]
+
+
+class Routes:
+    """Writes and reads them. Every call raises `Unavailable` while the store is away."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        links: StateView,
+        nodes: StateView,
+        membership: Membership,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._links = links
+        self._nodes = nodes
+        self._membership = membership
+        self._clock = clock
+        self._busy = asyncio.Semaphore(_AT_ONCE)
+        self._known: dict[str, tuple[int, Link | None]] = {}
+
+    @property
+    def can_be_written(self) -> bool:
+        """False while this replica has no place in the agreed state, or can't see it."""
+        return bool(self._membership.lease) and self._links.source.ok
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """As last seen; the same object as long as nothing has changed."""
+        return self._links.entries
+
+    def read(self) -> dict[str, Link]:
+        """By node. Of thousands few have changed since the last look, and only these are read."""
+        known, self._known = self._known, {}
+        for key, entry in self.entries.items():
+            before = known.get(key)
+            if before is not None and before[0] == entry.revision:
+                self._known[key] = before
+            else:
+                self._known[key] = (entry.revision, _route(key.removeprefix(LINKS), entry))
+        return {route.node: route for _, route in self._known.values() if route}
+
+    async def publish(self, waiting: Sequence[HeldLink]) -> list[HeldLink]:
+        """Let all replicas know where these nodes are; those with a newer link elsewhere."""
+        nodes, links, late = self._nodes.entries, self._links.entries, []
+        for begin in range(0, len(waiting), _BATCH):
+            plans = []
+            for held in waiting[begin : begin + _BATCH]:
+                record, route = nodes.get(NODES + held.node), links.get(LINKS + held.node)
+                try:
+                    plans.append(self._plan(held, record, route))
+                except Superseded:
+                    late.append(held)
+            if plans and not await self._commit(plans):
+                # The copies were old for one of them: each by itself, from what the store says.
+                alone = await asyncio.gather(*(self._publish_one(plan.held) for plan in plans))
+                late += [held for held in alone if held]
+        return late
+
+    async def _publish_one(self, held: HeldLink) -> HeldLink | None:
+        async with self._busy:
+            for _ in range(_TRIES):
+                record = await self._store.get(NODES + held.node)
+                route = await self._store.get(LINKS + held.node)
+                try:
+                    if await self._commit([self._plan(held, record, route)]):
+                        break
+                except Superseded:
+                    return held
+        return None
+
+    def _plan(self, held: HeldLink, record: Entry | None, route: Entry | None) -> _Plan:
+        before = _presence(held.node, record)
+        epoch = held.epoch or next_epoch(before)
+        if before is not None and before.epoch > epoch:
+            raise Superseded
+        link = Link(
+            node=held.node,
+            replica=self._membership.me.id,
+            epoch=epoch,
+            since=held.since,
+            boot_id=held.boot_id,
+            agent_version=held.agent_version,
+            instance=held.instance,
+        )
+        lease = self._membership.require_lease()
+        changes: list[Change] = [Put(LINKS + held.node, written(link), lease)]
+        presence = linked(before, link, self._clock.now().timestamp())
+        if presence is not None:
+            changes.append(Put(NODES + held.node, written(presence)))
+        expect = (_expect(NODES + held.node, record), _expect(LINKS + held.node, route))
+        return _Plan(held, epoch, expect, tuple(changes))
+
+    async def _commit(self, plans: Sequence[_Plan]) -> bool:
+        expect = [each for plan in plans for each in plan.expect]
+        changes = [each for plan in plans for each in plan.changes]
+        if await self._store.commit(expect, changes) is None:
+            return False
+        for plan in plans:
+            plan.held.epoch, plan.held.published = plan.epoch, True
+            with suppress(Unavailable):
+                plan.held.send(LinkDown(pong=Pong(published=True)))
+        return True
+
+    async def withdraw(self, route: Link, lost_at: float) -> None:
+        """Take back the route of a link that is no longer held here, if it is still that one."""
+        async with self._busy:
+            entry = await self._store.get(LINKS + route.node)
+            record = await self._store.get(NODES + route.node)
+            if entry is None or _route(route.node, entry) != route:
+                return
+            changes: list[Change] = [Delete(entry.key)]
+            presence = unlinked(_presence(route.node, record), route.epoch, lost_at)
+            if presence is not None:
+                changes.append(Put(NODES + route.node, written(presence)))
+            expect = [_expect(entry.key, entry), _expect(NODES + route.node, record)]
+            await self._store.commit(expect, changes)
+
+
+def _expect(key: str, entry: Entry | None) -> Expect:
+    return Expect(key, entry.revision if entry else 0)
+
+
+def _presence(node: str, entry: Entry | None) -> Presence | None:
+    try:
+        return None if entry is None else read_presence(node, entry.value)
+    except BadRecord as error:
+        _log.warning("record of a node: %s", error)
+        return None
+
+
+def _route(node: str, entry: Entry) -> Link | None:
+    try:
+        return read_link(node, entry.value)
+    except BadRecord as error:
+        _log.warning("route to a node: %s", error)
+        return None
