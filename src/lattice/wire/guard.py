@@ -7,27 +7,21 @@ is only reached through `GuardInterceptor`. Both look up the declared permission
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
-import grpc
 from fastapi import APIRouter, Depends, Request
-from grpc import aio
 
-from lattice.base.errors import STATUS, InternalError, LatticeError, PermissionRefused
+from lattice.base.errors import STATUS, PermissionRefused
 from lattice.wire.body import LARGEST_BYTES, described_body, read_body, refuse_foreign_page
+from lattice.wire.door import Context, Door
 from lattice.wire.permissions import UndeclaredPermission
-from lattice.wire.status import ErrorBody, grpc_status
+from lattice.wire.status import ErrorBody
 
 Caller = TypeVar("Caller")
 Caller_co = TypeVar("Caller_co", covariant=True)
 Body = TypeVar("Body")
-
-# Generic for the type checker only, hence the quotes.
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
-Behaviour: TypeAlias = "Callable[[Any, aio.ServicerContext[Any, Any]], Awaitable[Any]]"
 
 RECHECK_EVERY_S = 300.0
 """How often the token of an open stream is looked at again."""
@@ -152,8 +146,8 @@ def grpc_caller() -> Any:
     return _CALLER.get()
 
 
-class GuardInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Authorises each rpc, and turns errors of the tree into a status. Default is deny."""
+class GuardInterceptor(Door):
+    """Authorises each rpc of the people's listener, and long streams again. Default is deny."""
 
     def __init__(
         self,
@@ -163,86 +157,24 @@ class GuardInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]
         *,
         recheck_every_s: float = RECHECK_EVERY_S,
     ) -> None:
+        super().__init__(on_defect, recheck_every_s)
         self._permissions = permissions
         self._authorise = authorise
-        self._on_defect = on_defect
-        self._recheck_every_s = recheck_every_s
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return handler
-        rpc = handler_call_details.method.lstrip("/")
-        authorization = _authorization(handler_call_details)
-        shape, behaviour = _shape(handler)
-
-        async def guarded(request: Any, context: aio.ServicerContext[Any, Any]) -> Any:
-            try:
-                _CALLER.set(await self._admit(rpc, authorization))
-                if handler.response_streaming:
-                    return await self._while_allowed(
-                        _streamed(behaviour, request, context), rpc, authorization
-                    )
-                return await behaviour(request, context)
-            except LatticeError as error:
-                await context.abort(*grpc_status(error))
-            except aio.AbortError:
-                raise
-            except Exception as defect:  # noqa: BLE001 - the last door: a defect must not speak
-                self._on_defect(rpc, defect)
-                await context.abort(*grpc_status(InternalError("Lattice failed here.")))
-
-        return shape(
-            guarded,
-            request_deserializer=handler.request_deserializer,
-            response_serializer=handler.response_serializer,
-        )
-
-    async def _while_allowed(
-        self, serving: Coroutine[Any, Any, None], rpc: str, authorization: str
-    ) -> None:
-        """Serve a stream as long as its token holds; the caller goes on with a fresh one."""
-        stream = asyncio.ensure_future(serving)
-        try:
-            while True:
-                done, _ = await asyncio.wait((stream,), timeout=self._recheck_every_s)
-                if done:
-                    return stream.result()
-                await self._admit(rpc, authorization)
-        finally:
-            stream.cancel()
-            await asyncio.gather(stream, return_exceptions=True)
-
-    async def _admit(self, rpc: str, authorization: str) -> Any:
+    async def admit(self, rpc: str, context: Context) -> None:
+        """A stream whose token no longer holds ends here; its caller goes on with a fresh one."""
         permission = self._permissions.get(rpc)
         if permission is None:
             raise PermissionRefused(f"{rpc} declares no permission.")
-        return await self._authorise(rpc=rpc, permission=permission, authorization=authorization)
+        _CALLER.set(
+            await self._authorise(
+                rpc=rpc, permission=permission, authorization=_authorization(context)
+            )
+        )
 
 
-def _shape(handler: Any) -> tuple[Callable[..., Any], Callable[[Any, Any], Any]]:
-    for kind in ("unary_unary", "unary_stream", "stream_unary", "stream_stream"):
-        behaviour = getattr(handler, kind)
-        if behaviour is not None:
-            return getattr(grpc, f"{kind}_rpc_method_handler"), behaviour
-    raise UndeclaredPermission("an rpc without a handler")
-
-
-async def _streamed(behaviour: Callable[[Any, Any], Any], request: Any, context: Any) -> None:
-    answer = behaviour(request, context)
-    if isinstance(answer, AsyncIterator):
-        async for message in answer:
-            await context.write(message)
-    else:
-        await answer
-
-
-def _authorization(details: grpc.HandlerCallDetails) -> str:
-    for name, value in details.invocation_metadata or ():
+def _authorization(context: Context) -> str:
+    for name, value in context.invocation_metadata() or ():
         if name == "authorization":
             return value if isinstance(value, str) else ""
     return ""

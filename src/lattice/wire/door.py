@@ -1,0 +1,104 @@
+"""What both gRPC listeners have in common: nobody passes unadmitted, and no defect speaks.
+
+A subclass says who is admitted; this turns errors of the tree into a status, and where it is asked
+to, looks again at who is inside while a stream lasts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, TypeAlias
+
+import grpc
+from grpc import aio
+
+from lattice.base.errors import InternalError, LatticeError
+from lattice.wire.status import grpc_status
+
+# Generic for the type checker only, hence the quotes.
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
+Context: TypeAlias = "aio.ServicerContext[Any, Any]"
+
+
+class Door(aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Stands before every rpc of a listener."""
+
+    def __init__(
+        self,
+        on_defect: Callable[[str, BaseException], None],
+        recheck_every_s: float | None = None,
+    ) -> None:
+        self._on_defect = on_defect
+        self._recheck_every_s = recheck_every_s
+
+    async def admit(self, rpc: str, context: Context) -> None:
+        """Return if the call may be made, else raise an error of the tree."""
+        raise NotImplementedError
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return handler
+        rpc = handler_call_details.method.lstrip("/")
+        shape, behaviour = _shape(handler)
+
+        async def guarded(request: Any, context: Context) -> Any:
+            async def admit() -> None:
+                await self.admit(rpc, context)
+
+            try:
+                await admit()
+                if handler.response_streaming:
+                    return await self._serve(_streamed(behaviour, request, context), admit)
+                return await behaviour(request, context)
+            except LatticeError as error:
+                await context.abort(*grpc_status(error))
+            except aio.AbortError:
+                raise
+            except Exception as defect:  # noqa: BLE001 - the last door: a defect must not speak
+                self._on_defect(rpc, defect)
+                await context.abort(*grpc_status(InternalError("Lattice failed here.")))
+
+        return shape(
+            guarded,
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+    async def _serve(
+        self, serving: Coroutine[Any, Any, None], admit: Callable[[], Awaitable[None]]
+    ) -> None:
+        if self._recheck_every_s is None:
+            return await serving
+        stream = asyncio.ensure_future(serving)
+        try:
+            while True:
+                done, _ = await asyncio.wait((stream,), timeout=self._recheck_every_s)
+                if done:
+                    return stream.result()
+                await admit()
+        finally:
+            stream.cancel()
+            await asyncio.gather(stream, return_exceptions=True)
+
+
+def _shape(handler: Any) -> tuple[Callable[..., Any], Callable[[Any, Any], Any]]:
+    for kind in ("unary_unary", "unary_stream", "stream_unary", "stream_stream"):
+        behaviour = getattr(handler, kind)
+        if behaviour is not None:
+            return getattr(grpc, f"{kind}_rpc_method_handler"), behaviour
+    raise TypeError("an rpc without a handler")
+
+
+async def _streamed(behaviour: Callable[[Any, Any], Any], request: Any, context: Any) -> None:
+    answer = behaviour(request, context)
+    if isinstance(answer, AsyncIterator):
+        async for message in answer:
+            await context.write(message)
+    else:
+        await answer
