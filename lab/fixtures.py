@@ -15,6 +15,7 @@ from lab.addresses import ETCD_CLIENT_PORTS
 from lab.doorway import Doorway
 from lab.laboratory import Lab
 
+DOWN_AFTER_S = 45.0
 _PARTS = ("slurm", "oidc", "etcd", "server", "agents")
 
 
@@ -26,7 +27,10 @@ def lab() -> Iterator[Lab]:
     if name := os.environ.get("LATTICE_TEST_LAB"):
         yield Lab.attach(name)
         return
-    own = Lab("test", parts=_PARTS, servers=2)
+    # Down after half the usual time: a story about it need not take two minutes.
+    own = Lab(
+        "test", parts=_PARTS, servers=2, settings={"node_agent": {"grace_period_s": DOWN_AFTER_S}}
+    )
     try:
         own.up()
         yield own

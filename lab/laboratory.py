@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from lab import users
 from lab.agent import ClusterIdentity
@@ -72,6 +72,7 @@ class Lab:
         servers: int = 1,
         vm: bool = False,
         first_job_id: int = 1,
+        settings: Mapping[str, dict[str, Any]] | None = None,
         access_token_ttl_s: int = 600,
     ) -> None:
         unknown = set(parts) - set(PARTS)
@@ -100,7 +101,11 @@ class Lab:
         self.seaweedfs = SeaweedFS(*engine)
         self.gate = Gate(self.layout, self.control.room)
         wanted = servers if "server" in self.parts else 0
-        self.servers = [Server(number, self.parts, *engine) for number in range(1, wanted + 1)]
+        self._settings = dict(settings or {})
+        self.servers = [
+            Server(number, self.parts, *engine, settings=self._settings)
+            for number in range(1, wanted + 1)
+        ]
 
     @classmethod
     def attach(cls, name: str = DEFAULT_NAME) -> Self:
@@ -220,6 +225,7 @@ class Lab:
             "servers": len(self.servers),
             "vm": self._with_vm,
             "first_job_id": self._first_job_id,
+            "settings": self._settings,
         }
         (self.layout.state / "lab.json").write_text(json.dumps(made))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ssl
 import sys
 import urllib.request
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -47,8 +47,17 @@ class Server:
     """One replica: `process` is the handle, `url` where it answers."""
 
     def __init__(
-        self, number: int, parts: Collection[str], layout: Layout, room: Room, network: Network
+        self,
+        number: int,
+        parts: Collection[str],
+        layout: Layout,
+        room: Room,
+        network: Network,
+        *,
+        settings: Mapping[str, dict[str, Any]],
     ) -> None:
+        """`settings` are sections and keys of the configuration that differ from the usual."""
+        self._settings = settings
         self.name = f"server-{number}"
         self.address = addresses.SERVER_ADDRESSES[number - 1]
         self.url = f"https://{self.address}:{addresses.SERVER_REST_PORT}"
@@ -127,7 +136,10 @@ class Server:
                 {"name": name, "kind": VCLUSTER_KINDS[name], "partition": name}
                 for name in slurm_config.PARTITIONS
             ]
-        return sections | self._engines()
+        sections |= self._engines()
+        for name, keys in self._settings.items():
+            sections[name] = sections.get(name, {}) | keys
+        return sections
 
     def _engines(self) -> dict[str, Any]:
         sections: dict[str, Any] = {}

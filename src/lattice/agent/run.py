@@ -79,8 +79,20 @@ async def run(told: Told, log: structlog.stdlib.BoundLogger) -> None:
         ):
             stack.push_async_callback(_end, asyncio.create_task(step, name=name))
         log.info("running", node=told.node, version=__version__)
+        if missing := without_helper(told.config.helper.socket):
+            log.warning("no helper", missing=missing)
         await stop.wait()
         log.info("stopping")
+
+
+def without_helper(socket: Path) -> str:
+    """What an agent can't do because its node has no helper; empty if it has one."""
+    if socket.is_socket():
+        return ""
+    return (
+        f"{socket} is not there: no terminals in jobs, no output files that only their owner may "
+        "read, no counters that only root may; everything else is served"
+    )
 
 
 def _identity(told: Told, checker: GrantChecker, clock: Clock) -> AgentIdentity:

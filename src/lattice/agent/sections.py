@@ -29,6 +29,15 @@ class BootstrapSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HelperSection:
+    socket: Path = setting(
+        Path("/run/lattice/helper.sock"),
+        "lattice-helper of this node, which does what only root may. Without it the agent does "
+        "the rest and says what it can't.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmdSection:
     spool_dir: Path | None = setting(
         None, "slurmd's SlurmdSpoolDir on this node. Not set: cgroups alone tell of jobs."
@@ -66,6 +75,7 @@ class AgentConfig:
     bootstrap: BootstrapSection = setting(
         BootstrapSection(), "Certificates made elsewhere, and whom to believe."
     )
+    helper: HelperSection = setting(HelperSection(), "The privileged part, where there is one.")
     slurmd: SlurmdSection = setting(SlurmdSection(), "Slurm on this node.")
     expected: ExpectedSection = setting(
         ExpectedSection(), "What the node should have; a difference is a warning."
