@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from lattice.base.errors import Unavailable
+from lattice.base.errors import NotFound
 from lattice.domain.stream import StreamQuestion
 from lattice.features.link.node.echo import serve_echo
 from lattice.wire.conduit import Conduit
@@ -38,7 +38,7 @@ class EchoingNodes:
     @asynccontextmanager
     async def open(self, question: StreamQuestion) -> AsyncIterator[QueueCarrier]:
         if question.node not in self._names:
-            raise Unavailable(f"No agent of node {question.node} has ever linked to Lattice.")
+            raise NotFound(f"No agent of node {question.node} has ever linked to Lattice.")
         there: asyncio.Queue[bytes] = asyncio.Queue()
         back: asyncio.Queue[bytes] = asyncio.Queue()
         conduit = Conduit()

@@ -68,8 +68,8 @@ async def test_a_ping_is_measured_through_either_replica(site: Site) -> None:
 
 async def test_a_node_nobody_knows_is_said_in_words(site: Site) -> None:
     server = await site.server("a")
-    await server.links.wait_first()
-    with pytest.raises(Unavailable, match="No agent of node n9 has ever linked"):
+    await server.nodes.wait_first()
+    with pytest.raises(NotFound, match="No agent of node n9 has ever linked"):
         await server.probe.ping(OLGA, "n9", 1)
 
 

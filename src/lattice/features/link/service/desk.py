@@ -164,16 +164,21 @@ class StreamDesk:
         except BadReplica:
             return None
 
-    def _no_way(self, node: str) -> Unavailable:
+    def _no_way(self, node: str) -> LatticeError:
         entry = _entry(self._nodes, NODES + node)
         try:
             record = read_presence(node, entry.value) if entry else None
         except BadRecord:
             record = None
-        if record is None:
-            return Unavailable(
+        if record is None and self._nodes.source.ok:
+            return NotFound(
                 f"No agent of node {inert(node)} has ever linked to Lattice.",
                 hint=f"An administrator enrols it: lattice admin enrol {inert(node)}",
+            )
+        if record is None:
+            return Unavailable(
+                f"Whether there is a way to node {inert(node)} can't be told now.",
+                hint="The agreed state does not answer; try again in a minute.",
             )
         lost_s = max(0.0, self._clock.now().timestamp() - record.since)
         since = "" if record.linked else f" for {age(lost_s)}"
