@@ -56,6 +56,15 @@ class Identity:
     def alive(self) -> bool:
         return self.state() != ""
 
+    def wake_parent(self) -> None:
+        """Let an `nsenter` above it go on: it stops itself when its child is stopped, and one that
+        stays stopped never collects the child, whose pid namespace then can't end.
+        """
+        with suppress(OSError, ValueError):
+            parent = int(_stat_fields(self.pid)[1])
+            if (_PROC / str(parent) / "comm").read_text().strip() == "nsenter":
+                os.kill(parent, signal.SIGCONT)
+
     def send(self, *signals: signal.Signals) -> bool:
         """Deliver the signals to exactly this process; False if it is no more."""
         try:

@@ -107,7 +107,8 @@ class Node:
 
     @property
     def processes(self) -> list[Process]:
-        return [self._init, self.slurmd, self.agent.process]
+        agent = self.agent.process
+        return [self._init, self.slurmd, *([agent] if agent.identity is not None else [])]
 
     def start(self) -> None:
         """Power on: network, namespaces, slurmd; waits until slurmd listens."""

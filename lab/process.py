@@ -165,6 +165,8 @@ class Process:
 
     def _end(self, how: signal.Signals, grace_s: float) -> None:
         identity = self.identity
+        if identity is not None:
+            identity.wake_parent()
         # A stopped process gets SIGTERM only once it is continued.
         if identity is not None and identity.send(how, signal.SIGCONT):
             if not identity.wait(grace_s):
@@ -179,6 +181,8 @@ class Process:
 
     def thaw(self) -> None:
         self.signal(signal.SIGCONT)
+        if (identity := self.identity) is not None:
+            identity.wake_parent()
 
     def signal(self, number: signal.Signals) -> None:
         identity = self.identity
