@@ -41,6 +41,9 @@ from lattice.wire.permissions import declared_permissions
 from lattice.wire.v1.agents_pb2_grpc import add_AgentIdentityServiceServicer_to_server
 from lattice.wire.v1.link_pb2_grpc import add_PeerServiceServicer_to_server
 
+_LEAVE_S = 1.0
+"""For agents to hear that they should go; one that is dead would not hear it in a minute."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
@@ -125,8 +128,14 @@ class PeerBuckets:
 class Links:
     """What features need of agents."""
 
+    hub: LinkHub
     desk: StreamDesk
     probe: ProbeService
+
+    def leave(self) -> None:
+        """Send agents and open streams elsewhere, before anything is closed."""
+        self.hub.dismiss()
+        self.desk.dismiss()
 
 
 @asynccontextmanager
@@ -164,8 +173,7 @@ async def open_links(
                 hint="Change api.agent_listen, or stop what listens there.",
             ) from None
         await listener.start()
-        stack.push_async_callback(listener.stop, config.api.shutdown_grace_s)
-        stack.callback(hub.dismiss)
+        stack.push_async_callback(listener.stop, _LEAVE_S)
 
         def expel(node: str) -> None:
             hub.expel(node)
@@ -175,7 +183,7 @@ async def open_links(
             _running(("links", hub.tend()), ("trust lost", agents.trust.watch(expel)))
         )
         log.info("agents are served", at=address, reached_at=reach.membership.me.address)
-        yield Links(desk, ProbeService(desk, agents.signer, clock, hub.replica))
+        yield Links(hub, desk, ProbeService(desk, agents.signer, clock, hub.replica))
 
 
 def _listener(

@@ -127,6 +127,8 @@ async def serve(
         )
         await stop.wait()
         log.info("stopping", grace_s=config.api.shutdown_grace_s)
+        if links:
+            links.leave()
     log.info("stopped")
 
 

@@ -109,6 +109,11 @@ class StreamDesk:
             if awaited.node == node:
                 awaited.done.set()
 
+    def dismiss(self) -> None:
+        """End every stream: this replica is about to stop, and callers go on elsewhere."""
+        for awaited in list(self._awaited.values()):
+            awaited.done.set()
+
     def linked_to(self, node: str) -> str:
         """The id of the replica that holds the node's link; empty if none is known."""
         if node in self._hub.held:
