@@ -21,8 +21,16 @@ from lattice.domain.stream import CarrierLost, StreamQuestion
 from lattice.features.link.node.echo import pattern
 from lattice.features.link.service.desk import _Awaited
 from lattice.features.link.service.probe import ProbeService
-from lattice.wire.v1.link_pb2 import StreamOpening
-from tests.integration.link.site import OLGA, Agent, Caller, Server, Site, eventually
+from lattice.wire.v1.link_pb2 import StreamOpening, Ticket
+from tests.integration.link.site import (
+    OLGA,
+    Agent,
+    Caller,
+    Server,
+    Site,
+    eventually,
+    free_port,
+)
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -335,3 +343,19 @@ def _replicas(server: Server) -> list[str]:
         return sorted(server.replicas.entries)
     except Unavailable:
         return []
+
+
+async def test_a_session_whose_caller_never_comes_is_given_up(site: Site) -> None:
+    site.wait_s = 0.3
+    server = await site.server("a")
+    agent = site.agent("n1", server)
+    await eventually(lambda: agent.keeper.line is not None)
+    question = server.probe._question(OLGA, "n1", "ab" * 16, b"")
+    # Nobody listens where the agent is told to dial.
+    ticket = Ticket(
+        id="x", dial=f"127.0.0.1:{free_port()}", kind="echo", session=question.session,
+        grant=question.grant,
+    )  # fmt: skip
+    agent.sessions.take(ticket)
+    await eventually(lambda: agent.sessions.open == 1)
+    await eventually(lambda: agent.sessions.open == 0)

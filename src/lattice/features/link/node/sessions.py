@@ -38,6 +38,8 @@ class _Session:
     subject: str
     conduit: Conduit
     serving: asyncio.Task[None]
+    ticket: str = ""
+    """The newest one for it: an older one must not take the stream from it."""
     carrying: asyncio.Task[None] | None = None
     giving_up: asyncio.TimerHandle | None = None
 
@@ -80,7 +82,10 @@ class Sessions:
                 async with self._dialling.carrier(ticket.dial, ticket.lane) as carrier:
                     await _refuse(carrier, ticket, error)
             return
+        session.ticket = ticket.id
         for pause_s in _PAUSES_S:
+            if session.ticket != ticket.id:
+                return
             with suppress(CarrierLost, ConduitClosed):
                 async with self._dialling.carrier(ticket.dial, ticket.lane) as carrier:
                     await carrier.open_with(pb.StreamOpening(ticket=ticket.id))
@@ -123,7 +128,13 @@ class Sessions:
         )
         session = _Session(ticket.session, kind, grant.subject, conduit, serving)
         self._sessions[ticket.session] = session
+        self._wait(session)
         return session
+
+    def _wait(self, session: _Session) -> None:
+        """For its caller to come (back); then it is given up."""
+        loop = asyncio.get_running_loop()
+        session.giving_up = loop.call_later(self._wait_s, self._give_up, session)
 
     async def _run(self, name: str, kind: StreamKind, conduit: Conduit, opening: bytes) -> None:
         try:
@@ -151,9 +162,8 @@ class Sessions:
             _log.warning("session %s: %s", session.kind.value, mine.exception())
         if session.carrying is mine:
             session.carrying = None
-            loop = asyncio.get_running_loop()
             # One that is over lingers too: the other end may not know it yet.
-            session.giving_up = loop.call_later(self._wait_s, self._give_up, session)
+            self._wait(session)
         return mine.cancelled() or session.conduit.met
 
     def _give_up(self, session: _Session) -> None:
