@@ -221,7 +221,8 @@ async def test_array_tasks_are_named_by_array_and_task(site: Site) -> None:
     live = site.scheduler.live().cluster.visible(ALICE)
     whole = [each.id for each in live if parse_reference(str(job)).matches(each)]
     assert set(whole) == set(names)
-    await remembered(site, names[1], State.RUNNING)
+    for name in names:
+        await remembered(site, name, State.RUNNING)
     assert {each.id for each in await past(site, str(job), ALICE)} == set(names)
     assert [each.id for each in await past(site, names[1], ALICE)] == [names[1]]
 
