@@ -283,6 +283,8 @@ def test_a_coordinator_cancels_where_slurm_lets_her(
     lab = quiet_lab
     dave = Person(lab, "dave").logged_in()
     theory = submitted(dave.tries("submit", "--array", "1-2", "--", "sleep", "300"))
+    # Slurm forgets at once a task that is cancelled before it ran.
+    lab.wait_job_state(theory, "RUNNING")
     assert carol.tries("cancel", f"{theory}_1").code == 0
     eventually(lambda: _state_of(dave, f"{theory}_1"), lambda seen: seen == "cancelled")
     assert carol.tries("cancel", str(theory)).code == 0

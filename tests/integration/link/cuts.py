@@ -14,6 +14,8 @@ from random import Random
 
 from tests.integration.link.site import Caller, Site, eventually
 
+_Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
 
 class CuttingDoor:
     """Passes bytes on to a port of this machine and cuts every connection sooner or later."""
@@ -37,15 +39,21 @@ class CuttingDoor:
 
     async def _passing(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            there = await asyncio.open_connection("127.0.0.1", self._target)
-        except OSError:
+            with suppress(OSError):
+                there = await asyncio.open_connection("127.0.0.1", self._target)
+                try:
+                    await self._both_ways((reader, writer), there)
+                finally:
+                    there[1].transport.abort()
+        finally:
             writer.transport.abort()
-            return
+
+    async def _both_ways(self, here: _Ends, there: _Ends) -> None:
         # Most cuts fall into the data, some into the greeting or the handshake.
         budget = [int(2 ** self._chance.uniform(0, 19)) if self.cutting else 1 << 60]
         ways = [
-            asyncio.create_task(self._way(reader, there[1], budget)),
-            asyncio.create_task(self._way(there[0], writer, budget)),
+            asyncio.create_task(self._way(here[0], there[1], budget)),
+            asyncio.create_task(self._way(there[0], here[1], budget)),
         ]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -53,8 +61,6 @@ class CuttingDoor:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            for end in (writer, there[1]):
-                end.transport.abort()
 
     async def _way(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, budget: list[int]
