@@ -360,3 +360,12 @@ async def test_a_session_whose_caller_never_comes_is_given_up(site: Site) -> Non
     agent.sessions.take(ticket)
     await eventually(lambda: agent.sessions.open == 1)
     await eventually(lambda: agent.sessions.open == 0)
+
+
+async def test_a_server_that_refuses_costs_an_agent_no_time(site: Site) -> None:
+    server = await site.server("a")
+    dead = f"127.0.0.1:{free_port()}"
+    for number in range(4):
+        site.agent(f"n{number}", addresses=[dead, server.address])
+    # Whichever comes first for each of them, nobody waits out the patience for a slow server.
+    await eventually(lambda: len(server.hub.held) == 4, 5)

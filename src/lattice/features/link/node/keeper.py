@@ -75,8 +75,8 @@ class Line:
     async def open(self, me: NodeSelf, patience_s: float) -> None:
         """Dial and be welcomed. Raises `LineLost`."""
         try:
+            # The call itself waits for the connection, and fails at once where it is refused.
             async with asyncio.timeout(patience_s):
-                await self._channel.channel_ready()
                 self._call = self._call()
                 hello = pb.Hello(
                     node=me.node,
@@ -240,6 +240,9 @@ class LinkKeeper:
                 if isinstance(lost, LineRefused):
                     self._on_refused()
                 continue
+            except asyncio.CancelledError:
+                await line.close()
+                raise
             if published and not await line.wait_published(self._on_ticket):
                 await line.close()
                 continue
@@ -254,6 +257,18 @@ class LinkKeeper:
             self._redial.told(line.welcome.replicas)
             self._on_welcome(line.welcome)
             line = await self._run(line)
+
+    async def _meanwhile(
+        self, running: asyncio.Future[None], addresses: list[str], *, published: bool = False
+    ) -> Line | None:
+        """Dial while a link runs; None at once if that ends first."""
+        dialling = asyncio.ensure_future(self._dial(addresses, published=published))
+        await asyncio.wait((running, dialling), return_when=asyncio.FIRST_COMPLETED)
+        if dialling.done():
+            return dialling.result()
+        dialling.cancel()
+        await asyncio.gather(dialling, return_exceptions=True)
+        return None
 
     async def _run(self, line: Line) -> Line | None:
         """Until this line ends, or a better one stands: that one."""
@@ -271,13 +286,14 @@ class LinkKeeper:
                     break
                 if self._renewed.is_set():
                     self._renewed.clear()
-                    better = await self._dial([line.address])
+                    better = await self._meanwhile(running, [line.address])
                 elif (
                     line.unpublished_s > _UNPUBLISHED_S
                     and self._clock.monotonic() - looked > _SCOUT_EVERY_S / 2
                 ):
                     looked = self._clock.monotonic()
-                    better = await self._dial(self._redial.others(line.address), published=True)
+                    others = self._redial.others(line.address)
+                    better = await self._meanwhile(running, others, published=True)
             if better is None:
                 self._redial.lost(line.address)
                 _log.warning("link to %s lost: %s", line.address, _outcome(running))
