@@ -278,10 +278,12 @@ class LinkKeeper:
         try:
             while not running.done() and better is None:
                 renewed = asyncio.ensure_future(self._renewed.wait())
-                await asyncio.wait(
-                    (running, renewed), timeout=1.0, return_when=asyncio.FIRST_COMPLETED
-                )
-                renewed.cancel()
+                try:
+                    await asyncio.wait(
+                        (running, renewed), timeout=1.0, return_when=asyncio.FIRST_COMPLETED
+                    )
+                finally:
+                    renewed.cancel()
                 if running.done():
                     break
                 if self._renewed.is_set():
