@@ -21,8 +21,9 @@ def _state(person: Person, job: int | str) -> str:
 def test_a_two_node_gpu_job_from_pending_to_history(quiet_lab: Lab, alice: Person) -> None:
     blocker = quiet_lab.sbatch("alice", "-N3", "--gpus-per-node=4", wrap="sleep 300")
     quiet_lab.wait_job_state(blocker, "RUNNING")
+    until_told = "until [ -e ~/enough ]; do sleep 0.5; done; rm ~/enough"
     job = quiet_lab.sbatch(
-        "alice", "-N2", "--gpus-per-node=2", "-J", "train", "-t", "30", wrap="sleep 4"
+        "alice", "-N2", "--gpus-per-node=2", "-J", "train", "-t", "30", wrap=until_told
     )
 
     waiting = eventually(
@@ -49,6 +50,7 @@ def test_a_two_node_gpu_job_from_pending_to_history(quiet_lab: Lab, alice: Perso
     assert running["tenant"] == "physics"
     assert running["ended"] is None
 
+    quiet_lab.run_as("alice", ["touch", "/home/alice/enough"])
     done = eventually(
         lambda: alice.card(job)["allocation"], lambda seen: seen["state"] == "completed"
     )

@@ -20,6 +20,7 @@ from lab.fixtures import DOWN_AFTER_S
 from lab.laboratory import Lab
 from lab.network import Direction
 from lab.users import AGENT_USER
+from lattice.features.link.model import PING_EVERY_S
 from tests.e2e.people import Person, eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
@@ -328,8 +329,9 @@ def test_agents_lost_are_degraded_and_then_down_by_the_table_of_times(
         time.sleep(0.5)
     print(seen)
     for times in seen.values():
-        assert 30 <= times["degraded"] <= 40, seen
-        assert DOWN_AFTER_S <= times["down"] <= DOWN_AFTER_S + 10, seen
+        # Counted from when it was last heard: up to a ping before it died.
+        assert 30 - PING_EVERY_S <= times["degraded"] <= 40, seen
+        assert DOWN_AFTER_S - PING_EVERY_S <= times["down"] <= DOWN_AFTER_S + 10, seen
     words = olga.tries("nodes").out
     assert "down" in words
     lab.node("n1").agent.start()

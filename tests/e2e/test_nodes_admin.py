@@ -59,7 +59,8 @@ def test_drain_with_work_on_it_then_undrain(quiet_lab: Lab, oscar: Person, alice
     assert said.code == 0, said
     assert "draining" in said.out
     assert "undrain" in said.err, "how to take it back"
-    drained = eventually(lambda: shown(alice), lambda node: node["state"] == "draining")
+    drained = shown(alice)
+    assert drained["state"] == "draining", "seen by the very next look"
     assert drained["reason"] == "oscar: bad DIMM"
     assert quiet_lab.jobs.states(job) == ["RUNNING"], "what runs goes on"
     refused = admin(oscar, "undrain")

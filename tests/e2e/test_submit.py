@@ -335,3 +335,14 @@ def test_the_log_tells_who_did_what_and_no_more(lab: Lab, alice: Person) -> None
     (line,) = [each for each in log.splitlines() if f'"job": "{job}"' in each]
     assert '"user": "alice"' in line
     assert '"outcome": "done"' in line
+
+
+@pytest.mark.spec("ALLOC-1", "ALLOC-3", "ALLOC-4")
+def test_what_one_just_did_is_seen_by_the_next_command(quiet_lab: Lab, alice: Person) -> None:
+    """No `eventually` here: whoever submits or cancels looks at once, and must not be told no."""
+    for _ in range(3):
+        job = submitted(alice.tries("submit", "--", "sleep", "60"))
+        assert str(job) in alice.sees("status")
+        assert alice.tries("cancel", str(job)).code == 0
+        (row,) = [each for each in alice.asks("status")["allocations"] if each["id"] == str(job)]
+        assert row["state"] in {"cancelled", "completing"}

@@ -26,6 +26,7 @@ class InMemoryScheduler:
         self.down = False
         self.past_down = False
         self.questions: list[PastQuestion] = []
+        self.looked_again = 0
         self._clock = clock
         self._cluster: LiveCluster | None = None
         self._read_at_s = 0.0
@@ -59,7 +60,8 @@ class InMemoryScheduler:
             ),
         )
 
-    async def fresh(self) -> Reading:
+    async def fresh(self, *, nodes: bool = False) -> Reading:  # noqa: ARG002
+        self.looked_again += 1
         return self.live()
 
     async def past(self, question: PastQuestion) -> tuple[Allocation, ...]:

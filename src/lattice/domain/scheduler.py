@@ -127,10 +127,11 @@ class Scheduler(Protocol):
     def live(self) -> Reading:
         """The last known state, at once. Raises `Unavailable` if there never was one."""
 
-    async def fresh(self) -> Reading:
+    async def fresh(self, *, nodes: bool = False) -> Reading:
         """A state read after this call where that can be had soon, else the last known one.
 
-        For the moment before "not there" is said: a job may be younger than the last reading.
+        For the moment before "not there" is said: a job may be younger than the last reading. And
+        for the moment after an act, with `nodes` after one on nodes: whoever did it looks next.
         """
 
     async def past(self, question: PastQuestion) -> tuple[Allocation, ...]:

@@ -133,7 +133,7 @@ class SlurmScheduler:
             return age_s <= _LEAST_STALE_S
         return age_s <= max(3 * self._interval_s, _LEAST_STALE_S)
 
-    async def fresh(self) -> Reading:
+    async def fresh(self, *, nodes: bool = False) -> Reading:
         """One poll more, shared by all who ask meanwhile, within the share of time polls may take.
 
         While slurmctld is silent, or where the list is too long to be read at once: the last one.
@@ -146,6 +146,8 @@ class SlurmScheduler:
                 if wait_s <= _LONGEST_WAIT_S:
                     await self._sleep(wait_s)
                     await self._try("jobs", self._read_jobs)
+            if nodes and _SHARE * self.nodes.usual_cost_s <= _LONGEST_WAIT_S:
+                await self._try("nodes", self._read_nodes)
         return self.live()
 
     async def past(self, question: PastQuestion) -> tuple[Allocation, ...]:

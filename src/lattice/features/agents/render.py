@@ -25,7 +25,7 @@ def enrolment(made: Enrolment, now: datetime) -> str:
         f"\n"
         f"  {inert(made.token)}\n"
         f"\n"
-        f"On the node, put it into a file only root can read, then:\n"
+        f"On the node, put it into a file only the agent's user can read, then:\n"
         f"\n"
         f"  lattice-agent --node-id {node} --quorum-endpoint https://HOST:50051 "
         f"--bootstrap-ca CA.pem --enrol-token-file FILE\n"

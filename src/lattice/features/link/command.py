@@ -39,5 +39,5 @@ PING = Command(
         Option("--count", metavar="N", read=read_count, help="How many round trips; 10."),
     ),
     examples=(("lattice admin ping n1", "is the way to n1 sound?"),),
-    permission="Operator, TenantAdmin or SystemAdmin",
+    permission="Operator or SystemAdmin",
 )

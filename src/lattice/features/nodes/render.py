@@ -109,7 +109,9 @@ def undo_words(act: NodeAct, answer: NodeActs) -> str:
         return "Nothing was changed."
     names = inert(NodeSet(changed).fold())
     why = " --reason …" if _UNDO[act] in {"drain", "disable"} else ""
-    return f"To take it back: lattice admin {_UNDO[act]} {names}{why}"
+    waits = any(each.state is NodeState.DRAINING for each in answer.nodes)
+    when = " once drained" if act is NodeAct.DRAIN and waits else ""
+    return f"To take it back{when}: lattice admin {_UNDO[act]} {names}{why}"
 
 
 def reason_words(node: Node, style: Style, now: datetime) -> str:

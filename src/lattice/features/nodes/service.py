@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -141,6 +142,9 @@ class NodeOperations:
         if open_ones:
             await self._act(actor, act, open_ones, reason)
             after = await self._settled(nodes)
+            # So that `lattice nodes`, asked next, shows it; the act is done either way.
+            with suppress(Unavailable):
+                await self._scheduler.fresh(nodes=True)
         return NodeActs(
             nodes=tuple(
                 NodeOutcome(

@@ -359,3 +359,15 @@ async def test_a_poll_that_met_a_stall_does_not_keep_a_new_job_from_being_found(
     slurm.answers["/slurm/v0.0.38/jobs"] = answering
     asked_at = clock.now()
     assert (await scheduler.fresh()).cluster.read_at >= asked_at
+
+
+@pytest.mark.spec("OPS-4")
+async def test_nodes_are_read_again_where_that_is_asked_for(
+    scheduler: SlurmScheduler, slurm: RecordedSlurm
+) -> None:
+    await scheduler.refresh()
+    asked = slurm.count("/slurm/v0.0.38/nodes")
+    await scheduler.fresh()
+    assert slurm.count("/slurm/v0.0.38/nodes") == asked
+    await scheduler.fresh(nodes=True)
+    assert slurm.count("/slurm/v0.0.38/nodes") == asked + 1

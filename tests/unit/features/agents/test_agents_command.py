@@ -46,7 +46,7 @@ def test_a_token_is_shown_with_what_to_do_with_it() -> None:
         "",
         "  tok-123",
         "",
-        "On the node, put it into a file only root can read, then:",
+        "On the node, put it into a file only the agent's user can read, then:",
         "",
         (
             "  lattice-agent --node-id n1 --quorum-endpoint https://HOST:50051 "

@@ -124,7 +124,7 @@ def test_others_are_shown_with_their_owner() -> None:
 def test_empty_list_says_what_to_do() -> None:
     shell = run({LIST: answers.listing()})
     assert shell.out == ""
-    assert "Submit one with sbatch" in shell.notes[0]
+    assert "Submit one with `lattice submit`" in shell.notes[0]
 
 
 @pytest.mark.spec("ALLOC-7")

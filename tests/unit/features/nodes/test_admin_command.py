@@ -32,7 +32,7 @@ def test_drain_says_what_became_of_each_and_how_to_take_it_back() -> None:
     code = drain(at, node=("n1", "n2"), reason="bad DIMM", wait=False, timeout=None)
     assert code == 0
     assert at.out.splitlines() == ["n1  ○ drained", "n2  ◐ draining  (work still runs there)"]
-    assert at.notes == ["To take it back: lattice admin undrain n[1-2]"]
+    assert at.notes == ["To take it back once drained: lattice admin undrain n[1-2]"]
     call = at.calls[0]
     assert (call.method, call.repeatable) == ("POST", True)
     assert json.loads(call.body or b"") == {"reason": "bad DIMM"}

@@ -259,3 +259,11 @@ async def test_while_slurm_is_silent_absence_is_not_claimed(site: Site) -> None:
     for name in ("2", "77777"):
         with pytest.raises(Unavailable):
             await site.service.cancel(ALICE, name)
+
+
+async def test_slurm_is_looked_at_again_after_an_act(site: Site) -> None:
+    before = site.scheduler.looked_again
+    await site.service.submit(ALICE, ASKED)
+    assert site.scheduler.looked_again == before + 1
+    await site.service.submit(ALICE, ASKED, KEY)
+    assert site.scheduler.looked_again == before + 2

@@ -79,7 +79,7 @@ def nothing(*, chosen: bool) -> str:
         return "No allocation matches. `lattice history` shows older ones.\n"
     return (
         "You have no allocation that is waiting, running or of the last 24 hours.\n"
-        "Submit one with sbatch; `lattice history` shows older ones.\n"
+        "Submit one with `lattice submit`; `lattice history` shows older ones.\n"
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from contextlib import suppress
 
 from lattice.access.actor import Actor
 from lattice.access.permission import Permission
@@ -35,6 +36,7 @@ from lattice.features.submit.service.options import sbatch_options
 
 _LOOK_AGAIN_S = 0.5
 _MOST_LOOKS = 8
+_SEEN_WITHIN_S = 2.0
 _GONE = "Invalid job id specified"
 _NO_GATE_HINT = "An administrator sets gate.socket and runs lattice-helper beside the server."
 
@@ -78,13 +80,16 @@ class SubmitService:
             return await gate.submit(who, question, script)
 
         if not digest:
-            return _answer(await act(), repeated=False)
+            submitted = await act()
+            await self._look_again()
+            return _answer(submitted, repeated=False)
         if self._once is None:
             raise Unavailable(
                 "This server keeps no state, so it can't honour an idempotency key.",
                 hint="Leave the key out, or set quorum.endpoints in the server's configuration.",
             )
         submitted, repeated = await self._once.submit(digest, who, digest_of(question), act)
+        await self._look_again()
         return _answer(submitted, repeated=repeated)
 
     async def cancel(self, actor: Actor, name: str) -> CancelAnswer:
@@ -107,7 +112,14 @@ class SubmitService:
             raise PermissionRefused(
                 refusal.message, hint="Slurm itself does not let you cancel this one."
             ) from None
+        await self._look_again()
         return CancelAnswer(id=shown, cancelling=True, state=unfinished[0].state.value)
+
+    async def _look_again(self) -> None:
+        """So that `lattice status`, asked next, knows of it; the act is done either way."""
+        with suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(_SEEN_WITHIN_S):
+                await self._scheduler.fresh()
 
     def _ready(self, actor: Actor) -> tuple[SubmitGate, Submitter]:
         if self._gate is None:
