@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from lab import addresses, slurm_config
 from lab.files import give, owned_folder
+from lab.helper import NodeHelper
 from lab.layout import Layout
 from lab.process import Process
 from lab.room import Room
@@ -69,7 +70,7 @@ class ClusterIdentity:
         }
 
 
-def configuration(node: str, folder: Path, spool: Path) -> dict[str, object]:
+def configuration(node: str, folder: Path, spool: Path, helper: Path) -> dict[str, object]:
     """What an agent is told of the lab; `folder` holds its bootstrap files and its state."""
     return {
         "node_id": node,
@@ -81,19 +82,23 @@ def configuration(node: str, folder: Path, spool: Path) -> dict[str, object]:
             "ca": str(folder / "ca.crt"),
         },
         "slurmd": {"spool_dir": str(spool)},
+        "helper": {"socket": str(helper)},
     }
 
 
 class Agent:
-    """The agent of one node: `process` is the handle."""
+    """The agent of one node: `process` is the handle, `helper` the root helper beside it."""
 
     def __init__(self, node: str, layout: Layout, room: Room) -> None:
         self.name = f"{node}.agent"
+        self.helper = NodeHelper(node, layout, room)
         self.node = node
         self.folder = slurm_config.SlurmFiles(layout.state).node(node) / "agent"
         self.config_file = self.folder / "agent.yaml"
         self.changes: dict[str, object] = {}
         """Keys of its configuration that differ from the usual, from the next start on."""
+        self.environment: dict[str, str] = {}
+        """Likewise of its environment."""
         self._layout = layout
         self.process = Process(
             self.name,
@@ -102,6 +107,7 @@ class Agent:
             room,
             user=AGENT_USER,
             cwd="/",
+            env=self.environment,
             prepare=self.prepare,
         )
 
@@ -109,7 +115,8 @@ class Agent:
         """Its folder, a first certificate and its configuration."""
         owned_folder(self.folder, AGENT_USER)
         owned_folder(self.folder / "state", AGENT_USER)
-        told = configuration(self.node, self.folder, self.folder.parent / "spool") | self.changes
+        spool = self.folder.parent / "spool"
+        told = configuration(self.node, self.folder, spool, self.helper.socket) | self.changes
         files = ClusterIdentity(self._layout).issue(self.node)
         files[self.config_file.name] = yaml.safe_dump(told, sort_keys=False)
         for name, content in files.items():
@@ -120,10 +127,12 @@ class Agent:
             give(file, AGENT_USER)
 
     def up(self) -> None:
+        """With the helper beside it; whatever becomes of the agent later, the helper stays."""
+        self.helper.up()
         self.process.up()
 
     def start(self) -> None:
-        self.process.up()
+        self.up()
 
     def stop(self) -> None:
         self.process.stop()

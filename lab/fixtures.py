@@ -11,17 +11,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.addresses import ETCD_CLIENT_PORTS
+from lab.addresses import ETCD_CLIENT_PORTS, SEAWEED_S3_PORT
 from lab.doorway import Doorway
 from lab.laboratory import Lab
 
 DOWN_AFTER_S = 45.0
-_PARTS = ("slurm", "oidc", "etcd", "server", "agents")
+_PARTS = ("slurm", "oidc", "etcd", "seaweedfs", "server", "agents")
 
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """Slurm with its nodes, etcd, the identity provider, two servers and an agent a node, once."""
+    """Slurm and its nodes, etcd, S3, the identity provider, two servers, an agent a node, once."""
     if os.geteuid() != 0:
         pytest.skip("the lab makes namespaces and accounts: it needs root")
     if name := os.environ.get("LATTICE_TEST_LAB"):
@@ -55,6 +55,26 @@ def etcd_lab() -> Iterator[Lab]:
 def etcd_doorway(etcd_lab: Lab) -> Iterator[Doorway]:
     """Loopback addresses that lead to those members."""
     with Doorway(etcd_lab.network, ETCD_CLIENT_PORTS) as doorway:
+        yield doorway
+
+
+@pytest.fixture(scope="session")
+def seaweed_lab() -> Iterator[Lab]:
+    """An object store and nothing else."""
+    if os.geteuid() != 0:
+        pytest.skip("the lab makes namespaces and accounts: it needs root")
+    own = Lab("tests3", parts=("seaweedfs",))
+    try:
+        own.up()
+        yield own
+    finally:
+        own.down(purge=True)
+
+
+@pytest.fixture(scope="session")
+def seaweed_doorway(seaweed_lab: Lab) -> Iterator[Doorway]:
+    """A loopback address that leads to it."""
+    with Doorway(seaweed_lab.network, (SEAWEED_S3_PORT,)) as doorway:
         yield doorway
 
 

@@ -178,8 +178,9 @@ class Lab:
             with ThreadPoolExecutor(len(self.servers)) as pool:
                 list(pool.map(clock.timed, self.servers))
         if "agents" in self.parts and self.servers and "slurm" in self.parts:
-            for node in self.slurm.nodes.values():
-                node.agent.start()
+            nodes = list(self.slurm.nodes.values())
+            with ThreadPoolExecutor(len(nodes)) as pool:
+                list(pool.map(lambda node: node.agent.start(), nodes))
             clock.tell("agents")
 
     def down(self, *, purge: bool = False, report: Report = _silent) -> None:

@@ -107,8 +107,8 @@ class Node:
 
     @property
     def processes(self) -> list[Process]:
-        agent = self.agent.process
-        return [self._init, self.slurmd, *([agent] if agent.identity is not None else [])]
+        beside = (self.agent.helper.process, self.agent.process)
+        return [self._init, self.slurmd, *(each for each in beside if each.identity is not None)]
 
     def start(self) -> None:
         """Power on: network, namespaces, slurmd; waits until slurmd listens."""
@@ -129,6 +129,7 @@ class Node:
         self._init.kill()
         self.slurmd.kill()
         self.agent.kill()
+        self.agent.helper.kill()
         self._group.remove()
         self._network.remove_node(self.name)
 

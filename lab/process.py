@@ -51,7 +51,7 @@ class Process:
         self._argv = list(argv)
         self._room = room
         self._user = user
-        self._env = env or {}
+        self._env = {} if env is None else env
         self._cwd = cwd
         self._prepare = prepare
         self._probe = probe

@@ -153,15 +153,22 @@ class Server:
                 "key": str(etcd.client.key),
             }
         if "seaweedfs" in self._parts:
-            sections["storage"] = {
-                "s3_endpoint": SeaweedFS(*engine).endpoint,
-                "bucket": BUCKET,
-                "access_key": ACCESS_KEY,
-                "secret_key": SECRET_KEY,
+            keys = self.config_file.parent
+            sections["objects"] = {
+                "url": f"s3://{BUCKET}/logs",
+                "endpoint": SeaweedFS(*engine).endpoint,
+                "access_key_file": str(self._key(keys / "s3.access", ACCESS_KEY)),
+                "secret_key_file": str(self._key(keys / "s3.secret", SECRET_KEY)),
             }
         if "victoriametrics" in self._parts:
             sections["telemetry"] = {"tsdb_endpoint": VictoriaMetrics(*engine).endpoint}
         return sections
+
+    def _key(self, file: Path, text: str) -> Path:
+        file.touch(mode=0o600)
+        file.write_text(f"{text}\n")
+        give(file, SERVER_USER)
+        return file
 
     def healthy(self) -> bool:
         trust = ssl.create_default_context(cafile=str(self._layout.certificates / "ca.crt"))

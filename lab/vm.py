@@ -23,6 +23,7 @@ from lab.addresses import SLURMD_PORT, VM_ADDRESS, VM_NODE
 from lab.agent import EXECUTABLE, ClusterIdentity, configuration
 from lab.command import LabError, run
 from lab.control import Control
+from lab.helper import grant_keys, helper_argv
 from lab.layout import Layout
 from lab.network import Direction, Network
 from lab.process import Process
@@ -37,6 +38,7 @@ _BOOT_S = 240.0
 # a random generator the guest waits 20 s for entropy.
 _CPU = "Nehalem,+rdrand"
 _KERNEL_WORDS = ("quiet", "panic=-1", "net.ifnames=0", "mitigations=off", "console=ttyS0")
+_GUEST_HELPER = Path("/run/lattice-helper")
 _MODULE_ROOT = Path("/lib/modules")
 
 
@@ -126,10 +128,12 @@ class VirtualNode:
 
     def start_agent(self) -> None:
         """lattice-agent in the guest, as on the other nodes; its log is in `agent_log`."""
+        self._start_helper()
         folder = Path("/run/lattice-agent")
         files = ClusterIdentity(self._layout).issue(self.name)
         spool = SlurmFiles(self._layout.state).node(self.name) / "spool"
-        files["agent.yaml"] = yaml.safe_dump(configuration(self.name, folder, spool))
+        told = configuration(self.name, folder, spool, _GUEST_HELPER / "socket")
+        files["agent.yaml"] = yaml.safe_dump(told)
         # By number: the guest loses the list of accounts when the host writes a new one.
         account = pwd.getpwnam(AGENT_USER)
         own = f"{account.pw_uid}:{account.pw_gid}"
@@ -142,6 +146,15 @@ class VirtualNode:
         become += ["--clear-groups", "--bounding-set=-all", "--no-new-privs"]
         start = shlex.join([*become, str(EXECUTABLE), "--config", str(folder / "agent.yaml")])
         self.run(["bash", "-c", f"setsid {start} >/run/agent.log 2>&1 </dev/null &"])
+
+    def _start_helper(self) -> None:
+        """lattice-helper in the guest; its log is /run/helper.log."""
+        self.run(["mkdir", "-p", str(_GUEST_HELPER)])
+        self.run(["tee", str(_GUEST_HELPER / "grant-keys")], input=grant_keys(self._layout))
+        start = shlex.join(helper_argv(self.name, _GUEST_HELPER))
+        self.run(["bash", "-c", f"setsid {start} >/run/helper.log 2>&1 </dev/null &"])
+        there = f"test -S {_GUEST_HELPER}/socket"
+        self.run(["bash", "-c", f"for _ in {{1..300}}; do {there} && exit; sleep 0.1; done; false"])
 
     @property
     def agent_log(self) -> str:

@@ -55,10 +55,10 @@ _CODES = {
     78: "bad configuration",
     79: "the job ended first",
     80: "too many requests",
-    100: "`wait --exit-status`: one failed",
-    101: "`wait --exit-status`: not finished in time",
+    100: "`wait` and `logs` with `--exit-status`: one failed",
+    101: "`wait` and `logs` with `--exit-status`: not finished",
     102: "not there, or not yours",
-    103: "`wait --exit-status`: one was cancelled",
+    103: "`wait` and `logs` with `--exit-status`: one was cancelled",
     130: "interrupted by Ctrl-C",
     141: "the reader of a pipe has left",
 }

@@ -18,6 +18,7 @@ from typing import Any
 
 from lattice.agent.sections import AgentConfig
 from lattice.base.setting import Secret, Setting, Unread, setting_of
+from lattice.server.objectsection import ObjectsUrl
 from lattice.server.sections import Address, ServerConfig
 
 _FOLDER = Path(__file__).parents[1] / "docs" / "reference"
@@ -87,7 +88,7 @@ def _rows(kind: Any, prefix: str) -> Iterator[str]:
         env = f" Environment: `{about.env}`." if about.env else ""
         doc = f"{about.doc}{_range(about)}{env}".replace("|", "\\|")
         yield f"| `{name}`{_file_form(held, name)} | {_type(hint)} | {_default(key)} | {doc} |"
-        if is_dataclass(held) and held is not Address:
+        if is_dataclass(held) and not hasattr(held, "parse"):
             mark = {tuple: "[].", Mapping: ".NAME."}.get(typing.get_origin(hint), ".")
             yield from _rows(held, f"{name}{mark}")
 
@@ -132,6 +133,7 @@ def _type(kind: Any) -> str:
         Path: "path",
         Secret: "secret",
         Address: "`host:port`",
+        ObjectsUrl: "URL",
     }
     if kind in words:
         return words[kind]

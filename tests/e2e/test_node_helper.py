@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from lab.laboratory import Lab
-from lab.process import Process
-from lab.users import SERVER_USER
+from lab.users import AGENT_USER
 from lattice.access.grants import GrantSigner
 from lattice.base.clock import SystemClock
 from lattice.base.signing import SigningKey
@@ -36,7 +32,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.spec("AUTH-9")]
 
 @dataclass
 class NodeHelper:
-    """A helper on n1, and a server that may ask it."""
+    """The helper on n1, and a server whose grants it believes."""
 
     socket: Path
     signer: GrantSigner
@@ -46,32 +42,13 @@ class NodeHelper:
             verb_of(question).act, "n1", subject="s", user=user, job_id=job,
             digest=digest_of(question),
         )  # fmt: skip
-        return knock(self.socket, write_request(grant, question))
+        return knock(self.socket, write_request(grant, question), user=AGENT_USER)
 
 
 @pytest.fixture
-def helper(lab: Lab) -> Iterator[NodeHelper]:
-    folder = lab.layout.state / "helper-n1"
-    folder.mkdir(exist_ok=True)
-    socket = folder / "socket"
-    socket.unlink(missing_ok=True)
-    process = Process(
-        "n1.helper",
-        [
-            *(sys.executable, "-I", "-m", "lattice.helper", "--role", "node", "--place", "n1"),
-            *("--socket", str(socket), "--allow-user", SERVER_USER),
-            *("--grant-keys", str(lab.gate.public_keys)),
-        ],
-        lab.layout,
-        lab.node("n1")._inside,
-        probe=socket.exists,
-    )
-    process.up()
-    time.sleep(1.1)  # grants of the second in which it started are not believed
-    try:
-        yield NodeHelper(socket, GrantSigner(SigningKey.load(lab.gate.grant_key), SystemClock()))
-    finally:
-        process.stop()
+def helper(lab: Lab) -> NodeHelper:
+    signer = GrantSigner(SigningKey.load(lab.gate.grant_key), SystemClock())
+    return NodeHelper(lab.node("n1").agent.helper.socket, signer)
 
 
 def test_an_owner_s_processes_are_counted_and_nobody_else_s(

@@ -10,15 +10,20 @@ from joserfc import jwt
 from joserfc.jwk import OctKey
 
 from lattice.access.actor import ClaimNames
+from lattice.access.finding import AllocationFinder
 from lattice.adapters.oidc.verify import HmacVerifier
 from lattice.base.clock import SystemClock
 from lattice.features.identity.model import AuthDiscovery
 from lattice.features.link.service.probe import ProbeService
+from lattice.features.logs.service.archive import Archive
+from lattice.features.logs.service.feeds import Feeds
+from lattice.features.logs.service.reading import LogReading
 from lattice.server.compose import Faces, Parts, compose
 from lattice.server.figures import Figures
 from tests.fakes.agent_site import agent_parts
 from tests.fakes.echoing_nodes import EchoingNodes
 from tests.fakes.in_memory_gate import InMemoryGate
+from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
@@ -35,6 +40,13 @@ def composed(scheduler: InMemoryScheduler | None = None) -> Faces:
     scheduler = scheduler or InMemoryScheduler(clock)
     state = InMemoryStateStore(clock)
     agents = agent_parts(clock, state)
+    logs = LogReading(
+        scheduler,
+        AllocationFinder(scheduler, clock),
+        Archive(InMemoryObjectStore(clock)),
+        Feeds(EchoingNodes(), agents.signer, clock),
+        clock,
+    )
     return compose(
         Parts(
             scheduler=scheduler,
@@ -47,6 +59,7 @@ def composed(scheduler: InMemoryScheduler | None = None) -> Faces:
             state=state,
             gate=InMemoryGate(scheduler),
             agents=agents,
+            logs=logs,
             probe=ProbeService(EchoingNodes("n1"), agents.signer, clock, "r1"),
             log=structlog.wrap_logger(None, wrapper_class=_Silent),
         )

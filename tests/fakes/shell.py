@@ -4,13 +4,13 @@ something sleeps, and everything written kept."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
 
-from lattice.base.call import Call
+from lattice.base.call import BytesCall, Call, StreamCall
 from lattice.base.errors import LatticeError, NotFound
 from lattice.base.style import Style
 from lattice.client.decode import decode
@@ -31,6 +31,39 @@ class StillClock:
 
     def monotonic(self) -> float:
         return self.passed_s
+
+
+class FakeFollowed:
+    """Records from a list; an error among them is raised in its turn."""
+
+    def __init__(self, told: Iterable[Any], cursor: str = "") -> None:
+        self._told = iter(told)
+        self.cursor = cursor
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def __iter__(self) -> Iterator[Any]:
+        for each in self._told:
+            if isinstance(each, BaseException):
+                raise each
+            if callable(each):
+                each()
+                continue
+            yield each
+
+
+class FakeFetched:
+    def __init__(self, body: bytes, pieces: int) -> None:
+        self._body = body
+        self._pieces = pieces
+        self.end: int | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        step = max(len(self._body) // self._pieces, 1)
+        for at in range(0, len(self._body), step):
+            yield self._body[at : at + step]
 
 
 class FakeShell:
@@ -55,6 +88,11 @@ class FakeShell:
         self.notes: list[str] = []
         self.warnings: list[str] = []
         self.typed: list[str] = []
+        self.paged = ""
+        self.streamed: list[StreamCall[Any]] = []
+        self.fetched: list[BytesCall] = []
+        self.following = FakeFollowed([])
+        self.bodies: dict[str, bytes] = {}
         self.longest_s = 3600.0
 
     def call(self, call: Call[T], *, anonymous: bool = False) -> T:  # noqa: ARG002
@@ -64,6 +102,24 @@ class FakeShell:
         if isinstance(told, LatticeError):
             raise told
         return decode(json.dumps(told).encode(), call.answer)
+
+    def stream(self, call: StreamCall[T]) -> FakeFollowed:
+        self.streamed.append(call)
+        return self.following
+
+    def fetch(self, call: BytesCall) -> FakeFetched:
+        self.fetched.append(call)
+        asked = dict(call.params)
+        name = f"{asked['node']}.{asked['source']}.{asked['stream']}"
+        body = self.bodies[name][int(asked.get("offset", 0)) :]
+        return FakeFetched(body, 3)
+
+    def reference(self, word: str | None) -> str:
+        return word or "42"
+
+    def page(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.paged += text
 
     def write(self, text: str) -> None:
         self.out += text

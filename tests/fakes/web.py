@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import ssl
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -29,6 +29,9 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     raw: bytes | None = None
     """Sent as it is instead of an HTTP answer."""
+    pieces: Iterable[bytes] | None = None
+    """A body sent piece by piece, in chunks; ended as a whole one unless `cut`."""
+    cut: bool = False
 
 
 Route = Answer | dict[str, Any] | list[Any] | Callable[[Request], "Answer | dict[str, Any]"]
@@ -71,6 +74,9 @@ def web(routes: dict[str, Route], *, context: ssl.SSLContext | None = None) -> I
                 self.wfile.write(made.raw)
                 self.close_connection = True
                 return
+            if made.pieces is not None:
+                _send_pieces(self, made)
+                return
             content = made.body if isinstance(made.body, bytes) else json.dumps(made.body).encode()
             self.send_response(made.status)
             for name, value in made.headers.items():
@@ -94,3 +100,17 @@ def web(routes: dict[str, Route], *, context: ssl.SSLContext | None = None) -> I
         server.shutdown()
         server.server_close()
         thread.join(5)
+
+
+def _send_pieces(handler: BaseHTTPRequestHandler, made: Answer) -> None:
+    handler.send_response(made.status)
+    for name, value in made.headers.items():
+        handler.send_header(name, value)
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    handler.close_connection = True
+    with suppress(OSError):  # the caller may hang up
+        for piece in made.pieces or ():
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        if not made.cut:
+            handler.wfile.write(b"0\r\n\r\n")

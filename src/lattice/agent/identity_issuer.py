@@ -14,10 +14,11 @@ import grpc
 from grpc import aio
 
 from lattice.agent.identity_store import Held
-from lattice.base.errors import BY_CODE, ConfigurationError, LatticeError, Unavailable
+from lattice.base.errors import ConfigurationError, LatticeError, Unavailable
 from lattice.domain.peer import server_name
 from lattice.features.agents.convert import credentials_of
 from lattice.features.agents.model import Credentials
+from lattice.wire.status import error_of
 from lattice.wire.v1 import agents_pb2 as pb
 from lattice.wire.v1.agents_pb2_grpc import AgentIdentityServiceStub, AgentServiceStub
 
@@ -90,20 +91,10 @@ async def _first(
         try:
             return await ask(address)
         except aio.AioRpcError as error:
-            failure = _as_ours(address, error)
+            failure = error_of(address, error)
             if not isinstance(failure, Unavailable):
                 break
     raise failure
-
-
-def _as_ours(address: str, error: aio.AioRpcError) -> LatticeError:
-    pairs: Any = error.trailing_metadata() or ()
-    trailers: dict[str, Any] = dict(pairs)
-    code, hint = trailers.get("lattice-code"), trailers.get("lattice-hint")
-    kind = BY_CODE.get(code) if isinstance(code, str) else None
-    if kind is None:
-        return Unavailable(f"{address}: {error.details() or error.code().name}")
-    return kind(error.details() or "", hint=hint if isinstance(hint, str) else None)
 
 
 def _is_loopback(address: str) -> bool:

@@ -23,6 +23,7 @@ from lattice.agent.identity import AgentIdentity
 from lattice.agent.identity_cascade import Cascade, IdentityOptions
 from lattice.agent.identity_issuer import GrpcIssuer
 from lattice.agent.identity_store import IdentityStore
+from lattice.agent.logs import LogParts
 from lattice.base.clock import Clock, SystemClock
 from lattice.domain.stream import StreamKind
 from lattice.features.link.node.dialling import Dialling
@@ -56,7 +57,10 @@ async def run(told: Told, log: structlog.stdlib.BoundLogger) -> None:
         jobs = NodeJobs(Roots(spool=told.config.slurmd.spool_dir), clock)
         dialling = Dialling(identity)
         stack.push_async_callback(dialling.aclose)
-        sessions = Sessions(dialling, checker, {StreamKind.ECHO: serve_echo})
+        logs = LogParts(told, jobs, dialling, lambda: _linked_at(keeper), clock)
+        sessions = Sessions(
+            dialling, checker, {StreamKind.ECHO: serve_echo, StreamKind.LOGS: logs.feed}
+        )
         stack.push_async_callback(sessions.aclose)
 
         def welcomed(welcome: Welcome) -> None:
@@ -76,6 +80,7 @@ async def run(told: Told, log: structlog.stdlib.BoundLogger) -> None:
             ("renewals", _follow(identity, keeper)),
             ("jobs", jobs.run()),
             ("link", keeper.run()),
+            *logs.steps(),
         ):
             stack.push_async_callback(_end, asyncio.create_task(step, name=name))
         log.info("running", node=told.node, version=__version__)
@@ -93,6 +98,10 @@ def without_helper(socket: Path) -> str:
         f"{socket} is not there: no terminals in jobs, no output files that only their owner may "
         "read, no counters that only root may; everything else is served"
     )
+
+
+def _linked_at(keeper: LinkKeeper) -> str:
+    return keeper.line.address if keeper.line else ""
 
 
 def _identity(told: Told, checker: GrantChecker, clock: Clock) -> AgentIdentity:

@@ -45,6 +45,16 @@ class SlurmdSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogsSection:
+    spool_mb: int = setting(
+        2048,
+        "How much of what jobs wrote may wait on this node to be stored. When that is full, no "
+        "more is read until there is room: the jobs' own files keep it.",
+        least=64,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedSection:
     gpu_count: int | None = setting(None, "How many GPUs the node should have.", least=0)
     gpu_type: str = setting("", "Which kind they should be.")
@@ -77,6 +87,7 @@ class AgentConfig:
     )
     helper: HelperSection = setting(HelperSection(), "The privileged part, where there is one.")
     slurmd: SlurmdSection = setting(SlurmdSection(), "Slurm on this node.")
+    logs: LogsSection = setting(LogsSection(), "What jobs write.")
     expected: ExpectedSection = setting(
         ExpectedSection(), "What the node should have; a difference is a warning."
     )

@@ -6,8 +6,10 @@ or its blocking door. So a verb is written once, and neither door can drift from
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -32,6 +34,66 @@ class Call(Generic[T]):
     def repeatable(self) -> bool:
         """True if asking twice is the same as asking once."""
         return self.method == "GET" or any(name == IDEMPOTENCY_KEY for name, _ in self.headers)
+
+
+class Reading(Protocol[T]):
+    """What the records of a stream mean: the feature's own part of following one. No I/O."""
+
+    def record(self, record: T) -> Iterable[T]:
+        """What to pass on of a record that came."""
+
+    def alive(self, now: datetime) -> Iterable[T]:
+        """What to pass on of a sign of life."""
+
+    def lost(self, why: str, now: datetime) -> Iterable[T]:
+        """What to tell when the connection is gone and is to be made anew."""
+
+    def back(self, away_s: float, now: datetime) -> Iterable[T]:
+        """What to tell when it is there again."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCall(Generic[T]):
+    """A request whose answer is a stream of records, which goes on where it broke off.
+
+    Each comes as an event, whose name says which of the `kinds` its JSON reads as; other names
+    are passed over. The last id seen, as parameter `cursor`, is where to go on.
+    """
+
+    path: str
+    kinds: Mapping[str, type[T]]
+    reading: Callable[[], Reading[T]]
+    params: tuple[tuple[str, str], ...] = ()
+    beginning: tuple[str, ...] = ()
+    """Parameters that say where to begin, and so mean nothing once there is a cursor."""
+    silence_s: float = 15.0
+    """How long nothing at all may come before the connection counts as lost."""
+    patience_s: float = 900.0
+    """How long it is tried to get it back."""
+
+    def from_cursor(self, cursor: str) -> StreamCall[T]:
+        """The same from there on."""
+        kept = tuple(pair for pair in self.params if pair[0] not in self.beginning)
+        return replace(self, params=_with(kept, "cursor", cursor))
+
+
+@dataclass(frozen=True, slots=True)
+class BytesCall:
+    """A request for the bytes of one thing, from the parameter `offset` on."""
+
+    path: str
+    params: tuple[tuple[str, str], ...] = ()
+    silence_s: float = 30.0
+    patience_s: float = 120.0
+
+    def from_offset(self, offset: int) -> BytesCall:
+        """The same from there on."""
+        return replace(self, params=_with(self.params, "offset", str(offset)))
+
+
+def _with(pairs: tuple[tuple[str, str], ...], name: str, value: str) -> tuple[tuple[str, str], ...]:
+    kept = tuple(pair for pair in pairs if pair[0] != name)
+    return (*kept, (name, value))
 
 
 def params(**values: str | int | bool | tuple[str, ...] | None) -> tuple[tuple[str, str], ...]:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Self
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from lattice.base.errors import ConfigurationError
@@ -35,6 +37,43 @@ class Reply:
         self.status = status
         self.headers = headers
         self.body = body
+
+
+class StreamedReply:
+    """An answer whose body is read as it comes; used with `with`, which hangs up at the end."""
+
+    def __init__(
+        self, status: int, headers: Mapping[str, str], stream: _Stream, connection: socket.socket
+    ) -> None:
+        self.status = status
+        self.headers = headers
+        self._stream = stream
+        self._connection = connection
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._connection.close()
+
+    def pieces(self) -> Iterator[bytes]:
+        """The body; BadReply where it breaks off, TimeoutError where it falls silent."""
+        return _pieces(self._stream, self.headers)
+
+    def body(self) -> bytes:
+        """All of a short one, such as an error's."""
+        pieces, size = [], 0
+        for piece in self.pieces():
+            size += len(piece)
+            if size > _HEAD_LIMIT_BYTES:
+                break
+            pieces.append(piece)
+        return b"".join(pieces)
 
 
 def tls_context(
@@ -98,6 +137,24 @@ class Door:
         finally:
             connection.close()
 
+    def stream(self, url: str, headers: Mapping[str, str], *, silence_s: float) -> StreamedReply:
+        """Ask for something that comes bit by bit and may never end; raises OSError of any kind.
+
+        The head must come in the usual time, and then there may be silence for `silence_s`.
+        """
+        target = urlsplit(url)
+        deadline = time.monotonic() + self._timeout_s
+        connection = self._connect(target, deadline)
+        try:
+            connection.sendall(_request("GET", target, headers, b""))
+            stream = _Stream(connection, deadline)
+            status, found = stream.head()
+            stream.allow(silence_s)
+            return StreamedReply(status, found, stream, connection)
+        except BaseException:
+            connection.close()
+            raise
+
     def _connect(self, target: SplitResult, deadline: float) -> socket.socket:
         if target.scheme not in {"http", "https"} or not target.hostname:
             raise BadReply(f"{target.geturl()!r} is not an http or https address")
@@ -149,7 +206,7 @@ def _request(method: str, target: SplitResult, headers: Mapping[str, str], body:
     lines = [
         f"{method} {path} HTTP/1.1",
         f"Host: {host}:{target.port}" if target.port else f"Host: {host}",
-        "Accept: application/json",
+        *(["Accept: application/json"] if "Accept" not in headers else []),
         "Accept-Encoding: identity",
         "Connection: close",
         *(f"{name}: {value}" for name, value in headers.items()),
@@ -180,14 +237,19 @@ class _Stream:
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._connection = connection
         self._deadline = deadline
+        self._silence_s: float | None = None
         self._held = b""
+
+    def allow(self, silence_s: float) -> None:
+        """From now on only silence ends it, and no deadline."""
+        self._silence_s = silence_s
 
     def more(self) -> bytes:
         """What has come and was not taken, or else the next piece; empty at the end."""
         if self._held:
             held, self._held = self._held, b""
             return held
-        left = self._deadline - time.monotonic()
+        left = self._silence_s or self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("no complete answer in time")
         self._connection.settimeout(left)
@@ -203,10 +265,21 @@ class _Stream:
         while mark not in held:
             piece = self.more()
             held += piece
-            if not piece or len(held) > limit:
-                raise BadReply("the answer is cut short" if not piece else "too long a header")
+            if not piece:
+                raise BadReply("the answer is cut short")
+            if len(held) > limit and mark not in held:
+                break
         found, _, self._held = held.partition(mark)
+        if len(found) > limit:
+            raise BadReply("too long a header")
         return found
+
+    def some(self, most: int) -> bytes:
+        """What comes next, at most so many bytes of it; empty at the end."""
+        piece = self.more()
+        if len(piece) > most:
+            piece, self._held = piece[:most], piece[most:]
+        return piece
 
     def exactly(self, size: int) -> bytes:
         """That many bytes."""
@@ -261,16 +334,46 @@ def _read(stream: _Stream, method: str) -> Reply:
 def _chunked(stream: _Stream) -> bytes:
     pieces: list[bytes] = []
     total = 0
-    while True:
-        text = stream.until(b"\r\n", 1024).split(b";")[0].strip()
-        try:
-            size = int(text, 16)
-        except ValueError:
-            raise BadReply("the answer has a chunk of no sensible length") from None
+    while size := _chunk_size(stream):
         total += size
-        if size < 0 or total > BODY_LIMIT_BYTES:
+        if total > BODY_LIMIT_BYTES:
             raise BadReply("the answer is too large")
-        if size == 0:
-            return b"".join(pieces)
         pieces.append(stream.exactly(size))
         stream.exactly(2)
+    return b"".join(pieces)
+
+
+def _chunk_size(stream: _Stream) -> int:
+    text = stream.until(b"\r\n", 1024).split(b";")[0].strip()
+    try:
+        size = int(text, 16)
+    except ValueError:
+        raise BadReply("the answer has a chunk of no sensible length") from None
+    if size < 0:
+        raise BadReply("the answer has a chunk of no sensible length")
+    return size
+
+
+def _pieces(stream: _Stream, headers: Mapping[str, str]) -> Iterator[bytes]:
+    if "chunked" in headers.get("transfer-encoding", "").lower():
+        while size := _chunk_size(stream):
+            yield from _run(stream, size)
+            stream.exactly(2)
+        return
+    length = headers.get("content-length")
+    if length is None:
+        while piece := stream.more():
+            yield piece
+        return
+    if not (length.isascii() and length.isdigit()):
+        raise BadReply("the answer has no sensible length")
+    yield from _run(stream, int(length))
+
+
+def _run(stream: _Stream, size: int) -> Iterator[bytes]:
+    while size:
+        piece = stream.some(size)
+        if not piece:
+            raise BadReply("the answer is cut short")
+        size -= len(piece)
+        yield piece

@@ -13,22 +13,31 @@ from collections.abc import Iterable, Sequence
 
 LARGEST_BYTES = 64 * 1024
 MOST_DESCRIPTORS = 4
+"""With a question. An answer may bring more, where its reader says so."""
 
 
 class BadPacket(Exception):
     """Too large, cut, or with more descriptors than allowed; nothing of it is kept."""
 
 
-def send(connection: socket.socket, body: bytes, descriptors: Sequence[int] = ()) -> None:
+def send(
+    connection: socket.socket,
+    body: bytes,
+    descriptors: Sequence[int] = (),
+    *,
+    most_descriptors: int = MOST_DESCRIPTORS,
+) -> None:
     """Send one packet. Raises `BlockingIOError` where the socket would have to wait."""
-    if len(body) > LARGEST_BYTES or len(descriptors) > MOST_DESCRIPTORS:
+    if len(body) > LARGEST_BYTES or len(descriptors) > most_descriptors:
         raise BadPacket("larger than the protocol allows")
     socket.send_fds(connection, [body], list(descriptors))
 
 
-def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
+def receive(
+    connection: socket.socket, *, most_descriptors: int = MOST_DESCRIPTORS
+) -> tuple[bytes, list[int]]:
     """The next packet, empty at the end. The descriptors are the caller's to close."""
-    room = socket.CMSG_SPACE(MOST_DESCRIPTORS * array.array("i").itemsize)
+    room = socket.CMSG_SPACE(most_descriptors * array.array("i").itemsize)
     body, beside, flags, _ = connection.recvmsg(LARGEST_BYTES + 1, room, socket.MSG_CMSG_CLOEXEC)
     descriptors: list[int] = []
     for level, kind, data in beside:

@@ -6,14 +6,32 @@ import neither the SDK nor any adapter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
-from lattice.base.call import Call
+from lattice.base.call import BytesCall, Call, StreamCall
 from lattice.base.clock import Clock
 from lattice.base.style import Style
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Followed(Protocol[T_co]):
+    """The records of a stream as they come, and where to go on after those that were taken."""
+
+    @property
+    def cursor(self) -> str: ...
+    def close(self) -> None: ...
+    def __iter__(self) -> Iterator[T_co]: ...
+
+
+class Fetched(Protocol):
+    """Bytes as they come, and where they end as far as is known."""
+
+    @property
+    def end(self) -> int | None: ...
+    def __iter__(self) -> Iterator[bytes]: ...
 
 
 class Shell(Protocol):
@@ -45,6 +63,18 @@ class Shell(Protocol):
 
     def call(self, call: Call[T], *, anonymous: bool = False) -> T:
         """Ask the server; `anonymous` sends no token and needs none."""
+
+    def stream(self, call: StreamCall[T]) -> Followed[T]:
+        """Follow a stream of the server's."""
+
+    def fetch(self, call: BytesCall) -> Fetched:
+        """Get the bytes of something."""
+
+    def reference(self, word: str | None) -> str:
+        """The allocation that a word means (`@last`, a name); without one, that of this job."""
+
+    def page(self, texts: Iterable[str]) -> None:
+        """Data that may be longer than the screen: through a pager if it is."""
 
     def write(self, text: str) -> None:
         """Data, to standard output, at once."""

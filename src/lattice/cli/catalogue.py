@@ -12,6 +12,7 @@ COMPLETE_VARIABLE = "_LATTICE_COMPLETE"
 _IDENTITY = "lattice.features.identity.command"
 _ALLOCATIONS = "lattice.features.allocations.command"
 _SUBMIT = "lattice.features.submit.command"
+_LOGS = "lattice.features.logs.command"
 _NODES = "lattice.features.nodes.command"
 _AGENTS = "lattice.features.agents.command"
 _LINK = "lattice.features.link.command"
@@ -25,6 +26,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("submit", "Submit a script or a command", f"{_SUBMIT}.submit:SUBMIT"),
     ("cancel", "Cancel allocations", f"{_SUBMIT}.cancel:CANCEL"),
     ("wait", "Wait until allocations have finished", f"{_ALLOCATIONS}.wait:WAIT"),
+    ("logs", "What a job writes, live and afterwards", f"{_LOGS}.logs:LOGS"),
     ("nodes", "The cluster's nodes and how each is", f"{_NODES}.listing:NODES"),
     ("completion", "Completion for your shell", "lattice.cli.completion:COMPLETION"),
     ("admin drain", "Let nodes end their work and take no more", f"{_NODES}.admin:DRAIN"),

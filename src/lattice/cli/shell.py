@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC
 from typing import TYPE_CHECKING, TypeVar
 
-from lattice.base.call import Call
+from lattice.base.call import BytesCall, Call, StreamCall
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.errors import UsageError
 from lattice.base.style import Style
@@ -24,6 +24,8 @@ from lattice.client.tokens import open_vault, token_source
 
 if TYPE_CHECKING:
     from lattice.cli.signin import VaultLocker
+    from lattice.client.fetching import Fetch
+    from lattice.client.following import Following
     from lattice.domain.signin import IdentityProvider
     from lattice.features.identity.model import AuthDiscovery
 
@@ -74,6 +76,28 @@ class TerminalShell:
         if self._verbose:
             self.warn(f"{call.method} {client.url}{call.path}")
         return client.call(call, anonymous=anonymous)
+
+    def stream(self, call: StreamCall[T]) -> Following[T]:
+        client = self.client
+        if self._verbose:
+            self.warn(f"GET {client.url}{call.path}")
+        return client.stream(call)
+
+    def fetch(self, call: BytesCall) -> Fetch:
+        return self.client.fetch(call)
+
+    def reference(self, word: str | None) -> str:
+        from lattice.features.allocations.command.options import own_job, resolve  # noqa: PLC0415
+
+        named = word or own_job(self)
+        if named is None:
+            raise UsageError("Missing argument 'ID'.", hint="`lattice status` lists your ids.")
+        return resolve(self, named)
+
+    def page(self, texts: Iterable[str]) -> None:
+        from lattice.cli.pager import page  # noqa: PLC0415
+
+        page(texts, self.environment, width=self.style.width, height=self.style.height)
 
     def write(self, text: str) -> None:
         sys.stdout.write(text)

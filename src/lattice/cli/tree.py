@@ -170,7 +170,8 @@ def as_click(
         for param in command.params
     ]
     taken = {flag for param in command.params if isinstance(param, Option) for flag in param.flags}
-    params += [_option(option, taken) for option in COMMON]
+    own = {param.name for param in command.params}
+    params += [_option(option, taken) for option in COMMON if option.name not in own]
     return _Command(command, params, environment or {}, name)
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from urllib.parse import quote_plus
 
 import lattice
-from lattice.base.call import Call
+from lattice.base.call import BytesCall, Call, StreamCall
 from lattice.base.errors import (
     BY_CODE,
     InternalError,
@@ -27,7 +27,7 @@ SWITCH_REPLICA = frozenset({502, 504})
 """Said by a proxy about the replica behind it: another replica may well answer."""
 
 
-def address(base: str, call: Call[T]) -> str:
+def address(base: str, call: Call[T] | StreamCall[T] | BytesCall) -> str:
     """The full address of a call."""
     if not call.params:
         return base + call.path
@@ -35,9 +35,13 @@ def address(base: str, call: Call[T]) -> str:
     return f"{base}{call.path}?{query}"
 
 
-def request_headers(token: str | None, call: Call[T] | None = None) -> dict[str, str]:
+def request_headers(
+    token: str | None, call: Call[T] | None = None, *, accept: str = ""
+) -> dict[str, str]:
     """Who calls, on whose behalf, and under which id both sides log it."""
     headers = dict(call.headers) if call is not None else {}
+    if accept:
+        headers["Accept"] = accept
     if call is not None and call.body is not None:
         headers["Content-Type"] = "application/json"
     headers |= {
@@ -47,6 +51,12 @@ def request_headers(token: str | None, call: Call[T] | None = None) -> dict[str,
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
     return headers
+
+
+def end_offset(headers: Mapping[str, str]) -> int | None:
+    """Where what is fetched ends, as far as the server knows."""
+    said = headers.get("lattice-end-offset", "")
+    return int(said) if said.isascii() and said.isdigit() else None
 
 
 def unreachable(url: str, reason: str) -> Unavailable:
@@ -61,7 +71,7 @@ def read_answer(
 ) -> T:
     """The answer as its dataclass, or the error it stands for."""
     if status != 200:
-        raise _error(url, status, headers, body, token)
+        raise refusal(url, status, headers, body, token)
     try:
         return decode(body, call.answer)
     except BadAnswer as error:
@@ -93,9 +103,10 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _error(
+def refusal(
     url: str, status: int, headers: Mapping[str, str], body: bytes, token: str | None
 ) -> LatticeError:
+    """The error that an answer stands for."""
     said = _Body(body)
     error = _kind(url, status, said, headers, token)
     request_id = said.request_id or headers.get("x-request-id")

@@ -6,23 +6,26 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 from urllib.parse import urlsplit
 
 import httpx2
 
-from lattice.base.call import Call
+from lattice.base.call import BytesCall, Call, StreamCall
 from lattice.base.errors import LoginRequired
-from lattice.base.http1 import BODY_LIMIT_BYTES, LOOPBACK, tls_context
+from lattice.base.http1 import BODY_LIMIT_BYTES, LOOPBACK, BadReply, tls_context
 from lattice.base.pace import pauses
 from lattice.client.answers import (
     NOT_LOGGED_IN,
     SWITCH_REPLICA,
     address,
+    end_offset,
     read_answer,
+    refusal,
     request_headers,
     unreachable,
 )
@@ -30,12 +33,19 @@ from lattice.client.settings import Settings
 from lattice.client.tokens import TokenSource, token_source
 
 if TYPE_CHECKING:
+    from lattice.client.course import Course
+    from lattice.client.fetching import AsyncFetch
+    from lattice.client.following import AsyncFollowing
     from lattice.features.allocations.model import AllocationCard, AllocationList
     from lattice.features.identity.model import AuthDiscovery, Identity
+    from lattice.features.logs.api import LogChoice
+    from lattice.features.logs.model import LogPage, LogRecord, LogStreams
     from lattice.features.nodes.model import NodeActs, NodeCard, NodeList
     from lattice.features.submit.model import CancelAnswer, SubmitAnswer, SubmitRequest
 
 T = TypeVar("T")
+
+_ERROR_LIMIT_BYTES = 64 * 1024
 
 
 class Client:
@@ -96,8 +106,7 @@ class Client:
             if fresh is not None:
                 token = fresh
                 url, reply = await self._send(call, token)
-        headers = {name.lower(): value for name, value in reply.headers.items()}
-        return read_answer(call, url, reply.status_code, headers, reply.content, token)
+        return read_answer(call, url, reply.status_code, _lowered(reply), reply.content, token)
 
     async def _token(self) -> str | None:
         token = await asyncio.to_thread(self._tokens.token)
@@ -115,11 +124,111 @@ class Client:
                 reply = await self._exchange(call, url, token)
             except (httpx2.HTTPError, OSError) as error:
                 failure = error
-                self._urls = (*self._urls[1:], self._urls[0])
+                self._switch()
                 continue
             if reply.status_code not in SWITCH_REPLICA or number == len(tries):
                 return url, reply
         raise unreachable(tries[-1], str(failure) or type(failure).__name__) from None
+
+    def stream(
+        self,
+        call: StreamCall[T],
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> AsyncFollowing[T]:
+        """Follow a stream over as many connections as it takes."""
+        from lattice.client.course import Course
+        from lattice.client.following import AsyncFollowing
+
+        course = Course(call, replicas=len(self._urls))
+        return AsyncFollowing(course, self._follow(course, sleep))
+
+    async def _follow(
+        self, course: Course[T], sleep: Callable[[float], Awaitable[None]]
+    ) -> AsyncGenerator[T, None]:
+        renewed: str | None = None
+        while True:
+            if course.pause_s:
+                await sleep(course.pause_s)
+            token, url = await self._token(), self.url
+            try:
+                async with aclosing(self._one_connection(course, url, token)) as records:
+                    async for record in records:
+                        yield record
+            except (httpx2.HTTPError, OSError) as failure:
+                self._switch()
+                for record in course.lost(str(failure) or type(failure).__name__, url):
+                    yield record
+                continue
+            if course.error is None:
+                return
+            if isinstance(course.error, LoginRequired) and token not in {None, renewed}:
+                renewed = await asyncio.to_thread(self._tokens.renewed, token or "")
+                if renewed is not None:
+                    continue
+            self._switch()
+            for record in course.refused(course.error):
+                yield record
+
+    async def _one_connection(
+        self, course: Course[T], url: str, token: str | None
+    ) -> AsyncGenerator[T, None]:
+        async with self._open(course.request, url, token, "text/event-stream") as reply:
+            if reply.status_code != 200:
+                body = await _short(reply)
+                course.error = refusal(url, reply.status_code, _lowered(reply), body, token)
+                return
+            course.opened()
+            async for piece in reply.aiter_bytes():
+                for record in course.feed(piece, url):
+                    yield record
+                if course.ended or course.error is not None:
+                    return
+        raise BadReply("the stream broke off")
+
+    def fetch(
+        self, call: BytesCall, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> AsyncFetch:
+        """Bytes of one thing, over as many connections as it takes."""
+        from lattice.client.fetching import AsyncFetch
+
+        return AsyncFetch(call, self._pieces, sleep=sleep)
+
+    async def _pieces(self, call: BytesCall) -> AsyncIterator[tuple[int | None, bytes]]:
+        token = await self._token()
+        try:
+            async with self._open(call, self.url, token, "application/octet-stream") as reply:
+                headers = _lowered(reply)
+                if reply.status_code == 200:
+                    end = end_offset(headers)
+                    yield end, b""
+                    async for piece in reply.aiter_bytes():
+                        yield end, piece
+                    return
+                error = refusal(self.url, reply.status_code, headers, await _short(reply), token)
+        except (httpx2.HTTPError, OSError) as failure:
+            self._switch()
+            raise OSError(str(failure) or type(failure).__name__) from failure
+        if not isinstance(error, LoginRequired) or token is None:
+            raise error
+        if await asyncio.to_thread(self._tokens.renewed, token) is None:
+            raise error
+        async for pair in self._pieces(call):
+            yield pair
+
+    def _switch(self) -> None:
+        """Another replica's turn."""
+        self._urls = (*self._urls[1:], self._urls[0])
+
+    def _open(
+        self, call: StreamCall[T] | BytesCall, url: str, token: str | None, accept: str
+    ) -> AbstractAsyncContextManager[httpx2.Response]:
+        return self._http.stream(
+            "GET",
+            address(url, call),
+            headers=request_headers(token, accept=accept) | {"Accept-Encoding": "identity"},
+            timeout=httpx2.Timeout(self._timeout_s, connect=3.0, read=call.silence_s),
+        )
 
     async def _exchange(self, call: Call[T], url: str, token: str | None) -> httpx2.Response:
         request = self._http.build_request(
@@ -217,6 +326,68 @@ class Client:
 
         return await self.call(api.cancel_allocation(reference))
 
+    async def read_logs(
+        self,
+        reference: str,
+        *,
+        limit: int = 0,
+        cursor: str = "",
+        offset: int | None = None,
+        **choice: Unpack[LogChoice],
+    ) -> LogPage:
+        """One page of what an allocation wrote, in the order of time."""
+        from lattice.features.logs import api
+
+        return await self.call(
+            api.read_logs(reference, limit=limit, cursor=cursor, offset=offset, **choice)
+        )
+
+    def logs(
+        self,
+        reference: str,
+        *,
+        follow: bool = False,
+        cursor: str = "",
+        signs_of_life: bool = False,
+        **choice: Unpack[LogChoice],
+    ) -> AsyncFollowing[LogRecord]:
+        """What an allocation wrote, record by record; with `follow` until it ends.
+
+        Lost connections are made anew, and no line comes twice or not at all.
+        """
+        from lattice.features.logs import api
+
+        return self.stream(
+            api.stream_logs(
+                reference, follow=follow, cursor=cursor, signs_of_life=signs_of_life, **choice
+            )
+        )
+
+    async def log_streams(self, reference: str, *, attempt: int = 0) -> LogStreams:
+        """Which streams an attempt has, and how long each is."""
+        from lattice.features.logs import api
+
+        return await self.call(api.list_streams(reference, attempt=attempt))
+
+    def log_bytes(
+        self,
+        reference: str,
+        *,
+        node: str,
+        stream: str = "stdout",
+        source: str = "batch",
+        attempt: int = 0,
+        offset: int = 0,
+    ) -> AsyncFetch:
+        """The very bytes of one stream, from an offset."""
+        from lattice.features.logs import api
+
+        return self.fetch(
+            api.raw_logs(
+                reference, node=node, stream=stream, source=source, attempt=attempt, offset=offset
+            )
+        )
+
     async def nodes(self, *, states: tuple[str, ...] = (), partition: str = "") -> NodeList:
         """All nodes, or those of a state or a partition."""
         from lattice.features.nodes import api
@@ -247,6 +418,20 @@ class Client:
         from lattice.features.identity import api
 
         return await self.call(api.auth_discovery(), anonymous=True)
+
+
+def _lowered(reply: httpx2.Response) -> dict[str, str]:
+    return {name.lower(): value for name, value in reply.headers.items()}
+
+
+async def _short(reply: httpx2.Response) -> bytes:
+    """The body of an error, as much of it as one may have."""
+    body = b""
+    async for piece in reply.aiter_bytes():
+        body += piece
+        if len(body) > _ERROR_LIMIT_BYTES:
+            break
+    return body
 
 
 def _kept(reply: httpx2.Response) -> dict[str, str]:

@@ -7,20 +7,22 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 from urllib.parse import urlsplit
 
-from lattice.base.call import Call
+from lattice.base.call import BytesCall, Call, StreamCall
 from lattice.base.errors import LoginRequired
-from lattice.base.http1 import LOOPBACK, Door, Reply, tls_context
+from lattice.base.http1 import LOOPBACK, BadReply, Door, Reply, StreamedReply, tls_context
 from lattice.client.answers import (
     NOT_LOGGED_IN,
     SWITCH_REPLICA,
     address,
+    end_offset,
     read_answer,
+    refusal,
     request_headers,
     unreachable,
 )
@@ -28,8 +30,13 @@ from lattice.client.settings import Settings
 from lattice.client.tokens import TokenSource, token_source
 
 if TYPE_CHECKING:
+    from lattice.client.course import Course
+    from lattice.client.fetching import Fetch
+    from lattice.client.following import Following
     from lattice.features.allocations.model import AllocationCard, AllocationList
     from lattice.features.identity.model import AuthDiscovery, Identity
+    from lattice.features.logs.api import LogChoice
+    from lattice.features.logs.model import LogPage, LogRecord, LogStreams
     from lattice.features.nodes.model import NodeActs, NodeCard, NodeList
     from lattice.features.submit.model import CancelAnswer, SubmitAnswer, SubmitRequest
 
@@ -104,20 +111,102 @@ class SyncClient:
         for number, url in enumerate(tries, 1):
             try:
                 reply = self._exchange(call, url, token)
-            except ssl.SSLCertVerificationError as error:
-                raise unreachable(
-                    url, f"its certificate is refused: {error.verify_message}"
-                ) from None
             except OSError as error:
                 failure = error
-                self._urls = (*self._urls[1:], self._urls[0])
+                self._switch(error, url)
                 continue
             if reply.status not in SWITCH_REPLICA or number == len(tries):
                 return url, reply
         assert failure is not None
-        raise unreachable(tries[-1], failure.strerror or str(failure) or "no answer") from None
+        raise unreachable(tries[-1], _reason(failure)) from None
 
-    def _exchange(self, call: Call[T], url: str, token: str | None) -> Reply:
+    def stream(
+        self, call: StreamCall[T], *, sleep: Callable[[float], None] = time.sleep
+    ) -> Following[T]:
+        """Follow a stream over as many connections as it takes."""
+        from lattice.client.course import Course
+        from lattice.client.following import Following
+
+        course = Course(call, replicas=len(self._urls))
+        return Following(course, self._follow(course, sleep))
+
+    def _follow(
+        self, course: Course[T], sleep: Callable[[float], None]
+    ) -> Generator[T, None, None]:
+        renewed: str | None = None
+        while True:
+            if course.pause_s:
+                sleep(course.pause_s)
+            token, url = self._token(), self.url
+            try:
+                yield from self._one_connection(course, url, token)
+            except OSError as failure:
+                self._switch(failure, url)
+                yield from course.lost(_reason(failure), url)
+                continue
+            if course.error is None:
+                return
+            if isinstance(course.error, LoginRequired) and token not in {None, renewed}:
+                renewed = self._tokens.renewed(token or "")
+                if renewed is not None:
+                    continue
+            self._switch()
+            yield from course.refused(course.error)
+
+    def _one_connection(self, course: Course[T], url: str, token: str | None) -> Iterator[T]:
+        with self._open(course.request, url, token, "text/event-stream") as reply:
+            if reply.status != 200:
+                course.error = refusal(url, reply.status, reply.headers, reply.body(), token)
+                return
+            course.opened()
+            for piece in reply.pieces():
+                yield from course.feed(piece, url)
+                if course.ended or course.error is not None:
+                    return
+        raise BadReply("the stream broke off")
+
+    def fetch(self, call: BytesCall, *, sleep: Callable[[float], None] = time.sleep) -> Fetch:
+        """Bytes of one thing, over as many connections as it takes."""
+        from lattice.client.fetching import Fetch
+
+        return Fetch(call, self._pieces, sleep=sleep)
+
+    def _pieces(self, call: BytesCall) -> Iterator[tuple[int | None, bytes]]:
+        token = self._token()
+        try:
+            with self._open(call, self.url, token, "application/octet-stream") as reply:
+                if reply.status == 200:
+                    end = end_offset(reply.headers)
+                    yield end, b""
+                    for piece in reply.pieces():
+                        yield end, piece
+                    return
+                error = refusal(self.url, reply.status, reply.headers, reply.body(), token)
+        except OSError as failure:
+            self._switch(failure, self.url)
+            raise
+        if not isinstance(error, LoginRequired) or token is None:
+            raise error
+        if self._tokens.renewed(token) is None:
+            raise error
+        yield from self._pieces(call)
+
+    def _switch(self, failure: OSError | None = None, url: str = "") -> None:
+        """Another replica's turn."""
+        if isinstance(failure, ssl.SSLCertVerificationError):
+            raise unreachable(
+                url, f"its certificate is refused: {failure.verify_message}"
+            ) from None
+        self._urls = (*self._urls[1:], self._urls[0])
+
+    def _open(
+        self, call: StreamCall[T] | BytesCall, url: str, token: str | None, accept: str
+    ) -> StreamedReply:
+        return self._the_door().stream(
+            address(url, call), request_headers(token, accept=accept), silence_s=call.silence_s
+        )
+
+    def _the_door(self) -> Door:
         if self._door is None:
             settings = self._settings
             context = None
@@ -126,7 +215,10 @@ class SyncClient:
             self._door = Door(
                 context=context, environment=self._environment, timeout_s=self._timeout_s
             )
-        return self._door.exchange(
+        return self._door
+
+    def _exchange(self, call: Call[T], url: str, token: str | None) -> Reply:
+        return self._the_door().exchange(
             call.method,
             address(url, call),
             request_headers(token, call),
@@ -212,6 +304,68 @@ class SyncClient:
 
         return self.call(api.cancel_allocation(reference))
 
+    def read_logs(
+        self,
+        reference: str,
+        *,
+        limit: int = 0,
+        cursor: str = "",
+        offset: int | None = None,
+        **choice: Unpack[LogChoice],
+    ) -> LogPage:
+        """One page of what an allocation wrote, in the order of time."""
+        from lattice.features.logs import api
+
+        return self.call(
+            api.read_logs(reference, limit=limit, cursor=cursor, offset=offset, **choice)
+        )
+
+    def logs(
+        self,
+        reference: str,
+        *,
+        follow: bool = False,
+        cursor: str = "",
+        signs_of_life: bool = False,
+        **choice: Unpack[LogChoice],
+    ) -> Following[LogRecord]:
+        """What an allocation wrote, record by record; with `follow` until it ends.
+
+        Lost connections are made anew, and no line comes twice or not at all.
+        """
+        from lattice.features.logs import api
+
+        return self.stream(
+            api.stream_logs(
+                reference, follow=follow, cursor=cursor, signs_of_life=signs_of_life, **choice
+            )
+        )
+
+    def log_streams(self, reference: str, *, attempt: int = 0) -> LogStreams:
+        """Which streams an attempt has, and how long each is."""
+        from lattice.features.logs import api
+
+        return self.call(api.list_streams(reference, attempt=attempt))
+
+    def log_bytes(
+        self,
+        reference: str,
+        *,
+        node: str,
+        stream: str = "stdout",
+        source: str = "batch",
+        attempt: int = 0,
+        offset: int = 0,
+    ) -> Fetch:
+        """The very bytes of one stream, from an offset."""
+        from lattice.features.logs import api
+
+        return self.fetch(
+            api.raw_logs(
+                reference, node=node, stream=stream, source=source, attempt=attempt, offset=offset
+            )
+        )
+
     def nodes(self, *, states: tuple[str, ...] = (), partition: str = "") -> NodeList:
         """All nodes, or those of a state or a partition."""
         from lattice.features.nodes import api
@@ -242,3 +396,7 @@ class SyncClient:
         from lattice.features.identity import api
 
         return self.call(api.auth_discovery(), anonymous=True)
+
+
+def _reason(failure: OSError) -> str:
+    return failure.strerror or str(failure) or "no answer"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
@@ -26,12 +26,22 @@ class BadAnswer(ValueError):
 
 def decode(body: bytes, kind: type[T]) -> T:
     """One value of the type from one JSON document."""
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        raise BadAnswer("not a JSON document") from None
-    value: T = _reader(kind, {})(document, "$")
-    return value
+    return reader(kind)(body)
+
+
+def reader(kind: type[T]) -> Callable[[bytes], T]:
+    """The same for many documents of one type, of which a stream is made."""
+    read = _reader(kind, {})
+
+    def one(body: bytes) -> T:
+        try:
+            document = json.loads(body)
+        except (ValueError, RecursionError):
+            raise BadAnswer("not a JSON document") from None
+        value: T = read(document, "$")
+        return value
+
+    return one
 
 
 def _reader(kind: Any, made: dict[Any, Reader]) -> Reader:
@@ -48,12 +58,22 @@ def _make(kind: Any, made: dict[Any, Reader]) -> Reader:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _enum_reader(kind)
     arguments = get_args(kind)
-    if isinstance(kind, types.UnionType) and len(arguments) == 2 and type(None) in arguments:
-        (inner,) = (each for each in arguments if each is not type(None))
-        return _optional_reader(_reader(inner, made))
+    if isinstance(kind, types.UnionType):
+        return _union_reader(kind, arguments, made)
+    if get_origin(kind) is Literal:
+        return _literal_reader(arguments)
     if get_origin(kind) is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
         return _tuple_reader(_reader(arguments[0], made))
     raise TypeError(f"no answer is made of {kind}")
+
+
+def _union_reader(kind: Any, arguments: tuple[Any, ...], made: dict[Any, Reader]) -> Reader:
+    if all(is_dataclass(each) for each in arguments):
+        return _tagged_reader(arguments, made)
+    if len(arguments) != 2 or type(None) not in arguments:
+        raise TypeError(f"no answer is made of {kind}")
+    (inner,) = (each for each in arguments if each is not type(None))
+    return _optional_reader(_reader(inner, made))
 
 
 def _expected(what: str, value: object, where: str) -> BadAnswer:
@@ -126,6 +146,31 @@ def _enum_reader(kind: type[Enum]) -> Reader:
         if member is None:
             raise BadAnswer(f"{where}: {str(value)[:40]!r} is no {kind.__name__}")
         return member
+
+    return read
+
+
+def _literal_reader(allowed: tuple[Any, ...]) -> Reader:
+    def read(value: Any, where: str) -> Any:
+        if value not in allowed:
+            raise BadAnswer(f"{where}: {str(value)[:40]!r} is none of {', '.join(allowed)}")
+        return value
+
+    return read
+
+
+def _tagged_reader(kinds: tuple[Any, ...], made: dict[Any, Reader]) -> Reader:
+    """One of several dataclasses, told apart by the literal of their field `type`."""
+    by_tag = {get_args(get_type_hints(kind)["type"])[0]: _reader(kind, made) for kind in kinds}
+
+    def read(value: Any, where: str) -> Any:
+        if not isinstance(value, dict):
+            raise _expected("an object", value, where)
+        tag = value.get("type")
+        inner = by_tag.get(tag) if isinstance(tag, str) else None
+        if inner is None:
+            raise BadAnswer(f"{where}.type: {str(tag)[:40]!r} is none of {', '.join(by_tag)}")
+        return inner(value, where)
 
     return read
 

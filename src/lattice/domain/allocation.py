@@ -220,6 +220,8 @@ class Reference:
         return allocation.job_id == self.job_id
 
 
+REFERENCE_HINT = "Use 12345, 12345_7, 12345+1, or 12345@SUBMIT_TIME."
+
 # Slurm's ids end at 2**26; nine digits leave room and keep every number a plain one.
 _MOST_DIGITS = 9
 REFERENCE_PATTERN = r"^[1-9][0-9]{0,8}([_+][0-9]{1,9})?(@[0-9]{1,11})?$"

@@ -19,6 +19,11 @@ from lattice.domain.grant import Act
 from lattice.domain.submission import CancelQuestion, SubmitQuestion
 
 MOST_PIDS = 128
+MOST_OUTPUTS = 64
+"""Files that one answer brings."""
+MOST_PASSED = MOST_OUTPUTS + 1
+"""Descriptors that one answer brings."""
+LONGEST_PATH_BYTES = 4096
 _LARGEST_PID = 2**22
 _DOMAIN = b"lattice question 1\n"
 
@@ -52,10 +57,34 @@ class Enter:
 
 @dataclass(frozen=True, slots=True)
 class OpenOutput:
-    """The file behind a descriptor of a process of the granted job, opened as its owner."""
+    """The files that processes of the granted job write their output to, opened as its owner.
 
-    pid: int
-    descriptor: int
+    Behind descriptors 1 and 2 of any process, and behind every descriptor of Slurm's own two
+    writers, `srun` and `slurmstepd`.
+    """
+
+    pids: tuple[int, ...]
+
+    def fault(self) -> str:
+        """Why it can't be asked, or an empty text."""
+        return _pids_fault(self.pids)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOutputFile:
+    """A file of the granted job by its path, opened as the job's owner."""
+
+    path: str
+
+    def fault(self) -> str:
+        """Why it can't be asked, or an empty text."""
+        if not self.path.startswith("/") or "\0" in self.path:
+            return "the path is not absolute"
+        try:
+            long = len(self.path.encode()) > LONGEST_PATH_BYTES
+        except UnicodeEncodeError:
+            return "the path is no text"
+        return "the path is too long" if long else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +124,7 @@ class DumpStacks:
 Question: TypeAlias = (
     Enter
     | OpenOutput
+    | OpenOutputFile
     | ReadProcessCounters
     | ReadLatencyMaps
     | ProbeMounts
@@ -119,6 +149,7 @@ VERBS: dict[str, Verb] = {
     for verb in (
         Verb("enter", Role.NODE, Act.ATTACH, Enter),
         Verb("open_output", Role.NODE, Act.READ_OUTPUT, OpenOutput),
+        Verb("open_output_file", Role.NODE, Act.READ_OUTPUT, OpenOutputFile),
         Verb("read_process_counters", Role.NODE, Act.READ_COUNTERS, ReadProcessCounters),
         Verb("read_latency_maps", Role.NODE, Act.READ_LATENCY, ReadLatencyMaps),
         Verb("probe_mounts", Role.NODE, Act.PROBE_MOUNTS, ProbeMounts),

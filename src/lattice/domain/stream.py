@@ -31,10 +31,11 @@ class StreamKind(StrEnum):
     """What a node can be asked for. Each needs a grant of the act beside it."""
 
     ECHO = "echo"
+    LOGS = "logs"
 
     @property
     def act(self) -> Act:
-        return {StreamKind.ECHO: Act.ECHO}[self]
+        return {StreamKind.ECHO: Act.ECHO, StreamKind.LOGS: Act.READ_OUTPUT}[self]
 
 
 class CarrierLost(Exception):

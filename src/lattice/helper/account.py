@@ -109,6 +109,17 @@ class Accounts:
         return frozenset(line.strip() for line in lines if line.startswith("/"))
 
 
+def job_owner(name: str) -> pwd.struct_passwd | None:
+    """The account of a job's owner, whatever its shell; never root."""
+    try:
+        account = pwd.getpwnam(name)
+    except (KeyError, ValueError):
+        return None
+    if account.pw_name != name or 0 in (account.pw_uid, account.pw_gid):
+        return None
+    return account
+
+
 def login_shell(account: pwd.struct_passwd) -> tuple[str, str]:
     """The shell to read the profile with, and a word where it is not the user's own."""
     own = account.pw_shell or SHELL

@@ -9,13 +9,14 @@ shows nothing.
 from __future__ import annotations
 
 import json
-import pwd
 from collections.abc import Sequence
 from pathlib import Path
 
 from lattice.domain.grant import Grant
 from lattice.domain.privileged import Answer, Outcome, ReadProcessCounters
+from lattice.helper.account import job_owner
 from lattice.helper.privilege import Kernel, become
+from lattice.helper.process import is_of_job
 
 _LARGEST_FILE = 4096
 
@@ -33,11 +34,8 @@ class ProcessCounters:
         """A JSON object by pid; processes that are gone, or not the job's, are left out."""
         if descriptors or grant.job_id <= 0:
             return Answer(outcome=Outcome.BAD_QUESTION, message="a job, and no descriptors")
-        try:
-            account = pwd.getpwnam(grant.user)
-        except KeyError:
-            account = None
-        if account is None or account.pw_name != grant.user or account.pw_uid == 0:
+        account = job_owner(grant.user)
+        if account is None:
             return Answer(outcome=Outcome.ACCOUNT_REFUSED, message="not the user of a job")
         become(self._kernel, account)
         found = {pid: counters_of(self._proc, pid, grant.job_id) for pid in question.pids}
@@ -59,8 +57,7 @@ def counters_of(proc: Path, pid: int, job_id: int) -> dict[str, int]:
 
 
 def _is_of_job(folder: Path, job_id: int) -> bool:
-    # `12:freezer:/slurm_n1/uid_3001/job_42/step_0` or `0::/system.slice/…/job_42/step_0/user`
-    return any(f"job_{job_id}" in line.split("/") for line in _lines(folder / "cgroup"))
+    return is_of_job("\n".join(_lines(folder / "cgroup")), job_id)
 
 
 def _lines(file: Path) -> list[str]:

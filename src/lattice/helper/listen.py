@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from lattice.base import packet
-from lattice.domain.privileged import Answer, Outcome, write_answer
+from lattice.domain.privileged import MOST_PASSED, Answer, Outcome, write_answer
 from lattice.helper.journal import Journal, Peer
 from lattice.helper.judge import Asked, Judge, Refusal
+from lattice.helper.places import Child, Places
 
 _SILENCE_S = 5.0
 _MOST_WAITING = 64
@@ -65,13 +66,6 @@ class _Visitor:
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Child:
-    asked: Asked
-    peer: Peer
-    until: float
-
-
 class Listener:
     """Accepts, judges, forks, reaps."""
 
@@ -89,10 +83,9 @@ class Listener:
         self._judge = judge
         self._act = act
         self._journal = journal
-        self._most_at_once = most_at_once
         self._longest_s = longest_s
         self._visitors: dict[int, _Visitor] = {}
-        self._children: dict[int, _Child] = {}
+        self._places = Places(most_at_once)
         self._selector = selectors.DefaultSelector()
         self._stopping = False
 
@@ -111,7 +104,8 @@ class Listener:
             self._reap()
         self._selector.unregister(self._listener)
         self._listener.close()
-        while self._children:
+        until = time.monotonic() + self._longest_s + _TICK_S
+        while len(self._places) and time.monotonic() < until:
             self._reap()
             time.sleep(0.05)
 
@@ -153,17 +147,24 @@ class Listener:
             self._judge.admit(visitor.peer)
             self._find_room()
             asked = self._judge.judge(body)
+            self._find_room_for(asked)
         except Refusal as refusal:
             self._refuse(visitor.connection, visitor.peer, refusal)
             return
         pid = os.fork()
         if pid == 0:
             self._answer(visitor, asked, descriptors)
-        self._children[pid] = _Child(asked, visitor.peer, time.monotonic() + self._longest_s)
+        until = time.monotonic() + self._longest_s
+        self._places.take(pid, Child(asked, visitor.peer, until))
 
     def _find_room(self) -> None:
-        if len(self._children) >= self._most_at_once:
+        if self._places.full:
             raise Refusal(Outcome.BUSY, "too many questions at once", "busy")
+
+    def _find_room_for(self, asked: Asked) -> None:
+        if self._places.hangs_for(asked.grant.user):
+            message = "earlier questions for this user still hang"
+            raise Refusal(Outcome.BUSY, message, message, asked.verb.name)
 
     def _answer(self, visitor: _Visitor, asked: Asked, descriptors: Sequence[int]) -> NoReturn:
         """In the child, which ends here whatever happens."""
@@ -179,7 +180,9 @@ class Listener:
             answer, passed = self._act(asked, descriptors)
             self._tell(visitor.peer, asked, answer, time.monotonic() - begun)
             visitor.connection.setblocking(True)
-            packet.send(visitor.connection, write_answer(answer), passed)
+            packet.send(
+                visitor.connection, write_answer(answer), passed, most_descriptors=MOST_PASSED
+            )
         except Exception as error:  # noqa: BLE001 - a defect must neither speak nor linger
             self._journal.note(
                 "defect", visitor.peer, verb=asked.verb.name, reason=f"{type(error).__name__}"
@@ -229,15 +232,20 @@ class Listener:
             visitor.connection.close()
 
     def _reap(self) -> None:
-        now = time.monotonic()
-        for pid, child in list(self._children.items()):
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                del self._children[pid]
-            elif child.until < now:
-                # It ends its own program in time; this is for one that can't.
-                self._journal.note("killed", child.peer, verb=child.asked.verb.name)
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        for pid in self._places.pids():
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                child = self._places.leave(pid)
+                if os.WIFSIGNALED(status):
+                    reason = f"signal {os.WTERMSIG(status)}"
+                    self._journal.note(
+                        "ended", child.peer, verb=child.asked.verb.name, reason=reason
+                    )
+        for pid, child in self._places.overdue(time.monotonic()):
+            # It ends its own program in time; this is for one that can't.
+            self._journal.note("killed", child.peer, verb=child.asked.verb.name)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _peer(connection: socket.socket) -> Peer:

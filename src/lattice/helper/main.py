@@ -18,23 +18,27 @@ from pathlib import Path
 from lattice import __version__
 from lattice.base.clock import Clock, SystemClock
 from lattice.domain.grant import GATE
-from lattice.domain.privileged import Answer, ReadProcessCounters, Role
+from lattice.domain.privileged import Answer, OpenOutput, OpenOutputFile, ReadProcessCounters, Role
 from lattice.domain.submission import CancelQuestion, SubmitQuestion
 from lattice.helper.account import Accounts, LoginDefaults, slurm_users, uids_of
 from lattice.helper.counters import ProcessCounters
 from lattice.helper.gate import Gate, Slurm
+from lattice.helper.inode import Inodes
 from lattice.helper.journal import Journal
 from lattice.helper.judge import Asked, Judge
 from lattice.helper.listen import Act, Listener, SocketRefused, bind
+from lattice.helper.outputs import OutputFiles
 from lattice.helper.privilege import Capability, Kernel, keep_only
 
 _BAD_CONFIGURATION = 78
 _SLACK_S = 10.0
 _SLURM_FOLDERS = "/usr/bin:/usr/local/bin:/opt/slurm/bin"
-_OFFERED = {Role.GATE: ("submit", "cancel"), Role.NODE: ("read_process_counters",)}
+_NODE_VERBS = ("read_process_counters", "open_output", "open_output_file")
+_OFFERED = {Role.GATE: ("submit", "cancel"), Role.NODE: _NODE_VERBS}
 _KEPT = {
     Role.GATE: (Capability.SETUID, Capability.SETGID, Capability.KILL),
-    Role.NODE: (Capability.SETUID, Capability.SETGID),
+    # SYS_PTRACE: to name what stands behind a descriptor of another process, never to open it.
+    Role.NODE: (Capability.SETUID, Capability.SETGID, Capability.SYS_PTRACE),
 }
 
 
@@ -148,10 +152,16 @@ def _program(name: str, folders: str) -> Path:
 
 def _node(kernel: Kernel) -> Act:
     counters = ProcessCounters(kernel)
+    inodes = Inodes()
 
     def act(asked: Asked, descriptors: Sequence[int]) -> tuple[Answer, Sequence[int]]:
-        assert isinstance(asked.question, ReadProcessCounters)
-        return counters.read(asked.grant, asked.question, descriptors), ()
+        question = asked.question
+        if isinstance(question, OpenOutput):
+            return OutputFiles(kernel, inodes).open(asked.grant, question, descriptors)
+        if isinstance(question, OpenOutputFile):
+            return OutputFiles(kernel, inodes).open_path(asked.grant, question, descriptors)
+        assert isinstance(question, ReadProcessCounters)
+        return counters.read(asked.grant, question, descriptors), ()
 
     return act
 

@@ -34,6 +34,9 @@ from lattice.features.identity.service import IdentityService
 from lattice.features.link import http as link_http
 from lattice.features.link.rpc import ProbeRpc
 from lattice.features.link.service.probe import ProbeService
+from lattice.features.logs import http as logs_http
+from lattice.features.logs.rpc import LogRpc
+from lattice.features.logs.service.reading import LogReading
 from lattice.features.nodes import http as nodes_http
 from lattice.features.nodes.rpc import NodeRpc
 from lattice.features.nodes.service import NodeOperations, NodeService
@@ -51,6 +54,7 @@ from lattice.wire.v1.agents_pb2_grpc import add_AgentServiceServicer_to_server
 from lattice.wire.v1.allocations_pb2_grpc import add_AllocationServiceServicer_to_server
 from lattice.wire.v1.health_pb2_grpc import add_HealthServiceServicer_to_server
 from lattice.wire.v1.identity_pb2_grpc import add_IdentityServiceServicer_to_server
+from lattice.wire.v1.logs_pb2_grpc import add_LogServiceServicer_to_server
 from lattice.wire.v1.nodes_pb2_grpc import add_NodeServiceServicer_to_server
 from lattice.wire.v1.submit_pb2_grpc import add_SubmitServiceServicer_to_server
 
@@ -84,6 +88,8 @@ class Parts:
     """None where no identity is configured."""
     probe: ProbeService | None = None
     """None where no agents are served."""
+    logs: LogReading | None = None
+    """None where nothing is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,7 @@ def compose(parts: Parts) -> Faces:
     permissions = declared_permissions()
     journal = LoggedJournal(parts.log, parts.figures)
     gatekeeper = Gatekeeper(parts.verifier, parts.claim_names, journal)
-    routes: GuardedRoutes[Actor] = GuardedRoutes(permissions, gatekeeper)
+    routes: GuardedRoutes[Actor] = GuardedRoutes(permissions, gatekeeper, journal.defect)
 
     allocations = AllocationService(parts.scheduler, parts.clock)
     nodes = NodeService(parts.scheduler, parts.presences)
@@ -126,6 +132,8 @@ def compose(parts: Parts) -> Faces:
         agents_http.offer(routes, parts.agents.enrolment, parts.agents.trust)
     if parts.probe is not None:
         link_http.offer(routes, parts.probe)
+    if parts.logs is not None:
+        logs_http.offer(routes, parts.logs)
     rest = build_app(routes, parts.figures, parts.log)
 
     grpc = aio.server(
@@ -146,4 +154,6 @@ def compose(parts: Parts) -> Faces:
         add_AgentServiceServicer_to_server(people, grpc)
     if parts.probe is not None:
         grpc.add_generic_rpc_handlers((ProbeRpc(parts.probe).handlers(),))
+    if parts.logs is not None:
+        add_LogServiceServicer_to_server(LogRpc(parts.logs), grpc)
     return Faces(rest, grpc, routes)

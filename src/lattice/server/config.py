@@ -27,6 +27,7 @@ from lattice.base.errors import ConfigurationError
 from lattice.base.setting import Unread, setting_of
 from lattice.base.signing import SigningKey
 from lattice.base.yamltree import short
+from lattice.server.objectsection import ObjectsSection
 from lattice.server.sections import (
     Address,
     ApiSection,
@@ -96,6 +97,7 @@ def judge(config: ServerConfig, report: Report) -> None:
     _gate(config, report)
     _vclusters(config, report)
     _engines(config, report)
+    _objects(config.objects, report)
     _nodes(config, report)
     for key in fields(ServerConfig):
         value, about = getattr(config, key.name), setting_of(key)
@@ -320,7 +322,36 @@ def _engines(config: ServerConfig, report: Report) -> None:
             text = "is not used: Raft is etcd's; name its members in quorum.endpoints"
             report.warning(f"quorum.{name}", text)
     _url("storage.s3_endpoint", config.storage.s3_endpoint, report, outside=plain)
+    for name in ("s3_endpoint", "bucket", "region", "access_key", "secret_key"):
+        if getattr(config.storage, name) is not None:
+            report.warning(f"storage.{name}", "is not used: the object store is named in objects")
     _url("telemetry.tsdb_endpoint", config.telemetry.tsdb_endpoint, report, outside=plain)
+
+
+def _objects(objects: ObjectsSection, report: Report) -> None:
+    url, plain = "objects.url", ("http", "https")
+    of_s3 = ("endpoint", "region", "access_key_file", "secret_key_file", "ca")
+    given = [name for name in of_s3 if getattr(objects, name) is not None]
+    if objects.url is None or not objects.url.is_s3:
+        text = "is for s3://" if objects.url else "needs objects.url too"
+        for name in given:
+            report.problem(f"objects.{name}", text, url)
+        return
+    outside = plain if objects.allow_http else ("https",)
+    _url("objects.endpoint", objects.endpoint, report, outside=outside)
+    if objects.endpoint is None and objects.region is None:
+        report.problem(url, "needs objects.endpoint, or objects.region for AWS", "objects.endpoint")
+    if objects.region is not None and not _NAME.fullmatch(objects.region):
+        report.problem("objects.region", f"{objects.region[:60]!r} is no region")
+    if objects.allow_http and objects.endpoint and objects.endpoint.startswith("http://"):
+        report.warning("objects.allow_http", "what is stored can be read on its way")
+    for name in ("access_key_file", "secret_key_file"):
+        path, file = f"objects.{name}", getattr(objects, name)
+        if file is None:
+            report.problem(url, f"needs {path} too", path)
+        elif _file(path, file, report, secret=True) and not file.read_bytes().strip():
+            report.problem(path, f"{file} is empty")
+    _authority("objects.ca", objects.ca, report)
 
 
 def _nodes(config: ServerConfig, report: Report) -> None:

@@ -29,6 +29,7 @@ from lattice.features.link.service.membership import Membership
 from lattice.features.link.service.peers import Peers
 from lattice.features.link.service.probe import ProbeService
 from lattice.features.link.service.routes import Routes
+from lattice.features.logs.rpc import LogIntakeRpc
 from lattice.server.agents import AgentParts
 from lattice.server.figures import Figures
 from lattice.server.journal import LoggedJournal
@@ -40,6 +41,7 @@ from lattice.wire.peerguard import PeerGuard
 from lattice.wire.permissions import declared_permissions
 from lattice.wire.v1.agents_pb2_grpc import add_AgentIdentityServiceServicer_to_server
 from lattice.wire.v1.link_pb2_grpc import add_PeerServiceServicer_to_server
+from lattice.wire.v1.logs_pb2_grpc import add_LogIntakeServicer_to_server
 
 _LEAVE_S = 1.0
 """For agents to hear that they should go; one that is dead would not hear it in a minute."""
@@ -147,6 +149,7 @@ async def open_links(
     rates: Rates,
     figures: Figures,
     log: structlog.stdlib.BoundLogger,
+    logs: LogIntakeRpc | None = None,
 ) -> AsyncIterator[Links]:
     """Serve agents and replicas until the context ends. Raises `ConfigurationError`."""
     clock = reach.clock
@@ -164,6 +167,8 @@ async def open_links(
         )
         figures.show(lambda: {"links_held": float(len(hub.held))})
         listener = _listener(reach, agents, hub, desk, rates, LoggedJournal(log, figures))
+        if logs is not None:
+            add_LogIntakeServicer_to_server(logs, listener)
         address = str(config.api.agent_listen)
         try:
             listener.add_secure_port(address, agents.replica.grpc_server_credentials())

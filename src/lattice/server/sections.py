@@ -19,6 +19,7 @@ from lattice.access.actor import ClaimNames
 from lattice.base.logsection import LogSection
 from lattice.base.setting import Secret, Unread, required, setting
 from lattice.domain.vcluster import Kind, Vcluster, Vclusters
+from lattice.server.objectsection import ObjectsSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,8 +359,11 @@ class ServerConfig:
         QuorumSection(),
         "Agreement: the site's etcd. Begun once with `--bootstrap`; not with `--single`.",
     )
+    objects: ObjectsSection = setting(
+        ObjectsSection(), "The object store: where logs are kept when their jobs are over."
+    )
     storage: StorageSection = setting(
-        StorageSection(), "The object store. Checked; no part uses it yet."
+        StorageSection(), "Checked; no part uses it yet. The object store is named in `objects`."
     )
     telemetry: TelemetrySection = setting(
         TelemetrySection(), "The metric store. Checked; no part uses it yet."

@@ -34,8 +34,11 @@ from lattice.features.link.service.peers import Peers
 from lattice.server.agents import AgentParts, new_replica_id, open_agents
 from lattice.server.compose import Faces, Parts, compose
 from lattice.server.figures import Figures
+from lattice.server.journal import LoggedJournal
 from lattice.server.limits import open_limits
 from lattice.server.links import PeerBuckets, open_links, open_reach
+from lattice.server.logs import log_intake, open_log_reading
+from lattice.server.objects import open_objects
 from lattice.server.presence import show_presence
 from lattice.server.sections import Address, ApiSection, Listener, ServerConfig
 from lattice.server.state import open_state
@@ -87,11 +90,32 @@ async def serve(
                 others=PeerBuckets(peers, reach) if peers and reach else None,
             )
         )
+        objects = open_objects(config.objects, single)
         links = (
             await stack.enter_async_context(
-                open_links(config, reach, agents, peers, limits.rates, figures, log)
+                open_links(
+                    config,
+                    reach,
+                    agents,
+                    peers,
+                    limits.rates,
+                    figures,
+                    log,
+                    log_intake(
+                        scheduler, objects, agents.signer, clock, LoggedJournal(log, figures)
+                    )
+                    if objects
+                    else None,
+                )
             )
             if reach and agents and peers
+            else None
+        )
+        logs = (
+            await stack.enter_async_context(
+                open_log_reading(scheduler, objects, links.desk, agents.signer, clock, limits)
+            )
+            if links and objects and agents
             else None
         )
         faces = compose(
@@ -113,6 +137,7 @@ async def serve(
                 presences=reach.presences if reach else None,
                 limits=limits,
                 probe=links.probe if links else None,
+                logs=logs,
             )
         )
         tls = _tls(config.api)

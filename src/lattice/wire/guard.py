@@ -39,9 +39,15 @@ class Authorise(Protocol[Caller_co]):
 class GuardedRoutes(Generic[Caller]):
     """A collection of REST routes, each of which names the rpc whose permission it inherits."""
 
-    def __init__(self, permissions: Mapping[str, str], authorise: Authorise[Caller]) -> None:
+    def __init__(
+        self,
+        permissions: Mapping[str, str],
+        authorise: Authorise[Caller],
+        on_defect: Callable[[str, BaseException], None] = lambda *_: None,
+    ) -> None:
         self._permissions = permissions
         self._authorise = authorise
+        self._on_defect = on_defect
         self.router = APIRouter()
         self._failures: dict[int | str, dict[str, Any]] = {
             status.http: {"model": ErrorBody} for status in STATUS.values()
@@ -121,6 +127,19 @@ class GuardedRoutes(Generic[Caller]):
     def caller(self, request: Request) -> Caller:
         """The verified caller of a request that passed the guard."""
         return cast("Caller", request.state.caller)
+
+    async def recheck(self, request: Request) -> None:
+        """Authorise a call that is still under way again; raises as at its beginning."""
+        rpc = request.state.rpc
+        await self._authorise(
+            rpc=rpc,
+            permission=self._permissions[rpc],
+            authorization=request.headers.get("authorization", ""),
+        )
+
+    def defect(self, request: Request, error: BaseException) -> None:
+        """A defect met after the status line was sent."""
+        self._on_defect(request.state.rpc, error)
 
     def _guard(
         self, rpc: str, permission: str, *, foreign_pages: bool

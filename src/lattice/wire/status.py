@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import grpc
+from grpc import aio
 
-from lattice.base.errors import LatticeError, RateLimited, status_of
+from lattice.base.errors import BY_CODE, LatticeError, RateLimited, Unavailable, status_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +52,14 @@ def grpc_status(error: LatticeError) -> tuple[grpc.StatusCode, str, tuple[tuple[
     if isinstance(error, RateLimited) and error.retry_after_s is not None:
         trailers.append(("retry-after", str(error.retry_after_s)))
     return code, error.message, tuple(trailers)
+
+
+def error_of(who: str, error: aio.AioRpcError) -> LatticeError:
+    """What another part of Lattice said, or that it could not be asked. The way back."""
+    pairs: Any = error.trailing_metadata() or ()
+    trailers: dict[str, Any] = dict(pairs)
+    code, hint = trailers.get("lattice-code"), trailers.get("lattice-hint")
+    kind = BY_CODE.get(code) if isinstance(code, str) else None
+    if kind is None:
+        return Unavailable(f"{who}: {error.details() or error.code().name}")
+    return kind(error.details() or "", hint=hint if isinstance(hint, str) else None)

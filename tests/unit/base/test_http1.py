@@ -195,3 +195,81 @@ def test_proxy_is_asked_for_a_tunnel_and_only_for_others() -> None:
         assert len(heard) == 1
         assert heard[0].startswith(b"CONNECT lattice.example:8443 HTTP/1.1\r\n")
         assert b"Proxy-Authorization: Basic dXNlcjpwQHNz\r\n" in heard[0]
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_many_chunks_that_come_at_once() -> None:
+    many = b"".join(b"5\r\nhello\r\n" for _ in range(2000))
+    assert ask(CHUNKED + many + b"0\r\n\r\n") == b"hello" * 2000
+
+
+def pieces(reply: bytes, silence_s: float = 5.0) -> list[bytes]:
+    with talker(reply) as (url, _), Door().stream(url, {}, silence_s=silence_s) as found:
+        return list(found.pieces())
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        CHUNKED + b"3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello and more",
+        b"HTTP/1.0 200 OK\r\n\r\nhello",
+    ],
+)
+def test_a_body_that_is_read_as_it_comes(reply: bytes) -> None:
+    assert b"".join(pieces(reply)) == b"hello"
+
+
+def test_a_large_chunk_is_never_held_as_a_whole() -> None:
+    body = b"x" * 1_000_000
+    found = pieces(CHUNKED + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
+    assert b"".join(found) == body
+    assert max(map(len, found)) <= 64 * 1024
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        CHUNKED + b"5\r\nhel",
+        CHUNKED + b"5\r\nhello\r\n",
+        CHUNKED + b"zz\r\n",
+        CHUNKED + b"-5\r\nhello\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nshort",
+    ],
+)
+def test_a_stream_that_breaks_off_says_so(reply: bytes) -> None:
+    with pytest.raises(OSError):  # noqa: PT011
+        pieces(reply)
+
+
+def test_a_stream_may_be_silent_for_so_long_and_no_longer() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(CHUNKED + b"2\r\nhi\r\n")
+            connection.recv(1)  # until the caller hangs up
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    with Door().stream(url, {"Accept": "text/event-stream"}, silence_s=0.2) as reply:
+        found = reply.pieces()
+        assert next(found) == b"hi"
+        with pytest.raises(TimeoutError):
+            next(found)
+    thread.join(5)
+    assert not thread.is_alive(), "it hangs up at the end"
+    listening.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.binary(max_size=200))
+def test_any_stream_ends_in_pieces_or_an_oserror(tail: bytes) -> None:
+    with suppress(OSError):
+        pieces(CHUNKED + tail, silence_s=2.0)

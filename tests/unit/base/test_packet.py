@@ -42,6 +42,20 @@ def _name(descriptor: int) -> str:
     return str(Path(f"/proc/self/fd/{descriptor}").readlink())
 
 
+def test_a_reader_may_expect_more_descriptors(pair: tuple[socket.socket, socket.socket]) -> None:
+    sent = [os.memfd_create(str(number)) for number in range(65)]
+    packet.send(pair[0], b"x", sent, most_descriptors=65)
+    _, passed = packet.receive(pair[1], most_descriptors=65)
+    assert [_name(each) for each in passed] == [_name(each) for each in sent]
+    packet.close_all(passed)
+    packet.send(pair[0], b"x", sent, most_descriptors=65)
+    before = _open()
+    with pytest.raises(packet.BadPacket):
+        packet.receive(pair[1])
+    assert _open() == before
+    packet.close_all(sent)
+
+
 def test_the_end_is_an_empty_packet(pair: tuple[socket.socket, socket.socket]) -> None:
     pair[0].close()
     assert packet.receive(pair[1]) == (b"", [])

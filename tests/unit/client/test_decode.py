@@ -13,6 +13,7 @@ from lattice.client.decode import BadAnswer, decode
 from lattice.domain.allocation import Allocation
 from lattice.features.allocations.model import AllocationCard, AllocationList
 from lattice.features.identity.model import AuthDiscovery, Identity
+from lattice.features.logs.model import LogPage
 from lattice.features.nodes.model import NodeCard, NodeList
 from tests.fakes import answers
 
@@ -94,3 +95,18 @@ def test_refuses_what_msgspec_refuses(kind: Any, document: Any, data: st.DataObj
 def test_errors_name_the_place(document: bytes, said: str) -> None:
     with pytest.raises(BadAnswer, match=said):
         decode(document, NodeList)
+
+
+@pytest.mark.parametrize(
+    ("record", "where"),
+    [
+        ({"type": "novel"}, r"\$\.records\[0\]\.type: 'novel' is none of lines, gap, note"),
+        ({}, r"\$\.records\[0\]\.type: 'None' is none of"),
+        (3, r"\$\.records\[0\]: expected an object"),
+        ({"type": "note", "kind": "end"}, r"\$\.records\[0\]: time is missing"),
+    ],
+)
+def test_records_are_told_apart_by_their_type(record: Any, where: str) -> None:
+    page = {"allocation": "42", "attempt": 1, "attempts": 1, "records": [record]}
+    with pytest.raises(BadAnswer, match=where):
+        decode(json.dumps(page).encode(), LogPage)

@@ -17,6 +17,7 @@ from lattice.domain.privileged import (
     DumpStacks,
     Enter,
     OpenOutput,
+    OpenOutputFile,
     Outcome,
     ProbeMounts,
     Question,
@@ -46,7 +47,8 @@ QUESTIONS: list[Question] = [
     SUBMIT,
     CancelQuestion(jobs=("1", "2_3", "4+5")),
     Enter(("bash", "-l"), "xterm", 24, 80),
-    OpenOutput(1, 1),
+    OpenOutput((1, 2)),
+    OpenOutputFile("/home/alice/slurm-1.out"),
     ReadProcessCounters((1, 2)),
     ReadLatencyMaps(),
     ProbeMounts(100),
@@ -56,7 +58,10 @@ QUESTIONS: list[Question] = [
 
 def test_every_verb_has_a_question_and_an_act_of_its_own() -> None:
     assert {type(each) for each in QUESTIONS} == {verb.question for verb in VERBS.values()}
-    assert len({verb.act for verb in VERBS.values()}) == len(VERBS)
+    # Two ways to name an output are one act.
+    outputs = {name for name, verb in VERBS.items() if verb.act is Act.READ_OUTPUT}
+    assert outputs == {"open_output", "open_output_file"}
+    assert len({verb.act for verb in VERBS.values()}) == len(VERBS) - 1
     gate = {name for name, verb in VERBS.items() if verb.role is Role.GATE}
     assert gate == {"submit", "cancel"}
     assert VERBS["submit"].act is Act.SUBMIT
@@ -127,9 +132,16 @@ def test_what_is_not_exactly_a_question_is_refused(change: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("pids", [(), (0,), (-1,), (2**30,), (1,) * 129])
 def test_process_ids_are_bounded(pids: tuple[int, ...]) -> None:
-    for question in (ReadProcessCounters(pids), DumpStacks(pids)):
+    for question in (ReadProcessCounters(pids), DumpStacks(pids), OpenOutput(pids)):
         with pytest.raises(BadQuestion):
             read_request(write_request("g", question))
+
+
+@pytest.mark.parametrize("path", ["", "relative", "~/x", "/x\0y", "/" + "ü" * 2048, "/\udcff"])
+def test_a_path_is_absolute_and_bounded(path: str) -> None:
+    with pytest.raises(BadQuestion):
+        read_request(write_request("g", OpenOutputFile(path)))
+    read_request(write_request("g", OpenOutputFile("/" + "ü" * 2047)))
 
 
 def test_a_name_that_stands_twice_is_refused() -> None:

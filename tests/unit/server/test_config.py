@@ -240,6 +240,45 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
             )
         ],
     ),
+    "objects nowhere": (
+        "objects: {endpoint: 'https://s3.example', ca: ca}",
+        ["objects.endpoint: needs objects.url too", "objects.ca: needs objects.url too"],
+    ),
+    "objects that are no URL": (
+        "objects: {url: /var/lib/lattice}",
+        ["objects.url: must be s3://bucket/prefix or file:///path, not '/var/lib/lattice'"],
+    ),
+    "objects in a folder with a key": (
+        "objects: {url: 'file:///var/lib/lattice/objects', access_key_file: secret}",
+        ["objects.access_key_file: is for s3://"],
+    ),
+    "objects without a key": (
+        "objects: {url: 's3://lattice'}",
+        [
+            "objects.url: needs objects.endpoint, or objects.region for AWS",
+            "objects.url: needs objects.access_key_file too",
+            "objects.url: needs objects.secret_key_file too",
+        ],
+    ),
+    "objects with a key that is none": (
+        (
+            "objects: {url: 's3://lattice', region: 'eu 1', ca: key, access_key_file: empty, "
+            "secret_key_file: nowhere}"
+        ),
+        [
+            "objects.region: 'eu 1' is no region",
+            "objects.access_key_file: {folder}/empty is empty",
+            "objects.secret_key_file: {folder}/nowhere: No such file or directory",
+            "objects.ca: {folder}/key holds no certificates",
+        ],
+    ),
+    "objects in plain text": (
+        (
+            "objects: {url: 's3://lattice', endpoint: 'http://s3.example', "
+            "access_key_file: secret, secret_key_file: secret}"
+        ),
+        ["objects.endpoint: must be https:// (http:// is for loopback only)"],
+    ),
     "store that is no URL": (
         "storage: {s3_endpoint: s3.example.com}",
         ["storage.s3_endpoint: must be a URL that begins with http:// or https://"],
@@ -251,7 +290,7 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_each_rule(name: str, room: Room) -> None:
     text, expected = PROBLEMS[name]
-    assert room.problems(text) == expected
+    assert room.problems(text) == [each.replace("{folder}", str(room.folder)) for each in expected]
 
 
 @pytest.mark.spec("OPS-7")
@@ -273,6 +312,29 @@ quorum: {ca: nowhere}
         f"api.oidc_hmac_secret_file: {folder}/gone can't be read: No such file or directory",
         f"quorum.ca: {folder}/nowhere: No such file or directory",
     ]
+
+
+@pytest.mark.spec("OPS-7")
+def test_object_stores_that_may_be(room: Room) -> None:
+    keys = "access_key_file: secret, secret_key_file: secret"
+    first = room.warnings("")
+    for text in (
+        "url: 'file:///var/lib/lattice/objects'",
+        f"url: 's3://lattice/cluster-a/', endpoint: 'https://s3.example', {keys}, ca: ca",
+        f"url: 's3://lattice', endpoint: 'http://127.0.0.1:8333', {keys}",
+        f"url: 's3://lattice', region: eu-central-1, {keys}",
+    ):
+        assert room.warnings(f"objects: {{{text}}}") == first
+    plain = f"url: 's3://lattice', endpoint: 'http://s3.example', allow_http: true, {keys}"
+    assert room.warnings(f"objects: {{{plain}}}") == [
+        *first,
+        "objects.allow_http: what is stored can be read on its way",
+    ]
+    older = "storage: {bucket: lattice, s3_endpoint: 'https://s3.example'}"
+    assert set(room.warnings(older)) - set(first) == {
+        f"storage.{name}: is not used: the object store is named in objects"
+        for name in ("bucket", "s3_endpoint")
+    }
 
 
 @pytest.mark.spec("OPS-7")

@@ -31,6 +31,8 @@ from lattice.wire.v1 import (
     identity_pb2_grpc,
     link_pb2,
     link_pb2_grpc,
+    logs_pb2,
+    logs_pb2_grpc,
     nodes_pb2,
     nodes_pb2_grpc,
     submit_pb2,
@@ -140,8 +142,12 @@ async def channel(faces: Faces, tmp_path: Path) -> AsyncIterator[aio.Channel]:
     await faces.grpc.stop(None)
 
 
+NOTHING_THERE = {"lattice.v1.LogService/ReadRawLog": 404}
+"""Where one who is let in finds nothing."""
+
+
 def _concrete(path: str) -> str:
-    return path.replace("{id}", "1").replace("{name}", "n1")
+    return path.replace("{id}", "1").replace("{name}", "n1").replace("/raw", "/raw?node=n1")
 
 
 async def test_every_route_refuses_a_caller_without_a_token(
@@ -161,7 +167,7 @@ async def test_every_route_by_role(faces: Faces, rest: httpx2.AsyncClient) -> No
     for role, (path, rpc) in itertools.product(ROLES, faces.routes.rpc_of_path.items()):
         visitor = Visitor("alice", role, "")
         answer = await rest.get(_concrete(path), headers=visitor.bearer)
-        expected = 200 if admitted(role, permissions[rpc]) else 403
+        expected = NOTHING_THERE.get(rpc, 200) if admitted(role, permissions[rpc]) else 403
         assert answer.status_code == expected, (role, path, answer.text)
 
 
@@ -304,6 +310,22 @@ CALLS: dict[str, tuple[Any, Any]] = {
         link_pb2_grpc.LinkProbeStub,
         link_pb2.PingNodeRequest(name="n1", count=1),
     ),
+    "lattice.v1.LogService/ReadLogs": (
+        logs_pb2_grpc.LogServiceStub,
+        logs_pb2.ReadLogsRequest(id="1"),
+    ),
+    "lattice.v1.LogService/StreamLogs": (
+        logs_pb2_grpc.LogServiceStub,
+        logs_pb2.ReadLogsRequest(id="1"),
+    ),
+    "lattice.v1.LogService/ListLogStreams": (
+        logs_pb2_grpc.LogServiceStub,
+        logs_pb2.ListLogStreamsRequest(id="1"),
+    ),
+    "lattice.v1.LogService/ReadRawLog": (
+        logs_pb2_grpc.LogServiceStub,
+        logs_pb2.ReadRawLogRequest(id="1", node="n1"),
+    ),
     "lattice.v1.AllocationService/ListAllocations": (
         allocations_pb2_grpc.AllocationServiceStub,
         alloc_pb.ListAllocationsRequest(all=True),
@@ -358,6 +380,7 @@ CALLS: dict[str, tuple[Any, Any]] = {
 BEHIND_THE_GUARD = {
     "lattice.v1.AgentService/Enrol": grpc.StatusCode.PERMISSION_DENIED,
     "lattice.v1.AgentService/RestoreAgent": grpc.StatusCode.NOT_FOUND,
+    "lattice.v1.LogService/ReadRawLog": grpc.StatusCode.NOT_FOUND,
 }
 MACHINES = {"AGENT", "REPLICA"}
 ECHO = "lattice.v1.LinkProbe/EchoNode"
@@ -366,7 +389,10 @@ ECHO = "lattice.v1.LinkProbe/EchoNode"
 async def _call(channel: aio.Channel, rpc: str, request: Any, bearer: str = "") -> Any:
     stub = CALLS[rpc][0](channel)
     metadata = (("authorization", f"Bearer {bearer}"),) if bearer else ()
-    return await getattr(stub, rpc.rpartition("/")[2])(request, metadata=metadata)
+    answer = getattr(stub, rpc.rpartition("/")[2])(request, metadata=metadata)
+    if isinstance(answer, aio.UnaryStreamCall):
+        return [each async for each in answer]
+    return await answer
 
 
 async def _code(channel: aio.Channel, rpc: str, bearer: str = "") -> grpc.StatusCode:

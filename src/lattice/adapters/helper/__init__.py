@@ -1,1 +1,1 @@
-"""Asking the root helper: the socket's other end, and the submit gate behind its port."""
+"""Asking the root helper: the socket's other end, and behind it the submit gate and outputs."""

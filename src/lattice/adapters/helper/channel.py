@@ -25,9 +25,16 @@ class HelperChannel:
         self._timeout_s = timeout_s
 
     async def ask(
-        self, grant: str, question: Question, descriptors: Sequence[int] = ()
+        self,
+        grant: str,
+        question: Question,
+        descriptors: Sequence[int] = (),
+        *,
+        most_descriptors: int = packet.MOST_DESCRIPTORS,
     ) -> tuple[Answer, list[int]]:
         """The answer and what came with it, which is the caller's to close.
+
+        No more than `most_descriptors` may come; with more, all are closed and it is an `OSError`.
 
         Raises `Unavailable` before the question was sent, and `TimeoutError` or `OSError` after.
         """
@@ -50,9 +57,12 @@ class HelperChannel:
             async with asyncio.timeout(self._timeout_s):
                 await _readable(connection)
             try:
-                raw, passed = packet.receive(connection)
+                raw, passed = packet.receive(connection, most_descriptors=most_descriptors)
             except packet.BadPacket:
                 raise OSError("the answer is too large") from None
+        if not raw:
+            packet.close_all(passed)
+            raise OSError("it ended without an answer")
         try:
             return read_answer(raw), passed
         except BadQuestion as error:

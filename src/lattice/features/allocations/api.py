@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from lattice.base.call import Call, params
 from lattice.base.errors import UsageError
-from lattice.domain.allocation import BadReference, parse_reference
-from lattice.features.allocations.model import REFERENCE_HINT, AllocationCard, AllocationList
+from lattice.domain.allocation import REFERENCE_HINT, BadReference, parse_reference
+from lattice.features.allocations.model import AllocationCard, AllocationList
 
 
 def list_allocations(

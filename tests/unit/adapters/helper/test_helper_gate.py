@@ -60,7 +60,12 @@ class Told(HelperChannel):
         self.script = b""
 
     async def ask(
-        self, grant: str, question: Question, descriptors: Sequence[int] = ()
+        self,
+        grant: str,
+        question: Question,
+        descriptors: Sequence[int] = (),
+        *,
+        most_descriptors: int = packet.MOST_DESCRIPTORS,  # noqa: ARG002
     ) -> tuple[Answer, list[int]]:
         assert question.fault() == ""  # type: ignore[union-attr]
         self.grant = grant

@@ -65,22 +65,33 @@ class Dialling:
     @asynccontextmanager
     async def carrier(self, address: str, lane: int) -> AsyncIterator[GrpcCarrier]:
         """A stream for frames, dialled on its lane."""
+        async with self.lane(address, lane) as channel:
+            # Messages stay bytes; the stubs of grpc insist on serialisers that grpc does not need.
+            dial: Any = channel.stream_stream
+            call = dial("/lattice.v1.LinkService/Carry")()
+            try:
+                yield GrpcCarrier(call)
+            finally:
+                if call.done() and await call.code() is grpc.StatusCode.UNAVAILABLE:
+                    self.give_up(address, lane)
+                call.cancel()
+
+    @asynccontextmanager
+    async def lane(self, address: str, lane: int) -> AsyncIterator[aio.Channel]:
+        """The lane's connection, for calls of one's own; kept for a while after the last."""
         used = self._lane(address, lane)
         used.users += 1
-        # Messages stay bytes; the stubs of grpc insist on serialisers that grpc does not need.
-        dial: Any = used.channel.stream_stream
-        call = dial("/lattice.v1.LinkService/Carry")()
         try:
-            yield GrpcCarrier(call)
+            yield used.channel
         finally:
-            if call.done() and await call.code() is grpc.StatusCode.UNAVAILABLE:
-                # gRPC would wait before it dials again; a new connection need not.
-                self._lanes.pop((address, lane), None)
-            call.cancel()
             used.users -= 1
             if not used.users:
                 loop = asyncio.get_running_loop()
                 used.closing = loop.call_later(_IDLE_S, self._drop, (address, lane), used)
+
+    def give_up(self, address: str, lane: int) -> None:
+        """It does not answer. gRPC would wait before it dials again; a new connection need not."""
+        self._lanes.pop((address, lane), None)
 
     def _lane(self, address: str, lane: int) -> _Lane:
         key, generation = (address, lane), self._identity.generation

@@ -1,0 +1,66 @@
+"""lattice-helper beside the agent of a node: root on that node, told whom to believe by a file.
+
+It is in the node's namespaces and ends with the node.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from pathlib import Path
+
+from lab import slurm_config
+from lab.layout import Layout
+from lab.process import Process
+from lab.room import Room
+from lab.users import AGENT_USER
+from lattice.base.signing import SigningKey
+
+
+def helper_argv(node: str, folder: Path) -> list[str]:
+    """The command line. Not the console script: isolated Python is how a site's unit starts it."""
+    return [
+        *(sys.executable, "-I", "-m", "lattice.helper", "--role", "node", "--place", node),
+        *("--socket", str(folder / "socket"), "--allow-user", AGENT_USER),
+        *("--grant-keys", str(folder / "grant-keys")),
+    ]
+
+
+def grant_keys(layout: Layout) -> str:
+    """What a helper has to know of the servers."""
+    public = SigningKey.load(layout.state / "grant.key").public
+    return base64.b64encode(public).decode() + "\n"
+
+
+class NodeHelper:
+    """`process` is the handle; `socket` is where the agent asks."""
+
+    def __init__(self, node: str, layout: Layout, room: Room) -> None:
+        self.name = f"{node}.helper"
+        self.folder = slurm_config.SlurmFiles(layout.state).node(node) / "helper"
+        self.socket = self.folder / "socket"
+        self._layout = layout
+        self.process = Process(
+            self.name,
+            helper_argv(node, self.folder),
+            layout,
+            room,
+            prepare=self.prepare,
+            probe=self.socket.exists,
+            healthy_within_s=30,
+        )
+
+    def prepare(self) -> None:
+        """The servers' public key; a stale socket would look like a healthy helper."""
+        self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.socket.unlink(missing_ok=True)
+        (self.folder / "grant-keys").write_text(grant_keys(self._layout))
+
+    def up(self) -> None:
+        self.process.up()
+
+    def stop(self) -> None:
+        self.process.stop()
+
+    def kill(self) -> None:
+        self.process.kill()

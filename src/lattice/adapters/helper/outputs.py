@@ -1,0 +1,174 @@
+"""The port `OutputOpener` by the root helper beside the agent.
+
+The helper's answer is checked as a stranger's: as many descriptors as files, each the file it is
+said to be. Whatever goes wrong, none of them stays open.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Sequence
+from typing import Any
+
+from lattice.adapters.helper.channel import HelperChannel
+from lattice.base import packet
+from lattice.base.errors import (
+    DataUnavailable,
+    InternalError,
+    LatticeError,
+    PermissionRefused,
+    Unavailable,
+    UsageError,
+)
+from lattice.base.text import inert
+from lattice.domain.outputs import Holder, OpenedOutputs, OutputFile, SkippedOutput
+from lattice.domain.privileged import (
+    MOST_PASSED,
+    Answer,
+    OpenOutput,
+    OpenOutputFile,
+    Outcome,
+    Question,
+)
+
+_LOG_HINT = "An administrator finds the reason in the log of lattice-helper on that node."
+
+
+class BadOutputs(Exception):
+    """The answer does not say what was passed with it."""
+
+
+class HelperOutputs:
+    """Asks with a grant that the server signed for this very question."""
+
+    def __init__(self, channel: HelperChannel) -> None:
+        self._channel = channel
+
+    async def open_output(self, grant: str, pids: Sequence[int]) -> OpenedOutputs:
+        return await self._ask(grant, OpenOutput(tuple(pids)))
+
+    async def open_output_file(self, grant: str, path: str) -> OpenedOutputs:
+        return await self._ask(grant, OpenOutputFile(path))
+
+    async def _ask(self, grant: str, question: OpenOutput | OpenOutputFile) -> OpenedOutputs:
+        if fault := question.fault():
+            raise UsageError(f"The helper can't be asked that: {fault}.")
+        answer, passed = await self._answer(grant, question)
+        if answer.outcome is not Outcome.DONE:
+            packet.close_all(passed)
+            raise _error(answer)
+        try:
+            return read_outputs(answer.output, passed)
+        except BadOutputs as error:
+            packet.close_all(passed)
+            raise InternalError(f"lattice-helper said: {error}.", hint=_LOG_HINT) from None
+
+    async def _answer(self, grant: str, question: Question) -> tuple[Answer, list[int]]:
+        try:
+            return await self._channel.ask(grant, question, most_descriptors=MOST_PASSED)
+        except Unavailable:
+            raise Unavailable(
+                "lattice-helper on the node does not answer.",
+                hint="An administrator starts lattice-helper on that node again.",
+            ) from None
+        except OSError as error:
+            raise Unavailable(
+                f"lattice-helper did not say what it opened: {str(error) or 'no answer in time'}.",
+                hint="A file system of the node may hang. " + _LOG_HINT,
+            ) from None
+
+
+def read_outputs(text: str, passed: Sequence[int]) -> OpenedOutputs:
+    """What was opened. Raises `BadOutputs`, and then closes nothing."""
+    told = _object(_json(text), {"watch", "files", "skipped"})
+    if type(told["watch"]) is not bool or type(told["files"]) is not list:
+        raise BadOutputs("the answer has fields of other types")
+    rest = list(passed)
+    watch_fd = rest.pop(0) if told["watch"] and rest else None
+    if len(rest) != len(told["files"]) or (watch_fd is None) == told["watch"]:
+        raise BadOutputs("there are not as many descriptors as files")
+    files = tuple(_file(each, fd) for each, fd in zip(told["files"], rest, strict=True))
+    return OpenedOutputs(watch_fd, files, _skipped(told["skipped"]))
+
+
+_FIELDS: dict[str, type] = {
+    "holders": list, "dev": int, "ino": int, "flags": int, "position": int, "size": int,
+    "path": str, "watch": int, "comm": str,
+}  # fmt: skip
+
+
+def _file(told: Any, fd: int) -> OutputFile:
+    found = _object(told, {*_FIELDS, "born"})
+    if any(type(found[name]) is not kind for name, kind in _FIELDS.items()):
+        raise BadOutputs("a file has fields of other types")
+    if type(found["born"]) not in (float, int, type(None)):
+        raise BadOutputs("a file has fields of other types")
+    real = os.fstat(fd)
+    if not stat.S_ISREG(real.st_mode) or (real.st_dev, real.st_ino) != (found["dev"], found["ino"]):
+        raise BadOutputs("a descriptor is of another file")
+    return OutputFile(
+        fd=fd,
+        device=found["dev"],
+        inode=found["ino"],
+        born=found["born"],
+        size=found["size"],
+        path=inert(found["path"]),
+        holders=tuple(_holder(each) for each in found["holders"]),
+        comm=inert(found["comm"]),
+        flags=found["flags"],
+        position=found["position"],
+        watch=found["watch"],
+    )
+
+
+def _skipped(told: Any) -> tuple[SkippedOutput, ...]:
+    if type(told) is not list:
+        raise BadOutputs("the answer has fields of other types")
+    found = []
+    for each in told:
+        if type(each) is not list or [type(part) for part in each] != [int, int, str]:
+            raise BadOutputs("what was skipped can't be read")
+        found.append(SkippedOutput(_holder(each[:2]), inert(each[2])))
+    return tuple(found)
+
+
+def _holder(told: Any) -> Holder:
+    if type(told) is not list or [type(part) for part in told] != [int, int]:
+        raise BadOutputs("a holder can't be read")
+    return Holder(told[0], told[1])
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadOutputs("the answer is no JSON") from None
+
+
+def _object(told: Any, names: set[str]) -> dict[str, Any]:
+    if type(told) is not dict or told.keys() != names:
+        raise BadOutputs("the answer has other fields")
+    return told
+
+
+def _error(answer: Answer) -> LatticeError:
+    words = inert(answer.message)
+    known: dict[Outcome, LatticeError] = {
+        Outcome.FAILED: DataUnavailable(f"The output can't be read: {words}."),
+        Outcome.ACCOUNT_REFUSED: PermissionRefused(f"Nothing is read for this user: {words}."),
+        Outcome.BAD_QUESTION: UsageError(f"lattice-helper can't take this: {words}."),
+        Outcome.BUSY: Unavailable(
+            f"lattice-helper on the node is busy: {words}.", hint="Try again in a few seconds."
+        ),
+        Outcome.REFUSED: Unavailable(
+            "lattice-helper on the node does not accept this.", hint=_LOG_HINT
+        ),
+        Outcome.NOT_OFFERED: Unavailable(
+            "lattice-helper on the node is older than the agent.",
+            hint="An administrator brings both to the same version.",
+        ),
+    }
+    failed = InternalError(f"lattice-helper failed: {words}.", hint=_LOG_HINT)
+    return known.get(answer.outcome, failed)

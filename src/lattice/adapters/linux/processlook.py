@@ -1,0 +1,29 @@
+"""What everyone may see of a process: its parent, its name, its title."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_LARGEST = 4096
+
+
+def process_look(proc: Path, pid: int) -> tuple[int, str, str] | None:
+    """Parent, name and title of a process; None if it is gone."""
+    folder = proc / str(pid)
+    try:
+        with (folder / "stat").open("rb") as file:
+            stat = file.read(_LARGEST)
+        with (folder / "cmdline").open("rb") as file:
+            title = file.read(_LARGEST)
+    except OSError:
+        return None
+    # The name stands in brackets and may have brackets of its own.
+    name, closing, rest = stat[stat.find(b"(") + 1 :].rpartition(b")")
+    fields = rest.split()
+    if not closing or len(fields) < 2 or not fields[1].isdigit():
+        return None
+    return int(fields[1]), _text(name), _text(title.replace(b"\0", b" "))
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode(errors="replace").strip()

@@ -1,0 +1,313 @@
+"""`S3ObjectStore`: the port `ObjectStore` over any S3 with put-if-absent, by obstore.
+
+obstore's own retries are off: only who sent a body knows, when the key turns out taken, whether an
+earlier try of its own took it. Everything obstore would take from the environment (`AWS_*`) is
+said here, so that the configuration alone decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+from obstore.store import S3Store
+
+from lattice.adapters.objects.inorder import Level, in_key_order
+from lattice.adapters.objects.limits import LARGEST_BODY_BYTES, Limits
+from lattice.base.clock import Clock
+from lattice.base.errors import ConfigurationError, Unavailable
+from lattice.domain.objects import NoObject, ObjectInfo, check_key, check_prefix
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, GetResult, ObjectMeta
+    from obstore.store import S3Credential
+
+T = TypeVar("T")
+
+_MOST_AT_ONCE = 10_000
+"""Keys that are held to be put in order."""
+_LISTED_BYTES = 400
+"""What one key of a listing weighs on the wire, about."""
+_KEYS_LIVE = timedelta(minutes=6)
+"""obstore asks for keys again 5 minutes before they expire: so it reads the files each minute."""
+_STATUS = re.compile(r"status code: (\d{3}[A-Za-z -]*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Place:
+    """Where the store is, and as whom it is asked. Keys are read from their files each minute."""
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str
+    region: str
+    access_key_file: Path
+    secret_key_file: Path
+    ca: Path | None = None
+    allow_http: bool = False
+
+
+class S3ObjectStore:
+    """One bucket, or what lies under a prefix in it."""
+
+    def __init__(self, place: S3Place, clock: Clock, limits: Limits | None = None) -> None:
+        """Opens no connection. Raises `ConfigurationError`."""
+        self._limits = limits or Limits()
+        self._place = place
+        self._clock = clock
+        try:
+            self._store = S3Store(
+                place.bucket,
+                prefix=place.prefix or None,
+                config={
+                    "endpoint": place.endpoint,
+                    "aws_endpoint_url_s3": place.endpoint,
+                    "region": place.region,
+                    "skip_signature": False,
+                    "unsigned_payload": False,
+                    "virtual_hosted_style_request": False,
+                    "disable_bulk_delete": True,
+                },
+                client_options={
+                    "allow_http": place.allow_http,
+                    "connect_timeout": timedelta(seconds=self._limits.small_s / 2),
+                    # Time is limited here, call by call; this only ends what nobody waits for.
+                    "timeout": timedelta(seconds=2 * self._limits.call_s(LARGEST_BODY_BYTES)),
+                    **({"root_certificate": place.ca.read_bytes()} if place.ca else {}),
+                },
+                retry_config={"max_retries": 0},
+                credential_provider=self._keys,
+            )
+        except (BaseError, ValueError, OSError) as error:
+            raise ConfigurationError(
+                f"The object store can't be used: {_first_line(error)}",
+                hint="Correct the section objects of the configuration.",
+            ) from error
+
+    async def put_new(self, key: str, body: bytes) -> bool:
+        """Write if nothing is there yet; False if something is."""
+        check_key(key)
+        sent = False
+
+        async def put() -> bool:
+            nonlocal sent
+            sent_before, sent = sent, True
+            try:
+                await obstore.put_async(self._store, key, body, mode="create", use_multipart=False)
+            except AlreadyExistsError as taken:
+                try:
+                    size = await self._size(key)
+                    if not sent_before or size != len(body):
+                        return False
+                    return await self._bytes(key, {}) == body
+                except NoObject:
+                    # obstore says the same of 409: two who wrote at once, and neither may have.
+                    raise _Again from taken
+            return True
+
+        return await self._call(put, 2 * len(body))
+
+    async def put(self, key: str, body: bytes) -> None:
+        """Write, whatever is there."""
+        check_key(key)
+
+        async def put() -> None:
+            await obstore.put_async(self._store, key, body, use_multipart=False)
+
+        await self._call(put, len(body))
+
+    async def read(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
+        """The bytes from `begin` up to `end`; fewer where the object ends."""
+        check_key(key)
+        if end is not None and end <= begin:
+            await self._call(lambda: self._size(key))
+            return b""
+        wanted: GetOptions = {}
+        if end is not None:
+            wanted = {"range": (begin, end)}
+        elif begin:
+            wanted = {"range": {"offset": begin}}
+
+        async def read() -> bytes:
+            try:
+                return await self._bytes(key, wanted)
+            except BaseError:
+                # 416 has no class of its own: nothing lies at or behind `begin`.
+                if wanted and await self._size(key) <= begin:
+                    return b""
+                raise
+
+        expected = LARGEST_BODY_BYTES if end is None else end - begin
+        return await self._call(read, min(expected, LARGEST_BODY_BYTES))
+
+    async def read_end(self, key: str, most_bytes: int) -> tuple[bytes, int]:
+        """The last bytes of an object, and its whole size."""
+        check_key(key)
+
+        async def read() -> tuple[bytes, int]:
+            if most_bytes <= 0:
+                return b"", await self._size(key)
+            try:
+                result = await self._get(key, {"range": {"suffix": most_bytes}})
+            except BaseError:
+                # 416 again: an empty object has no last bytes.
+                if await self._size(key) == 0:
+                    return b"", 0
+                raise
+            return bytes(await result.bytes_async()), result.meta["size"]
+
+        return await self._call(read, min(max(0, most_bytes), LARGEST_BODY_BYTES))
+
+    async def listing(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
+        """What begins with `prefix` and sorts after `after`, in the order of keys."""
+        check_prefix(prefix)
+        check_prefix(after)
+        async for each in in_key_order(self, prefix, after):
+            yield each
+
+    async def folders(self, prefix: str) -> tuple[str, ...]:
+        """The prefixes one level below."""
+        check_prefix(prefix)
+        return (await self.level(prefix)).folders
+
+    async def delete(self, key: str) -> None:
+        """Remove; nothing there is success."""
+        check_key(key)
+
+        async def delete() -> None:
+            try:
+                await obstore.delete_async(self._store, key)
+            except FileNotFoundError as absent:
+                _refuse_no_bucket(absent)
+
+        await self._call(delete)
+
+    async def everything(self, folder: str, start: str) -> list[ObjectInfo] | None:
+        """Every object below a folder in the store's own order; None if they are very many."""
+
+        async def gather() -> list[ObjectInfo] | None:
+            found: list[ObjectInfo] = []
+            pages = obstore.list(self._store, folder or None, offset=start or None, chunk_size=1000)
+            async for page in pages:
+                found += map(_info, page)
+                if len(found) > _MOST_AT_ONCE:
+                    return None
+            return found
+
+        return await self._call(gather, _MOST_AT_ONCE * _LISTED_BYTES)
+
+    async def level(self, folder: str) -> Level:
+        """What lies directly in a folder."""
+
+        async def look() -> Level:
+            found = await obstore.list_with_delimiter_async(self._store, folder or None)
+            folders = sorted(f"{each}/" for each in found["common_prefixes"])
+            return Level(tuple(map(_info, found["objects"])), tuple(folders))
+
+        return await self._call(look, LARGEST_BODY_BYTES)
+
+    async def _get(self, key: str, options: GetOptions) -> GetResult:
+        try:
+            return await obstore.get_async(self._store, key, options=options)
+        except FileNotFoundError as absent:
+            _refuse_no_bucket(absent)
+            raise NoObject(key) from None
+
+    async def _bytes(self, key: str, options: GetOptions) -> bytes:
+        return bytes(await (await self._get(key, options)).bytes_async())
+
+    async def _size(self, key: str) -> int:
+        try:
+            return (await obstore.head_async(self._store, key))["size"]
+        except FileNotFoundError:
+            raise NoObject(key) from None
+
+    async def _call(self, act: Callable[[], Awaitable[T]], body_bytes: int = 0) -> T:
+        """Try, and again where that may help, until the call's time is over."""
+        limits = self._limits
+        call_s = limits.call_s(body_bytes)
+        fault: Exception = TimeoutError()
+        try:
+            async with asyncio.timeout(call_s):
+                for number in range(limits.tries):
+                    if number:
+                        await asyncio.sleep(limits.first_pause_s * 2 ** (number - 1))
+                    try:
+                        async with asyncio.timeout(call_s * limits.try_share):
+                            return await act()
+                    except (PermissionDeniedError, UnauthenticatedError):
+                        raise
+                    except (BaseError, OSError, _Again) as failed:  # TimeoutError is an OSError
+                        fault = failed
+        except TimeoutError as late:
+            fault = late
+        except BaseError as refused:
+            fault = refused
+        raise self._unavailable(fault, call_s) from fault
+
+    def _unavailable(self, fault: Exception, call_s: float) -> Unavailable:
+        status = _STATUS.search(_first_line(fault))
+        hint = "The store may be overloaded or restarting; it is asked again with the next call."
+        if isinstance(fault, UnauthenticatedError):
+            said = "does not know the key it is asked with"
+            hint = "Check objects.access_key_file and objects.secret_key_file."
+        elif isinstance(fault, PermissionDeniedError):
+            said = f"refused what was asked of the bucket {self._place.bucket}"
+            hint = "Give the key the rights that docs/operate/objects.md lists."
+        elif isinstance(fault, FileNotFoundError):
+            said = f"has no bucket {self._place.bucket}"
+            hint = "Make the bucket, or correct objects.url."
+        elif isinstance(fault, TimeoutError):
+            said = f"did not answer within {call_s:.0f} s"
+        elif status:
+            said = f"answered {status[1].strip()}"
+        else:
+            said = "can't be reached, or broke off"
+            hint = "Check that the server reaches objects.endpoint."
+        return Unavailable(f"The object store {said}.", hint=hint)
+
+    def _keys(self) -> S3Credential:
+        return {
+            "access_key_id": _secret(self._place.access_key_file),
+            "secret_access_key": _secret(self._place.secret_key_file),
+            "token": None,
+            "expires_at": self._clock.now() + _KEYS_LIVE,
+        }
+
+
+class _Again(Exception):
+    """The store asks for another try."""
+
+
+def _refuse_no_bucket(absent: FileNotFoundError) -> None:
+    """404 is said of a bucket too, and then nothing is known of the object."""
+    if "NoSuchBucket" in str(absent):
+        raise absent
+
+
+def _info(meta: ObjectMeta) -> ObjectInfo:
+    return ObjectInfo(meta["path"], meta["size"], meta["last_modified"])
+
+
+def _secret(file: Path) -> str:
+    text = file.read_text(encoding="utf-8").strip()
+    if not text:
+        raise ValueError(f"{file} is empty")
+    return text
+
+
+def _first_line(error: Exception) -> str:
+    """The words of obstore go on for pages."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]

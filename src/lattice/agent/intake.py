@@ -1,0 +1,72 @@
+"""The port `Intake` over the replica that this node is linked to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from grpc import aio
+
+from lattice.base.errors import Unavailable
+from lattice.domain.logs import LogKind, LogSource
+from lattice.features.link.node.dialling import Dialling
+from lattice.features.logs.node.intake import Admission, PastJob
+from lattice.features.logs.node.spool import Stored
+from lattice.wire.status import error_of
+from lattice.wire.v1 import link_pb2
+from lattice.wire.v1 import logs_pb2 as pb
+from lattice.wire.v1.logs_pb2_grpc import LogIntakeStub
+
+_ASK_S = 15.0
+_STORE_S = 120.0
+_T = TypeVar("_T")
+
+
+class LinkedIntake:
+    """Asks whoever holds the link; `address` is where that is, empty while nobody does."""
+
+    def __init__(self, dialling: Dialling, address: Callable[[], str]) -> None:
+        self._dialling = dialling
+        self._address = address
+
+    async def admit(
+        self, job_id: int, started: float, pids: Sequence[int], *, tell_stored: bool
+    ) -> Admission:
+        request = pb.AdmitOutputRequest(
+            job_id=job_id, started=started, pids=pids, tell_stored=tell_stored
+        )
+        answer: pb.AdmittedOutput = await self._ask(
+            lambda stub: stub.AdmitOutput(request, timeout=_ASK_S)
+        )
+        stored = {
+            (LogKind(each.kind), LogSource.parse(each.source)): Stored(
+                each.chunks, each.offset, each.line, each.last
+            )
+            for each in answer.stored
+        }
+        return Admission(answer.grant, answer.path, stored)
+
+    async def store(self, parts: AsyncIterator[pb.ChunkPart]) -> int:
+        answer: pb.StoredChunk = await self._ask(
+            lambda stub: stub.StoreChunk(parts, timeout=_STORE_S)
+        )
+        return answer.number
+
+    async def past_jobs(self, since: float) -> tuple[PastJob, ...]:
+        request = pb.ListNodeJobsRequest(since=since)
+        answer: pb.NodeJobList = await self._ask(
+            lambda stub: stub.ListNodeJobs(request, timeout=_ASK_S)
+        )
+        return tuple(PastJob(each.job_id, each.started) for each in answer.jobs)
+
+    async def _ask(self, call: Callable[[Any], Awaitable[_T]]) -> _T:
+        address = self._address()
+        if not address:
+            raise Unavailable("This node is not linked to any server.", hint="It dials again.")
+        async with self._dialling.lane(address, link_pb2.BULK) as channel:
+            try:
+                return await call(LogIntakeStub(channel))
+            except aio.AioRpcError as error:
+                if error.code().name == "UNAVAILABLE":
+                    self._dialling.give_up(address, link_pb2.BULK)
+                raise error_of(address, error) from None

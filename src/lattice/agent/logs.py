@@ -1,0 +1,81 @@
+"""The agent's part of logs, put together: collecting, its budget, and shipping."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from lattice.adapters.helper.channel import HelperChannel
+from lattice.adapters.helper.outputs import HelperOutputs
+from lattice.adapters.linux.nodejobs import NodeJobs
+from lattice.adapters.linux.processlook import process_look
+from lattice.agent.config import Told
+from lattice.agent.intake import LinkedIntake
+from lattice.base.clock import Clock
+from lattice.features.link.node.dialling import Dialling
+from lattice.features.logs.node.budget import Budget
+from lattice.features.logs.node.collecting import Collecting
+from lattice.features.logs.node.feed import LogFeed
+from lattice.features.logs.node.shipping import Shipping
+from lattice.features.logs.node.spool import StreamSpool
+from lattice.features.logs.node.writers import ProcessLook
+
+_PROC = Path("/proc")
+
+
+class LogParts:
+    """What follows the output of this node's jobs."""
+
+    def __init__(
+        self,
+        told: Told,
+        jobs: NodeJobs,
+        dialling: Dialling,
+        linked_at: Callable[[], str],
+        clock: Clock,
+    ) -> None:
+        config = told.config
+        folder = config.state_dir / "logs"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._loop = asyncio.get_running_loop()
+        intake = LinkedIntake(dialling, linked_at)
+        self._jobs = jobs
+        self.budget = Budget(folder, config.logs.spool_mb * 1024 * 1024, self._spools)
+        self.collecting = Collecting(
+            told.node,
+            folder,
+            intake,
+            HelperOutputs(HelperChannel(config.helper.socket)),
+            _look,
+            clock,
+            self.budget.room,
+            self._chunk_closed,
+        )
+        self.feed = LogFeed(lambda: self.collecting.followed)
+        self.shipping = Shipping(intake, self._spools, self.collecting.stored)
+
+    def steps(self) -> tuple[tuple[str, Coroutine[Any, Any, None]], ...]:
+        """What has to run."""
+        return (
+            ("logs", self._collect()),
+            ("logs budget", self.budget.run()),
+            ("logs shipping", self.shipping.run()),
+        )
+
+    async def _collect(self) -> None:
+        await self._jobs.ready()
+        await self.collecting.run(self._jobs.changes(), lambda: self._jobs.jobs)
+
+    def _chunk_closed(self) -> None:
+        # In the thread of a capture.
+        self._loop.call_soon_threadsafe(self.shipping.nudge)
+
+    def _spools(self) -> tuple[StreamSpool, ...]:
+        return tuple(self.collecting.spools())
+
+
+def _look(pid: int) -> ProcessLook | None:
+    seen = process_look(_PROC, pid)
+    return ProcessLook(*seen) if seen else None

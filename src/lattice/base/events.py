@@ -1,0 +1,85 @@
+"""Server-sent events out of bytes as they come. Pure: pieces in, events out.
+
+The part of the standard that a stream of JSON needs: `event`, `data`, `id` and comments, lines that
+end in LF or CR LF. A lone CR ends no line here: JSON has none, and only CR LF comes from proxies.
+What is held between two pieces is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+LONGEST_EVENT_BYTES = 16 * 1024 * 1024
+"""Far above what a server sends as one event: 256 KiB of text, each byte escaped in six."""
+
+
+class BadEvents(OSError):
+    """These bytes are no stream of events; the connection they come from is of no use."""
+
+
+class Event(NamedTuple):
+    """One event. A comment, which only says that the other side is there, has no name."""
+
+    name: str
+    data: bytes
+    id: str
+
+
+ALIVE = Event("", b"", "")
+
+
+class EventReader:
+    """Feed it pieces of any size; it answers with the events that are whole by now."""
+
+    def __init__(self, limit_bytes: int = LONGEST_EVENT_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._name = ""
+        self._id = ""
+        self._data: list[bytes] = []
+        self._data_bytes = 0
+
+    def feed(self, piece: bytes) -> Iterator[Event]:
+        """The events that end in this piece, in their order."""
+        *lines, rest = piece.split(b"\n")
+        if lines and self._held:
+            lines[0] = b"".join([*self._held, lines[0]])
+            self._held, self._held_bytes = [], 0
+        for line in lines:
+            event = self._line(line[:-1] if line.endswith(b"\r") else line)
+            if event is not None:
+                yield event
+        if rest:
+            self._held.append(rest)
+            self._held_bytes += len(rest)
+            self._check(self._held_bytes + self._data_bytes)
+
+    def _check(self, size_bytes: int) -> None:
+        if size_bytes > self._limit_bytes:
+            raise BadEvents("an event is too large")
+
+    def _line(self, line: bytes) -> Event | None:
+        if not line:
+            return self._end()
+        if line.startswith(b":"):
+            return ALIVE
+        name, _, value = line.partition(b":")
+        value = value[1:] if value.startswith(b" ") else value
+        if name == b"data":
+            self._data.append(value)
+            self._data_bytes += len(value)
+            self._check(self._data_bytes)
+        elif name == b"event":
+            self._name = value.decode("utf-8", "replace")
+        elif name == b"id":
+            self._id = value.decode("utf-8", "replace")
+        return None
+
+    def _end(self) -> Event | None:
+        event = None
+        if self._data or self._name:
+            event = Event(self._name or "message", b"\n".join(self._data), self._id)
+        self._name, self._id, self._data, self._data_bytes = "", "", [], 0
+        return event

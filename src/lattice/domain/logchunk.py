@@ -1,0 +1,292 @@
+"""A chunk: the object in which a stretch of one log stream is stored. Pure; bytes in, bytes out.
+
+    chunk  = frame* , index
+    frame  = a zstd frame with its checksum, of at most 256 KiB of plain text
+    index  = a zstd skippable frame: compressed JSON, its length (4 bytes), `LATTICE1`
+
+So `zstdcat` shows the text, the last kilobytes say what is inside, and a range is a ranged read.
+Whatever is read here may be torn or forged: it is checked before it is believed, and nothing is
+unpacked beyond what the index admits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+from backports import zstd
+
+from lattice.domain.logs import Gap, GapCause, LogKind, LogSource, Piece, Position
+
+FRAME_BYTES = 256 * 1024
+CHUNK_BYTES = 8 * 1024 * 1024
+LARGEST_CHUNK_BYTES = CHUNK_BYTES + 2 * FRAME_BYTES + 1024 * 1024
+"""A chunk is closed by the frame that reaches its size; frames that don't compress and the index
+come on top."""
+TAIL_BYTES = 16 * 1024
+"""What a reader fetches of an object's end: nearly every index is inside."""
+MOST_MARKS = 512
+_MAGIC = 0x184D2A5C
+_HEAD = struct.Struct("<II")
+_FOOT = struct.Struct("<I8s")
+_MARK = b"LATTICE1"
+_LARGEST_INDEX_BYTES = 512 * 1024
+_LARGEST_INDEX_TEXT_BYTES = 8 * 1024 * 1024
+_LEVEL = 3
+_OPTIONS: dict[int, int] = {
+    zstd.CompressionParameter.compression_level: _LEVEL,
+    zstd.CompressionParameter.checksum_flag: 1,
+}
+
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+
+
+class BadChunk(ValueError):
+    """Not a chunk, or one that is torn, forged or newer than this reader."""
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True):
+    """One frame, as the index tells of it.
+
+    `marks` are pairs: so many more bytes had been read when so many more milliseconds had passed;
+    the first is counted from the frame's beginning and from 1970.
+    """
+
+    stored_bytes: _Count
+    plain_bytes: Annotated[int, msgspec.Meta(ge=1, le=FRAME_BYTES)]
+    lines: _Count
+    marks: tuple[int, ...]
+    late: bool = False
+    """True for text that was there before the agent looked: its times are those of the look."""
+
+
+class _Gap(msgspec.Struct, frozen=True, array_like=True):
+    offset: _Count
+    line: _Count
+    cause: GapCause
+    lost_bytes: _Count | None
+    time_ms: _Count
+
+
+class ChunkIndex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is inside a chunk, and where."""
+
+    format: Annotated[int, msgspec.Meta(ge=1, le=1)] = 1
+    node: str
+    job_id: _Count
+    started: Annotated[float, msgspec.Meta(ge=0)]
+    """When the job began on the node, by the node's clock."""
+    kind: LogKind
+    source: str
+    path: str = ""
+    labelled: bool = False
+    """True where Slurm writes each line's task before it."""
+    offset: _Count
+    line: _Count
+    frames: tuple[Frame, ...] = ()
+    gap_records: tuple[_Gap, ...] = msgspec.field(default=(), name="gaps")
+    last: bool = False
+    """True if nothing of this stream comes after it."""
+    sha256: str
+    """Of the plain text."""
+
+    @property
+    def begin(self) -> Position:
+        """The place of its first byte."""
+        return Position(self.offset, self.line)
+
+    @property
+    def end(self) -> Position:
+        """The place after its last byte."""
+        return Position(
+            self.offset + sum(each.plain_bytes for each in self.frames),
+            self.line + sum(each.lines for each in self.frames),
+        )
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """What is missing, in order."""
+        return tuple(
+            Gap(Position(each.offset, each.line), each.cause, each.lost_bytes, each.time_ms)
+            for each in self.gap_records
+        )
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of all frames."""
+        return sum(each.stored_bytes for each in self.frames)
+
+    def placed(self) -> Iterator[PlacedFrame]:
+        """Every frame with the place where it begins, in the text and in the object."""
+        at, stored = self.begin, 0
+        for frame in self.frames:
+            yield PlacedFrame(frame, at, stored)
+            at = Position(at.offset + frame.plain_bytes, at.line + frame.lines)
+            stored += frame.stored_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedFrame:
+    """A frame and where it begins."""
+
+    frame: Frame
+    begin: Position
+    stored_at: int
+
+    @property
+    def end(self) -> Position:
+        return Position(
+            self.begin.offset + self.frame.plain_bytes, self.begin.line + self.frame.lines
+        )
+
+    @property
+    def times_ms(self) -> tuple[int, int]:
+        """When its first and its last bytes were read."""
+        times = [time_ms for _, time_ms in unpack_marks(self.frame.marks)]
+        return (times[0], times[-1]) if times else (0, 0)
+
+
+def pack_marks(marks: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """From (bytes so far, time) to what an index carries; thinned if there are very many.
+
+    A mark left out makes its text as late as the next mark: never earlier than it was read.
+    """
+    step = -(-len(marks) // MOST_MARKS) or 1
+    kept = [each for number, each in enumerate(marks, 1) if number % step == 0]
+    if marks and (not kept or kept[-1] != marks[-1]):
+        kept.append(marks[-1])
+    packed: list[int] = []
+    before = (0, 0)
+    for mark in kept:
+        packed += (mark[0] - before[0], mark[1] - before[1])
+        before = mark
+    return tuple(packed)
+
+
+def unpack_marks(packed: Sequence[int]) -> list[tuple[int, int]]:
+    """(bytes so far, time in milliseconds since 1970), in order."""
+    marks = []
+    size = time_ms = 0
+    for place in range(0, len(packed) - 1, 2):
+        size += packed[place]
+        time_ms += packed[place + 1]
+        marks.append((size, time_ms))
+    return marks
+
+
+def compress(text: bytes) -> bytes:
+    """One frame. `text` has at most `FRAME_BYTES`."""
+    return zstd.compress(text, options=_OPTIONS)
+
+
+def expand(stored: bytes, frame: Frame) -> bytes:
+    """The plain text of a frame. Raises `BadChunk`; never makes more than the frame admits."""
+    unpacking = zstd.ZstdDecompressor()
+    try:
+        text = unpacking.decompress(stored, max_length=frame.plain_bytes + 1)
+        # With all the text out, the checksum behind it may be unread yet.
+        if not unpacking.eof and not unpacking.needs_input:
+            text += unpacking.decompress(b"", max_length=1)
+    except zstd.ZstdError:
+        raise BadChunk("a frame can't be unpacked") from None
+    if not unpacking.eof or unpacking.unused_data or len(text) != frame.plain_bytes:
+        raise BadChunk("a frame is not what the index says")
+    return text
+
+
+def index_frame(index: ChunkIndex) -> bytes:
+    """The end of a chunk."""
+    packed = zstd.compress(msgspec.json.encode(index), _LEVEL)
+    body = packed + _FOOT.pack(len(packed), _MARK)
+    return _HEAD.pack(_MAGIC, len(body)) + body
+
+
+def index_size(tail: bytes) -> int:
+    """How many bytes at an object's end are its index. Raises `BadChunk`."""
+    if len(tail) < _FOOT.size:
+        raise BadChunk("too short for a chunk")
+    size, mark = _FOOT.unpack(tail[-_FOOT.size :])
+    if mark != _MARK or size > _LARGEST_INDEX_BYTES:
+        raise BadChunk("not a chunk")
+    return int(size) + _FOOT.size + _HEAD.size
+
+
+def read_index(tail: bytes, object_bytes: int) -> ChunkIndex:
+    """The index at the end of an object of that size. Raises `BadChunk`."""
+    size = index_size(tail)
+    if size > len(tail) or size > object_bytes:
+        raise BadChunk("the index is cut")
+    frame = tail[-size:]
+    magic, body = _HEAD.unpack(frame[: _HEAD.size])
+    if magic != _MAGIC or body != size - _HEAD.size:
+        raise BadChunk("the index is not where it says")
+    try:
+        unpacking = zstd.ZstdDecompressor()
+        text = unpacking.decompress(
+            frame[_HEAD.size : -_FOOT.size], max_length=_LARGEST_INDEX_TEXT_BYTES
+        )
+        index = _DECODER.decode(text)
+        LogSource.parse(index.source)
+    except (zstd.ZstdError, EOFError, msgspec.MsgspecError, ValueError):
+        raise BadChunk("the index can't be read") from None
+    if index.stored_bytes + size != object_bytes:
+        raise BadChunk("the frames don't fill the object")
+    for each in index.frames:
+        _check_marks(each)
+    return index
+
+
+_DECODER = msgspec.json.Decoder(ChunkIndex)
+
+
+def _check_marks(frame: Frame) -> None:
+    marks = unpack_marks(frame.marks)
+    if len(frame.marks) % 2 or not marks or len(marks) > MOST_MARKS + 1:
+        raise BadChunk("a frame has no times")
+    if marks[-1][0] != frame.plain_bytes or any(size <= 0 for size in frame.marks[::2]):
+        raise BadChunk("the times of a frame don't cover it")
+
+
+def frames_of(chunk: bytes, index: ChunkIndex) -> Iterator[tuple[PlacedFrame, bytes]]:
+    """Every frame with its plain text, each checked. Raises `BadChunk`."""
+    for placed in index.placed():
+        stored = chunk[placed.stored_at : placed.stored_at + placed.frame.stored_bytes]
+        text = expand(stored, placed.frame)
+        if text.count(b"\n") != placed.frame.lines:
+            raise BadChunk("a frame's lines are miscounted")
+        yield placed, text
+
+
+def pieces_of(placed: PlacedFrame, text: bytes) -> Iterator[Piece]:
+    """A frame's text as it was read, moment by moment."""
+    at, begin = placed.begin, 0
+    for size, time_ms in unpack_marks(placed.frame.marks):
+        part = text[begin:size]
+        yield Piece(at, time_ms, placed.frame.late, part)
+        at, begin = at.past(part), size
+
+
+def verify(chunk: bytes) -> ChunkIndex:
+    """The index of a chunk every byte of which is as it says. Raises `BadChunk`."""
+    index = read_index(chunk, len(chunk))
+    digest = hashlib.sha256()
+    for _, text in frames_of(chunk, index):
+        digest.update(text)
+    if digest.hexdigest() != index.sha256:
+        raise BadChunk("the text is not what was signed for")
+    gaps = index.gaps
+    if any(not index.begin.offset <= each.at.offset <= index.end.offset for each in gaps):
+        raise BadChunk("a gap lies elsewhere")
+    return index
+
+
+def gap_records(gaps: Iterable[Gap]) -> tuple[_Gap, ...]:
+    """Gaps as an index carries them."""
+    return tuple(
+        _Gap(each.at.offset, each.at.line, each.cause, each.lost_bytes, each.time_ms)
+        for each in gaps
+    )

@@ -1,0 +1,123 @@
+"""The port of the object store: keys to bytes, written once, read in ranges. Pure.
+
+Keys are made by the server from escaped parts (`key_of`); nobody else's text shapes one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+from urllib.parse import quote, unquote
+
+LONGEST_PART = 200
+"""A part that is longer once escaped is refused: S3 ends keys at 1 024 bytes, file systems names
+at 255."""
+
+LONGEST_KEY = 900
+"""S3's bound, less what a site may put before every key."""
+
+_BEGINNING = re.compile(r"([A-Za-z0-9_%-][A-Za-z0-9_%.-]*)?")
+
+
+class NoObject(Exception):
+    """There is nothing under this key."""
+
+
+class BadKeyPart(ValueError):
+    """A text that can't be a part of a key."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectInfo:
+    """One object of a listing."""
+
+    key: str
+    size_bytes: int
+    modified: datetime
+
+
+class ObjectStore(Protocol):
+    """S3, or a folder. Every method raises `Unavailable` when the store does not answer.
+
+    Keys are those `key_of` makes; another is refused with `BadKeyPart`. No key is the folder of
+    another one: a file system could not hold both.
+    """
+
+    async def put_new(self, key: str, body: bytes) -> bool:
+        """Write if nothing is there yet; False if something is. Durable when it returns True."""
+
+    async def put(self, key: str, body: bytes) -> None:
+        """Write, whatever is there."""
+
+    async def read(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
+        """The bytes from `begin` up to `end`; fewer where the object ends. Raises `NoObject`."""
+
+    async def read_end(self, key: str, most_bytes: int) -> tuple[bytes, int]:
+        """The last bytes of an object, and its whole size. Raises `NoObject`."""
+
+    def listing(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
+        """What begins with `prefix` and sorts after `after`, in the order of keys."""
+
+    async def folders(self, prefix: str) -> tuple[str, ...]:
+        """The prefixes one level below, in order: `a/b/` for `a/`. It is empty or ends with `/`.
+
+        One whose last object was just deleted may still be named: SeaweedFS clears up later.
+        """
+
+    async def delete(self, key: str) -> None:
+        """Remove; nothing there is success."""
+
+
+def escaped(part: str) -> str:
+    """One part of a key: letters, digits, `-`, `_` and inner dots stay, all else is percent-coded.
+
+    `unescaped` undoes it. Raises `BadKeyPart`.
+    """
+    try:
+        text = quote(part, safe="").replace("~", "%7E")
+    except UnicodeEncodeError as half:  # a lone half of a surrogate pair
+        raise BadKeyPart("a part of a key must be text") from half
+    if text.startswith("."):
+        text = "%2E" + text[1:]
+    if text.endswith("."):
+        text = text[:-1] + "%2E"
+    if not text or len(text) > LONGEST_PART:
+        raise BadKeyPart(f"{len(part)} characters can't be a part of a key")
+    return text
+
+
+def unescaped(part: str) -> str:
+    """What `escaped` was given."""
+    return unquote(part, errors="strict")
+
+
+def key_of(*parts: str) -> str:
+    """A key of these parts. Raises `BadKeyPart`."""
+    key = "/".join(map(escaped, parts))
+    if not key or len(key) > LONGEST_KEY:
+        raise BadKeyPart(f"{len(parts)} parts of {len(key)} characters can't be a key")
+    return key
+
+
+def check_key(key: str) -> None:
+    """Raise `BadKeyPart` for what `key_of` would not have made. Stores ask it of every key."""
+    if len(key) > LONGEST_KEY or not all(map(_is_escaped, key.split("/"))):
+        raise BadKeyPart(f"{key[:60]!r} is no key")
+
+
+def check_prefix(prefix: str) -> None:
+    """The same for the beginning of a key, which may end within a part."""
+    *whole, last = prefix.split("/")
+    sound = all(map(_is_escaped, whole)) and _BEGINNING.fullmatch(last)
+    if len(prefix) > LONGEST_KEY or not sound:
+        raise BadKeyPart(f"{prefix[:60]!r} begins no key")
+
+
+def _is_escaped(part: str) -> bool:
+    try:
+        return escaped(unescaped(part)) == part
+    except ValueError:
+        return False

@@ -1,0 +1,104 @@
+"""The files a job writes its output to, opened for reading, and the port that opens them.
+
+The agent may not read a user's files. Whoever stands behind `OutputOpener` opens them as the
+job's owner, by the owner's rights alone, and hands over descriptors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Holder:
+    """A process that has the file open for writing, and as which descriptor."""
+
+    pid: int
+    descriptor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputFile:
+    """One file. `fd` is open for reading and belongs to whoever holds the `OpenedOutputs`."""
+
+    fd: int
+    device: int
+    inode: int
+    born: float | None
+    """When the file was made, in Unix seconds, where the file system keeps that."""
+    size: int
+    path: str
+    """What it was called when it was opened, to show; never a name to open again."""
+    holders: tuple[Holder, ...] = ()
+    """Empty for a file that was asked for by its path."""
+    comm: str = ""
+    """The first holder's program."""
+    flags: int = 0
+    position: int = 0
+    """Where the first holder stood, and how it opened the file (O_APPEND, say)."""
+    watch: int = -1
+    """Its number among the notices of `watch_fd`; -1 where it is not watched."""
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        return self.device, self.inode
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedOutput:
+    """A descriptor behind which nothing was opened, and why: a pipe, a file not the owner's."""
+
+    holder: Holder
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedOutputs:
+    """What one question brought. Close it, or use it in a `with`."""
+
+    watch_fd: int | None
+    """An inotify instance that tells of each file's writes; None: look again and again instead."""
+    files: tuple[OutputFile, ...]
+    skipped: tuple[SkippedOutput, ...] = ()
+
+    def close(self) -> None:
+        """Let go of every descriptor. Once only: the numbers are soon somebody else's."""
+        for each in (self.watch_fd, *(file.fd for file in self.files)):
+            if each is not None:
+                with suppress(OSError):
+                    os.close(each)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class OutputOpener(Protocol):
+    """Opens outputs of the job that a grant names, on this node.
+
+    `PermissionRefused`: the owner is nobody to act for. `DataUnavailable`: there is no such file
+    for the owner. `UsageError`: too much at once. `Unavailable`: a retry may help.
+    """
+
+    async def open_output(self, grant: str, pids: Sequence[int]) -> OpenedOutputs:
+        """Standard output and error of these processes, and all that srun and slurmstepd write.
+
+        Processes that are gone, or not the job's, bring nothing.
+        """
+        ...
+
+    async def open_output_file(self, grant: str, path: str) -> OpenedOutputs:
+        """One file by its absolute path."""
+        ...

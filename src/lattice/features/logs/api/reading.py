@@ -1,0 +1,101 @@
+"""What the records of a stream of logs mean when it comes over several connections. No I/O.
+
+A cursor stands at a record of some event, so what came after it comes again on the next connection.
+Each line has its number in its stream; what is below the next one expected was taken already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from lattice.features.logs.model import LogBlock, LogGap, LogNote, LogRecord, NoteKind
+
+_NEWLINE = "\n"
+
+
+class _Place:
+    """How far one stream has been taken."""
+
+    __slots__ = ("gaps", "line")
+
+    def __init__(self) -> None:
+        self.line = 0
+        self.gaps: set[tuple[int, str]] = set()
+
+
+class LogReading:
+    """Each line once, and a note where the connection was away."""
+
+    def __init__(self, *, signs_of_life: bool = False) -> None:
+        self._signs_of_life = signs_of_life
+        self._places: dict[tuple[str, str, str], _Place] = {}
+
+    def record(self, record: LogRecord) -> Iterable[LogRecord]:
+        """The record, or what of it is new."""
+        if isinstance(record, LogNote):
+            return self._note(record)
+        key = (record.node, record.stream.value, record.source)
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = _Place()
+        if isinstance(record, LogGap):
+            return self._gap(record, place)
+        return self._block(record, place)
+
+    def _note(self, note: LogNote) -> Iterable[LogRecord]:
+        if note.kind is NoteKind.ATTEMPT_ENDED:
+            # The next attempt counts its lines from the beginning.
+            self._places.clear()
+        if note.kind is NoteKind.ALIVE and not self._signs_of_life:
+            return ()
+        return (note,)
+
+    @staticmethod
+    def _gap(gap: LogGap, place: _Place) -> Iterable[LogRecord]:
+        # Only the very same one is dropped: told twice is better than not told.
+        name = (gap.offset, gap.cause.value)
+        if name in place.gaps:
+            return ()
+        place.gaps.add(name)
+        return (gap,)
+
+    @staticmethod
+    def _block(block: LogBlock, place: _Place) -> Iterable[LogRecord]:
+        if block.unfinished:
+            return () if block.seq < place.line else (block,)
+        known = place.line - block.seq
+        place.line = max(place.line, block.seq + block.count)
+        if known <= 0:
+            return (block,)
+        return (_after(block, known),) if known < block.count else ()
+
+    def alive(self, now: datetime) -> Iterable[LogRecord]:
+        """A sign of life of the server; whether the node answers it does not say."""
+        if not self._signs_of_life:
+            return ()
+        return (LogNote(kind=NoteKind.ALIVE, time=now, words="the server answers"),)
+
+    def lost(self, why: str, now: datetime) -> Iterable[LogRecord]:
+        """The way to the server is cut."""
+        return (LogNote(kind=NoteKind.DISCONNECTED, time=now, words=why),)
+
+    def back(self, away_s: float, now: datetime) -> Iterable[LogRecord]:
+        """And whole again: what was written meanwhile follows."""
+        return (LogNote(kind=NoteKind.RECONNECTED, time=now, seconds=away_s, lines=0),)
+
+
+def _after(block: LogBlock, known: int) -> LogBlock:
+    """The block without its first lines."""
+    at = 0
+    for _ in range(known):
+        at = block.text.index(_NEWLINE, at) + 1
+    skipped = block.text[:at]
+    return replace(
+        block,
+        seq=block.seq + known,
+        count=block.count - known,
+        offset=block.offset + len(skipped.encode("utf-8", "surrogatepass")),
+        text=block.text[at:],
+    )

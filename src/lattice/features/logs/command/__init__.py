@@ -1,0 +1,1 @@
+"""`lattice logs`: options to calls to text."""

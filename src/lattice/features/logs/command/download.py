@@ -1,0 +1,162 @@
+"""`lattice logs --download`: the very bytes of each stream, in files, from where they broke off."""
+
+from __future__ import annotations
+
+import json
+import os
+from urllib.parse import quote
+
+from lattice.base.errors import DataUnavailable, UsageError
+from lattice.base.shell import Shell
+from lattice.base.text import inert
+from lattice.features.logs import api
+from lattice.features.logs.model import LogStreamFacts, LogStreams
+from lattice.features.logs.render.bar import Rate, bar
+from lattice.features.logs.render.marks import size
+
+_MANIFEST = "logs.json"
+_REPAINT_S = 0.2
+
+
+def download(shell: Shell, reference: str, folder: str, choice: api.LogChoice) -> int:
+    """Every stream that was chosen, one after the other."""
+    found = shell.call(api.list_streams(reference, attempt=choice["attempt"]))
+    streams = [each for each in found.streams if _chosen(each, choice)]
+    if not streams:
+        raise DataUnavailable("There are no logs of that.", hint="Leave out --node or --rank.")
+    os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib is slow to load
+    _claim(folder, found)
+    total = sum(each.bytes for each in streams)
+    progress = _Progress(shell, total)
+    try:
+        for each in streams:
+            _one(shell, reference, found, each, folder, progress)
+    except KeyboardInterrupt:
+        progress.end()
+        shell.warn(f"Stopped; what is there is kept. Go on with: {_again(reference, folder)}")
+        raise
+    except BaseException:
+        progress.end()
+        raise
+    progress.end()
+    files = "1 file" if len(streams) == 1 else f"{len(streams)} files"
+    shell.note(f"{files}, {size(progress.done)}, in {inert(folder)}")
+    if not found.finished:
+        shell.note(
+            f"The job goes on; the same again fetches what is new: {_again(reference, folder)}"
+        )
+    return 0
+
+
+def _again(reference: str, folder: str) -> str:
+    return f"lattice logs {inert(reference)} --download {inert(folder)}"
+
+
+def _chosen(each: LogStreamFacts, choice: api.LogChoice) -> bool:
+    return (
+        each.stream.value.startswith(choice["stream"])
+        and (not choice["nodes"] or each.node in choice["nodes"])
+        and (not choice["ranks"] or each.rank in choice["ranks"])
+    )
+
+
+def _claim(folder: str, found: LogStreams) -> None:
+    """Logs of two jobs must not be joined into one file."""
+    path = f"{folder}/{_MANIFEST}"
+    mine = {"allocation": found.allocation, "attempt": found.attempt}
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123
+            theirs = json.load(file)
+    except FileNotFoundError:
+        with open(_new(path), "w", encoding="utf-8") as file:
+            json.dump(mine, file)
+            file.write("\n")
+        return
+    except (OSError, ValueError):
+        theirs = None
+    if theirs != mine:
+        raise UsageError(
+            f"{folder} holds the logs of something else", hint="Name another folder, or empty it."
+        )
+
+
+def _new(path: str) -> int:
+    flags = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(path, flags, 0o600)
+
+
+def file_name(each: LogStreamFacts) -> str:
+    """`n1.batch.stdout.log`, whatever the names hold."""
+    name = f"{quote(each.node, safe='')}.{quote(each.source, safe='~+')}.{each.stream.value}.log"
+    return "%2E" + name[1:] if name.startswith(".") else name
+
+
+def _one(
+    shell: Shell,
+    reference: str,
+    found: LogStreams,
+    each: LogStreamFacts,
+    folder: str,
+    progress: _Progress,
+) -> None:
+    final = f"{folder}/{file_name(each)}"
+    part = f"{final}.part"
+    if os.path.exists(final) and not os.path.exists(part):  # noqa: PTH110
+        os.rename(final, part)  # noqa: PTH104
+    with open(_new(part), "ab") as file:
+        have = file.seek(0, os.SEEK_END)
+        if have > each.bytes:
+            raise UsageError(
+                f"{part} is longer than the log it should be of", hint="Move it out of the way."
+            )
+        progress.begin(file_name(each), have)
+        call = api.raw_logs(
+            reference,
+            node=each.node,
+            stream=each.stream.value,
+            source=each.source,
+            attempt=found.attempt,
+            offset=have,
+        )
+        if have < each.bytes or not found.finished:
+            for piece in shell.fetch(call):
+                file.write(piece)
+                progress.came(len(piece))
+    os.rename(part, final)  # noqa: PTH104
+
+
+class _Progress:
+    """The bar on a terminal; nothing elsewhere."""
+
+    def __init__(self, shell: Shell, total: int) -> None:
+        self._shell = shell
+        self._total = total
+        self._name = ""
+        self._rate = Rate(shell.clock.monotonic(), 0)
+        self._painted_at: float | None = None
+        self.done = 0
+
+    def begin(self, name: str, have: int) -> None:
+        self._name = name
+        self.done += have
+        self._rate = Rate(self._shell.clock.monotonic(), self.done)
+        self._paint()
+
+    def came(self, count: int) -> None:
+        self.done += count
+        now = self._shell.clock.monotonic()
+        if self._painted_at is None or now - self._painted_at >= _REPAINT_S:
+            self._paint()
+
+    def _paint(self) -> None:
+        if not self._shell.live:
+            return
+        now = self._painted_at = self._shell.clock.monotonic()
+        total = max(self._total, self.done)
+        rate = self._rate.at(now, self.done)
+        self._shell.write("\r\x1b[K" + bar(self._name, self.done, total, rate, self._shell.style))
+
+    def end(self) -> None:
+        if self._painted_at is not None:
+            self._shell.write("\r\x1b[K")
+            self._painted_at = None

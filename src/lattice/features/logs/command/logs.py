@@ -1,0 +1,193 @@
+"""`lattice logs`: what a job writes, live and afterwards."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+from lattice.base.command import Argument, Command
+from lattice.base.errors import LatticeError, LoginRequired, RateLimited, Unavailable
+from lattice.base.pace import pauses
+from lattice.base.shell import Followed, Shell
+from lattice.base.text import inert
+from lattice.domain.allocation import State
+from lattice.features.logs import api
+from lattice.features.logs.command import options
+from lattice.features.logs.command.asked import Asked
+from lattice.features.logs.command.views import JsonView, PlainView, TerminalView, View, paged
+from lattice.features.logs.model import LogRecord
+from lattice.features.logs.render.labels import Labels
+from lattice.features.logs.render.lines import LineText
+
+FAILED, NOT_FINISHED, CANCELLED = 100, 101, 103
+_LONGEST_HINT = 2000
+"""The cursor of a job of many nodes is longer than anyone would paste."""
+_WORTH_GOING_ON = (LoginRequired, RateLimited, Unavailable)
+
+
+def logs(shell: Shell, **values: Any) -> int:
+    """Read the options, then show what was asked for."""
+    gc.enable()
+    asked = Asked.read(values)
+    reference = shell.reference(asked.id)
+    choice = asked.choice(shell, reference)
+    if asked.download is not None:
+        from lattice.features.logs.command.download import download  # noqa: PLC0415
+
+        return download(shell, reference, asked.download, choice)
+    as_text = shell.output in {"table", "wide"}
+    on_screen = shell.live and as_text and not asked.raw
+    call = api.stream_logs(
+        reference,
+        follow=asked.follow,
+        cursor=asked.cursor or "",
+        signs_of_life=on_screen and asked.follow,
+        **choice,
+    )
+    if asked.follow:
+        _await_start(shell, reference)
+    lines = _line_text(shell, reference, asked, choice) if as_text else None
+    records = shell.stream(call)
+    if lines is not None and on_screen and not asked.follow and not asked.no_pager:
+        shown = lines
+        _show(shell, asked, records, lambda: paged(shell, records, shown, reference))
+    else:
+        view = _view(shell, lines, reference, asked)
+        _show(shell, asked, records, lambda: _to(view, records))
+    return _verdict(shell, reference) if asked.exit_status else 0
+
+
+def _view(shell: Shell, lines: LineText | None, reference: str, asked: Asked) -> View:
+    if lines is None:
+        return JsonView(shell)
+    if shell.live and asked.follow and not asked.raw:
+        return TerminalView(shell, lines, reference, sample=not asked.no_sample)
+    return PlainView(shell, lines, reference)
+
+
+def _await_start(shell: Shell, reference: str) -> None:
+    """A job that waits has written nothing; who follows it waits with it."""
+    told = False
+    for pause_s in pauses(None, shell.clock):
+        try:
+            job = shell.call(api.job_end(reference)).allocation
+        except (RateLimited, Unavailable):
+            if not told:
+                return  # the stream itself may still be had
+        else:
+            if not job.state.waiting:
+                return
+            if not told:
+                shell.note(f"{inert(job.id)} has not started; it is shown as soon as it writes.")
+                told = True
+        shell.sleep(pause_s)
+
+
+def _line_text(shell: Shell, reference: str, asked: Asked, choice: api.LogChoice) -> LineText:
+    prefix = asked.prefix or ("none" if asked.raw else "auto")
+    known: list[tuple[str, int | None]] = []
+    if prefix == "auto" and not len(choice["nodes"]) == len(choice["ranks"]) == 1:
+        try:
+            found = shell.call(api.list_streams(reference, attempt=choice["attempt"])).streams
+        except LatticeError:
+            found = ()  # then the labels begin with the second writer that shows up
+        known = [
+            (each.node, each.rank)
+            for each in found
+            if each.bytes
+            and each.stream.value.startswith(choice["stream"])
+            and (not choice["nodes"] or each.node in choice["nodes"])
+        ]
+    return LineText(
+        shell.style,
+        Labels(prefix, shell.style, known),
+        now=shell.clock.now(),
+        timestamps=asked.timestamps,
+        raw=asked.raw,
+        highlight=asked.highlight,
+    )
+
+
+def _to(view: View, records: Followed[LogRecord]) -> None:
+    try:
+        for record in records:
+            view.show(record)
+    finally:
+        view.end()
+
+
+def _show(
+    shell: Shell, asked: Asked, records: Followed[LogRecord], show: Callable[[], None]
+) -> None:
+    """Show them; if that breaks off for a while only, say how to go on."""
+    try:
+        show()
+    except _WORTH_GOING_ON:
+        if 0 < len(records.cursor) <= _LONGEST_HINT:
+            follow = " -f" if asked.follow else ""
+            name = inert(asked.id or "")
+            shell.warn(f"Go on with: lattice logs {name}{follow} --from {inert(records.cursor)}")
+        raise
+    finally:
+        records.close()
+
+
+def _verdict(shell: Shell, reference: str) -> int:
+    """The exit code for how the job ended, as that of `lattice wait`."""
+    state = shell.call(api.job_end(reference)).allocation.state
+    if not state.finished:
+        return NOT_FINISHED
+    if state in {State.CANCELLED, State.REVOKED}:
+        return CANCELLED
+    return 0 if state is State.COMPLETED else FAILED
+
+
+LOGS = Command(
+    "logs",
+    summary="What a job writes, live and afterwards",
+    text="Shows standard output and error of a job, all of it or the part that options choose, in "
+    "the order of time. With several nodes or ranks each line says whose it is. What is missing is "
+    "said where it is missing, and what happens to the stream stands between dashes.\n\n"
+    "TIME is 14:02, 2026-11-15T14:02:00Z, 5m or 2h (ago), today, or start. RE is a regular "
+    "expression. Escape sequences in logs are shown and not obeyed, but for colours, and progress "
+    "bars are shown in their last state; --raw passes everything.\n\n"
+    "With --exit-status the code is 0 for success, 100 if the job failed, 103 if it was cancelled, "
+    "101 if it has not ended.",
+    run=logs,
+    params=(
+        Argument("id", required=False, complete="allocations"),
+        options.FOLLOW,
+        options.TAIL,
+        options.SINCE,
+        options.UNTIL,
+        options.STDOUT,
+        options.STDERR,
+        options.NODE,
+        options.RANK,
+        options.ATTEMPT,
+        options.PREVIOUS,
+        options.GREP,
+        options.EXCLUDE,
+        options.HIGHLIGHT,
+        options.TIMESTAMPS,
+        options.PREFIX,
+        options.RAW,
+        options.NO_SAMPLE,
+        options.NO_PAGER,
+        options.DOWNLOAD,
+        options.EXIT_STATUS,
+        options.FROM,
+        options.OUTPUT,
+    ),
+    examples=(
+        ("lattice logs 12345", "all it wrote"),
+        ("lattice logs -f --tail 20 12345", "the last lines, and what comes"),
+        ("lattice logs 12345 --since 10m --grep 'loss=nan'", "what went wrong just now"),
+        ("lattice logs 12345 --node n2 --stderr -t", "one node's errors, with times"),
+        ("lattice logs 12345 --previous", "of the attempt before it was requeued"),
+        ("lattice logs -f 12345 -o json", "an object a line, for a script"),
+        ("lattice logs 12345 --download logs", "files to keep"),
+    ),
+    permission="any role, for your own",
+)

@@ -1,0 +1,50 @@
+"""How much a node may keep of what is read and not yet stored."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from lattice.features.logs.node.spool import StreamSpool
+
+_EVERY_S = 1.0
+_RESERVE_BYTES = 256 * 1024 * 1024
+"""Of the disk: a node whose disk is full has other troubles than logs."""
+
+
+class Budget:
+    """Counted once a second; between two counts a job can add what it writes in a second."""
+
+    def __init__(
+        self, folder: Path, most_bytes: int, spools: Callable[[], Iterable[StreamSpool]]
+    ) -> None:
+        self._folder = folder
+        self._most_bytes = most_bytes
+        self._spools = spools
+        self.used_bytes = 0
+        self.full = False
+
+    def room(self) -> bool:
+        """True while more may be kept."""
+        return not self.full
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self.used_bytes = await asyncio.to_thread(_sizes, tuple(self._spools()))
+            free = (await asyncio.to_thread(shutil.disk_usage, self._folder)).free
+            self.full = self.used_bytes >= self._most_bytes or free < _RESERVE_BYTES
+            await asyncio.sleep(_EVERY_S)
+
+
+def _sizes(spools: Iterable[StreamSpool]) -> int:
+    return sum(map(_size, spools))
+
+
+def _size(spool: StreamSpool) -> int:
+    try:
+        return spool.size_bytes
+    except OSError:
+        return 0

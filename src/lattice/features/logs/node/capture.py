@@ -1,0 +1,265 @@
+"""One job's output on this node: a thread that reads behind the writers, and keeps what it read.
+
+Everything here blocks (a share that hangs, hangs this thread and no other). Whoever follows is told
+through callbacks and never waited for.
+
+What gives way, in this order: a follower that is slow falls back to reading what is on disk; the
+thread reads no more while the node's spool is full or its disk is; the job is never asked to wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from lattice.base.clock import Clock
+from lattice.domain.logs import GapCause, LogKind, LogSource, Position
+from lattice.features.logs.node.spool import StreamSpool
+from lattice.features.logs.node.tail import Tail
+
+_log = logging.getLogger(__name__)
+
+_LONGEST_WAIT_S = 1.0
+"""Between looks where the kernel sends no notice: a file on a share, or a lost watch."""
+_COALESCE_S = 0.02
+"""Many small writes are read together: a job that writes a line at a time costs 50 reads a second
+at most."""
+_ROUND_BYTES = 4 * 1024 * 1024
+"""Read of one stream before the next has its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What was just read of a stream."""
+
+    kind: LogKind
+    source: LogSource
+    at: Position
+    text: bytes
+    time_ms: int
+    late: bool
+
+
+class Listening(Protocol):
+    """Called in the capture's thread: must return at once."""
+
+    def __call__(self, added: Added | None) -> None:
+        """None: a stream came, has a gap, or is over: look at the capture itself."""
+
+
+class Room(Protocol):
+    """The node's budget for what is read and not yet stored."""
+
+    def __call__(self) -> bool:
+        """True while more may be kept."""
+
+
+class Stream:
+    """One file of the job, and its spool."""
+
+    def __init__(self, tail: Tail, spool: StreamSpool, *, late: bool) -> None:
+        self.tail = tail
+        self.spool = spool
+        self.trouble = ""
+        """Why it is not read just now; empty if it is."""
+        self._late = late
+        self._mark = spool.mark
+        if self._mark != tail.mark:
+            self._remember()
+
+    def advance(self, now_ms: int, most: int) -> Added | None:
+        """One read and what follows from it; None if there was nothing to read."""
+        at = self.spool.end
+        read = self.tail.read(most)
+        if read.anew:
+            self.spool.add_gap(GapCause.TRUNCATED, read.lost_bytes, now_ms)
+            self._remember()
+            return self.advance(now_ms, most)
+        if not read.text:
+            self._late = False
+            return None
+        if self.tail.mark != self._mark:
+            self._remember()
+        try:
+            self.spool.add(read.text, now_ms, late=self._late)
+        except OSError:
+            kept = self.spool.end.offset - at.offset
+            self.tail.step_back(len(read.text) - kept)
+            raise
+        head = self.spool.head
+        return Added(head.kind, head.source, at, read.text, now_ms, self._late)
+
+    def _remember(self) -> None:
+        self.spool.remember(self.tail.mark)
+        self._mark = self.tail.mark
+
+
+class JobCapture:
+    """Started with `start`; `finish` when the job's processes are gone; then `over` comes true."""
+
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        room: Room,
+        on_closed: Callable[[], None],
+    ) -> None:
+        """`on_closed` hears, in this thread, that a chunk waits to be stored."""
+        self._clock = clock
+        self._room = room
+        self._on_closed = on_closed
+        self._streams: list[Stream] = []
+        self._watches: list[int] = []
+        self._listeners: list[Listening] = []
+        self._lock = threading.Lock()
+        self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._finishing = self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"logs {name}", daemon=True)
+        self._ended = threading.Event()
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """Every file that is followed."""
+        with self._lock:
+            return tuple(self._streams)
+
+    @property
+    def over(self) -> bool:
+        """True when nothing more will be read."""
+        return self._ended.is_set()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def add(self, stream: Stream) -> None:
+        """Follow one more file."""
+        with self._lock:
+            self._streams.append(stream)
+        self._wake()
+
+    def watch(self, descriptor: int) -> None:
+        """An inotify instance that tells of writes to the files; closed at the end."""
+        with self._lock:
+            self._watches.append(descriptor)
+        self._wake()
+
+    def listen(self, listener: Listening) -> None:
+        with self._lock:
+            self._listeners.append(listener)
+        self._wake()
+
+    def unlisten(self, listener: Listening) -> None:
+        with self._lock:
+            self._listeners.remove(listener)
+
+    def finish(self) -> None:
+        """The writers are gone: read to the end, close the last chunks, and be over."""
+        self._finishing = True
+        self._wake()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End without finishing: the agent stops, the job goes on."""
+        self._stopping = True
+        self._wake()
+        self._thread.join(timeout_s)
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError):
+            os.write(self._wake_writer, b"w")
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                busy = self._round()
+                if self._finishing and not busy and self._finish_streams():
+                    break
+                if not busy:
+                    self._wait()
+        except Exception:  # noqa: BLE001 - one job's defect is not the agent's end
+            _log.exception("following a job's output: not foreseen")
+        finally:
+            self._close()
+
+    def _round(self) -> bool:
+        """A turn for each stream; True if one has more to read."""
+        busy = False
+        for stream in self.streams:
+            try:
+                busy |= self._turn(stream)
+                stream.trouble = ""
+            except OSError as error:
+                trouble = error.strerror or str(error)
+                if trouble != stream.trouble:
+                    _log.warning("output of job %d: %s", stream.spool.head.job_id, trouble)
+                stream.trouble = trouble
+        return busy
+
+    def _turn(self, stream: Stream) -> bool:
+        left = _ROUND_BYTES
+        while left > 0:
+            if not self._room():
+                stream.trouble = "the spool is full"
+                return False
+            now_ms = int(self._clock.now().timestamp() * 1000)
+            gaps = stream.spool.end
+            added = stream.advance(now_ms, min(left, 1024 * 1024))
+            if added is None:
+                if stream.spool.close_if_due(now_ms):
+                    self._on_closed()
+                if stream.spool.end != gaps:
+                    self._tell(None)
+                return False
+            left -= len(added.text)
+            self._tell(added)
+            if stream.spool.close_if_due(now_ms):
+                self._on_closed()
+        return True
+
+    def _finish_streams(self) -> bool:
+        """Close the last chunks; False if one can't be closed yet."""
+        for stream in self.streams:
+            if stream.tail.behind_bytes or stream.trouble:
+                return False
+            try:
+                stream.spool.close_chunk(last=True)
+            except OSError as error:
+                stream.trouble = error.strerror or str(error)
+                return False
+        self._on_closed()
+        return True
+
+    def _tell(self, added: Added | None) -> None:
+        with self._lock:
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener(added)
+
+    def _wait(self) -> None:
+        with self._lock:
+            watches = tuple(self._watches)
+        ready, _, _ = select.select([self._wake_reader, *watches], [], [], _LONGEST_WAIT_S)
+        for each in ready:
+            try:
+                os.read(each, 65536)
+            except (BlockingIOError, InterruptedError):
+                pass
+            except OSError:
+                with self._lock:
+                    self._watches.remove(each)
+        if ready and self._wake_reader not in ready and not self._listeners:
+            # Nobody looks on: what else is being written may be read with it.
+            threading.Event().wait(_COALESCE_S)
+
+    def _close(self) -> None:
+        self._ended.set()
+        self._tell(None)
+        for stream in self.streams:
+            stream.tail.close()
+        for watch in (*self._watches, self._wake_reader):
+            os.close(watch)

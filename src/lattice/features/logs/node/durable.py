@@ -1,0 +1,39 @@
+"""Writing so that a killed process leaves the old or the new, and a full disk leaves the old."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+
+def append(file: BinaryIO, data: bytes) -> None:
+    """All of it, or none of it and an `OSError`. `file` is unbuffered."""
+    begin = os.fstat(file.fileno()).st_size
+    try:
+        written = 0
+        while written < len(data):
+            written += file.write(data[written:])
+    except OSError:
+        file.truncate(begin)
+        raise
+
+
+def replace(file: Path, data: bytes) -> None:
+    """The whole file is the old one or the new one, and on the disk when this returns."""
+    new = file.with_suffix(".new")
+    with new.open("wb") as content:
+        content.write(data)
+        content.flush()
+        os.fsync(content.fileno())
+    new.rename(file)
+    sync_folder(file.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """What was created, renamed or removed in it stays so."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,43 @@
+"""The port to the server's side of the intake, as a node sees it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from lattice.domain.logs import LogKind, LogSource
+from lattice.features.logs.node.spool import Stored
+from lattice.wire.v1 import logs_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The server's word on a job's output: what opens it, and what of it is stored already."""
+
+    grant: str
+    path: str = ""
+    stored: Mapping[tuple[LogKind, LogSource], Stored] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PastJob:
+    """A job that ran on this node and is over."""
+
+    job_id: int
+    started: float
+
+
+class Intake(Protocol):
+    """Whichever replica the node is linked to. Every method raises `LatticeError`."""
+
+    async def admit(
+        self, job_id: int, started: float, pids: Sequence[int], *, tell_stored: bool
+    ) -> Admission:
+        """May this be read? Without `pids` the job is over."""
+
+    async def store(self, parts: AsyncIterator[pb.ChunkPart]) -> int:
+        """The number under which the chunk is stored now."""
+
+    async def past_jobs(self, since: float) -> tuple[PastJob, ...]:
+        """Those that ended on this node since a moment."""

@@ -1,0 +1,285 @@
+"""The chunk under way of one stream, on disk from the moment its text was read.
+
+    open.frames   compressed frames
+    open.index    their entries, and gaps, one JSON line each
+    open.tail     plain text that fills no frame yet, in records with the moment they were read
+
+A process can be killed between any two writes (each has a failpoint); what counts is found again
+from the files alone. A frame counts once its entry is there, a record of the tail from where the
+frames end. Only a power cut leaves half a record, and such a record ends what is believed: the
+text is then read again from the job's file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from lattice.base.failpoints import failpoint
+from lattice.domain.logchunk import (
+    FRAME_BYTES,
+    BadChunk,
+    Frame,
+    PlacedFrame,
+    compress,
+    expand,
+    pack_marks,
+    pieces_of,
+)
+from lattice.domain.logs import Gap, GapCause, Piece, Position
+from lattice.features.logs.node.durable import append
+
+_RECORD = struct.Struct("<QQIIB")
+"""Of the tail: offset, time in milliseconds, length, CRC-32 of the text, late."""
+
+
+class _FrameEntry(msgspec.Struct, frozen=True, tag="frame"):
+    offset: int
+    frame: Frame
+
+
+class _GapEntry(msgspec.Struct, frozen=True, tag="gap"):
+    offset: int
+    line: int
+    cause: GapCause
+    lost_bytes: int | None
+    time_ms: int
+
+
+_Entry = _FrameEntry | _GapEntry
+_ENTRY: msgspec.json.Decoder[_Entry] = msgspec.json.Decoder(_Entry)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Text that fills no frame yet, with the moment it was read."""
+
+    text: bytes
+    time_ms: int
+    late: bool
+
+
+class OpenChunk:
+    """Used by one thread."""
+
+    def __init__(self, folder: Path, begin: Position) -> None:
+        """Goes on with what is in the folder, if it begins at `begin`."""
+        self._paths = {name: folder / f"open.{name}" for name in ("frames", "index", "tail")}
+        self.begin = begin
+        self.frames: list[Frame] = []
+        self.gaps: list[Gap] = []
+        self.began_ms: int | None = None
+        self._pieces: list[_Piece] = []
+        self._frames_end = begin
+        self._digest = hashlib.sha256()
+        self._recover()
+        self._files: dict[str, BinaryIO] = {
+            name: path.open("ab", buffering=0) for name, path in self._paths.items()
+        }
+
+    @property
+    def end(self) -> Position:
+        """The place after the last byte."""
+        at = self._frames_end
+        for piece in self._pieces:
+            at = at.past(piece.text)
+        return at
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of its frames."""
+        return sum(each.stored_bytes for each in self.frames)
+
+    @property
+    def sha256(self) -> str:
+        """Of the plain text in frames."""
+        return self._digest.hexdigest()
+
+    def add(self, text: bytes, time_ms: int, *, late: bool = False) -> None:
+        """Keep what was read. Raises `OSError` if the disk is full, and `end` says what is kept."""
+        if self._pieces and self._pieces[-1].late != late:
+            self.make_frame()
+        self._begin_at(time_ms)
+        pending = sum(len(each.text) for each in self._pieces)
+        begin = 0
+        while pending + len(text) - begin >= FRAME_BYTES:
+            # A frame is filled exactly; only what is left over goes through the tail.
+            part = text[begin : begin + FRAME_BYTES - pending]
+            self._pieces.append(_Piece(part, time_ms, late))
+            try:
+                self.make_frame()
+            except OSError:
+                self._pieces.pop()
+                raise
+            begin += len(part)
+            pending = 0
+        rest = text[begin:]
+        if rest:
+            record = _RECORD.pack(self.end.offset, time_ms, len(rest), zlib.crc32(rest), late)
+            append(self._files["tail"], record + rest)
+            self._pieces.append(_Piece(rest, time_ms, late))
+            failpoint("spool.tail.written")
+
+    def add_gap(self, cause: GapCause, lost_bytes: int | None, time_ms: int) -> None:
+        """Something is missing at the end; told twice it counts once."""
+        self.make_frame()
+        gap = Gap(self.end, cause, lost_bytes, time_ms)
+        if self.gaps and (self.gaps[-1].at, self.gaps[-1].cause) == (gap.at, gap.cause):
+            return
+        entry = _GapEntry(gap.at.offset, gap.at.line, cause, lost_bytes, time_ms)
+        append(self._files["index"], _line(entry))
+        failpoint("spool.gap.written")
+        self.gaps.append(gap)
+        self._begin_at(time_ms)
+
+    def make_frame(self) -> None:
+        """Compress what fills no frame yet."""
+        text = b"".join(each.text for each in self._pieces)
+        if not text:
+            return
+        marks, size = [], 0
+        for piece in self._pieces:
+            size += len(piece.text)
+            marks.append((size, piece.time_ms))
+        stored = compress(text)
+        frame = Frame(
+            len(stored), len(text), text.count(b"\n"), pack_marks(marks), self._pieces[0].late
+        )
+        append(self._files["frames"], stored)
+        failpoint("spool.frame.written")
+        try:
+            append(self._files["index"], _line(_FrameEntry(self._frames_end.offset, frame)))
+        except OSError:
+            self._files["frames"].truncate(self.stored_bytes)
+            raise
+        failpoint("spool.frame.indexed")
+        self._files["tail"].truncate(0)
+        failpoint("spool.tail.cleared")
+        self.frames.append(frame)
+        self._frames_end = self._frames_end.past(text)
+        self._digest.update(text)
+        self._pieces.clear()
+
+    def stored_frames(self) -> bytes:
+        """All frames, one after the other."""
+        return self._paths["frames"].read_bytes()
+
+    def pieces(self, offset: int) -> list[Piece]:
+        """What is here at an offset, as far as its frame or the tail goes; nothing if it is not."""
+        at, stored_at = self.begin, 0
+        for frame in self.frames:
+            if at.offset <= offset < at.offset + frame.plain_bytes:
+                with self._paths["frames"].open("rb") as file:
+                    file.seek(stored_at)
+                    text = expand(file.read(frame.stored_bytes), frame)
+                return _from(pieces_of(PlacedFrame(frame, at, stored_at), text), offset)
+            at = Position(at.offset + frame.plain_bytes, at.line + frame.lines)
+            stored_at += frame.stored_bytes
+        return _from(self._pending(), offset)
+
+    def _pending(self) -> Iterator[Piece]:
+        at = self._frames_end
+        for each in self._pieces:
+            yield Piece(at, each.time_ms, each.late, each.text)
+            at = at.past(each.text)
+
+    def restart(self, begin: Position) -> None:
+        """Empty, for what comes at `begin`."""
+        # The index first: frames without entries count for nothing.
+        for name in ("index", "frames", "tail"):
+            self._files[name].truncate(0)
+            failpoint("spool.open.cleared")
+        self.begin = self._frames_end = begin
+        self.frames.clear()
+        self.gaps.clear()
+        self._pieces.clear()
+        self._digest = hashlib.sha256()
+        self.began_ms = None
+
+    def close(self) -> None:
+        """Let go of the files; what is in them stays."""
+        for file in self._files.values():
+            file.close()
+
+    def _begin_at(self, time_ms: int) -> None:
+        if self.began_ms is None:
+            self.began_ms = time_ms
+
+    def _recover(self) -> None:
+        data = _content(self._paths["frames"])
+        kept_index, kept_frames = b"", b""
+        stored_at = 0
+        for line, entry in _entries(_content(self._paths["index"])):
+            if isinstance(entry, _GapEntry):
+                if entry.offset < self.begin.offset:
+                    continue
+                place = Position(entry.offset, entry.line)
+                self.gaps.append(Gap(place, entry.cause, entry.lost_bytes, entry.time_ms))
+                self._begin_at(entry.time_ms)
+            else:
+                stored = data[stored_at:][: entry.frame.stored_bytes]
+                stored_at += len(stored)
+                if entry.offset < self.begin.offset:
+                    # Of a chunk that was closed; these files were not cleared any more.
+                    continue
+                try:
+                    text = expand(stored, entry.frame)
+                except BadChunk:
+                    break
+                if entry.offset != self._frames_end.offset:
+                    break
+                kept_frames += stored
+                self.frames.append(entry.frame)
+                self._frames_end = self._frames_end.past(text)
+                self._digest.update(text)
+                self._begin_at(entry.frame.marks[1])
+            kept_index += line
+        self._paths["index"].write_bytes(kept_index)
+        self._paths["frames"].write_bytes(kept_frames)
+        self._recover_tail()
+
+    def _recover_tail(self) -> None:
+        data = _content(self._paths["tail"])
+        kept, place, at = b"", 0, self._frames_end.offset
+        while place + _RECORD.size <= len(data):
+            offset, time_ms, size, crc, late = _RECORD.unpack_from(data, place)
+            text = data[place + _RECORD.size :][:size]
+            if len(text) != size or zlib.crc32(text) != crc or offset > at:
+                break
+            record = data[place : place + _RECORD.size + size]
+            place += len(record)
+            if offset < at:
+                # Its frame was made, and the tail not cleared any more.
+                continue
+            self._pieces.append(_Piece(text, time_ms, bool(late)))
+            self._begin_at(time_ms)
+            kept += record
+            at += size
+        self._paths["tail"].write_bytes(kept)
+
+
+def _from(pieces: Iterable[Piece], offset: int) -> list[Piece]:
+    return [each.starting_at(offset) for each in pieces if each.end.offset > offset >= 0]
+
+
+def _content(file: Path) -> bytes:
+    return file.read_bytes() if file.exists() else b""
+
+
+def _entries(content: bytes) -> Iterator[tuple[bytes, _Entry]]:
+    for line in content.splitlines(keepends=True):
+        try:
+            yield line, _ENTRY.decode(line)
+        except msgspec.MsgspecError:
+            return
+
+
+def _line(entry: _Entry) -> bytes:
+    return msgspec.json.encode(entry) + b"\n"

@@ -1,0 +1,254 @@
+"""What was read of one stream and is not yet stored, in a folder of the node's own disk.
+
+stored.json    up to where the object store has it; on the disk before anything is dropped
+file.json      which file it is read from
+000007.chunk   closed: the very object to be stored
+open.*         the chunk under way (`openchunk`)
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from lattice.base.failpoints import failpoint
+from lattice.domain.logchunk import (
+    CHUNK_BYTES,
+    BadChunk,
+    ChunkIndex,
+    expand,
+    gap_records,
+    index_frame,
+    pieces_of,
+    read_index,
+)
+from lattice.domain.logs import Gap, GapCause, LogKind, LogSource, Piece, Position
+from lattice.features.logs.node.durable import replace, sync_folder
+from lattice.features.logs.node.openchunk import OpenChunk
+from lattice.features.logs.node.tail import FileMark
+
+CHUNK_AGE_MS = 5 * 60 * 1000
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamHead:
+    """What a stream is."""
+
+    node: str
+    job_id: int
+    started: float
+    kind: LogKind
+    source: LogSource
+    path: str = ""
+    labelled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Up to where the object store has a stream, and in how many chunks."""
+
+    number: int = 0
+    offset: int = 0
+    line: int = 0
+    last: bool = False
+
+    @property
+    def position(self) -> Position:
+        return Position(self.offset, self.line)
+
+
+def head_of(folder: Path) -> StreamHead | None:
+    """What the stream in this folder is; None if it was never written down."""
+    return _read(folder / "head.json", StreamHead)
+
+
+class StreamSpool:
+    """One stream's folder. One thread writes; another may send closed chunks away."""
+
+    def __init__(self, folder: Path, head: StreamHead, stored: Stored | None = None) -> None:
+        """`stored` is what the server says it has, for a node whose own folder is lost or new."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = folder
+        self.head = head
+        if not (folder / "head.json").exists():
+            replace(folder / "head.json", msgspec.json.encode(head))
+        self.stored = _read(folder / "stored.json", Stored) or stored or Stored()
+        self._lock = threading.Lock()
+        self._number = self.stored.number
+        self._over = self.stored.last
+        self._open = OpenChunk(folder, self._recover_closed(self.stored.position))
+
+    @property
+    def end(self) -> Position:
+        """The place after the last byte that is here."""
+        with self._lock:
+            return self._open.end
+
+    @property
+    def over(self) -> bool:
+        """True once its last chunk is closed."""
+        return self._over
+
+    @property
+    def mark(self) -> FileMark | None:
+        """The file as it was last remembered."""
+        return _read(self._folder / "file.json", FileMark)
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes of the disk."""
+        with os.scandir(self._folder) as files:
+            return sum(each.stat().st_size for each in files)
+
+    def remember(self, mark: FileMark) -> None:
+        """Write down which file it is; before anything is added that was read from it."""
+        replace(self._folder / "file.json", msgspec.json.encode(asdict(mark)))
+        failpoint("spool.mark.written")
+
+    def add(self, text: bytes, time_ms: int, *, late: bool = False) -> None:
+        """Keep what was read. Raises `OSError` if the disk is full, and `end` says what is kept."""
+        with self._lock:
+            self._open.add(text, time_ms, late=late)
+
+    def add_gap(self, cause: GapCause, lost_bytes: int | None, time_ms: int) -> None:
+        """Something is missing at the end; told twice it counts once."""
+        with self._lock:
+            self._open.add_gap(cause, lost_bytes, time_ms)
+
+    def close_if_due(self, now_ms: int) -> bool:
+        """Close the chunk under way if it is full or old enough."""
+        began = self._open.began_ms
+        full = self._open.stored_bytes >= CHUNK_BYTES
+        due = full or (began is not None and now_ms - began >= CHUNK_AGE_MS)
+        if due:
+            self.close_chunk()
+        return due
+
+    def close_chunk(self, *, last: bool = False) -> None:
+        """Seal what is under way. With `last` nothing comes after, and even nothing is sealed."""
+        with self._lock:
+            if not self._over:
+                self._seal(last=last)
+
+    def _seal(self, *, last: bool) -> None:
+        under_way = self._open
+        under_way.make_frame()
+        if not (under_way.frames or under_way.gaps or last):
+            return
+        index = ChunkIndex(
+            node=self.head.node,
+            job_id=self.head.job_id,
+            started=self.head.started,
+            kind=self.head.kind,
+            source=str(self.head.source),
+            path=self.head.path,
+            labelled=self.head.labelled,
+            offset=under_way.begin.offset,
+            line=under_way.begin.line,
+            frames=tuple(under_way.frames),
+            gap_records=gap_records(under_way.gaps),
+            last=last,
+            sha256=under_way.sha256,
+        )
+        self._write_chunk(under_way.stored_frames() + index_frame(index))
+        under_way.restart(index.end)
+        self._over = last
+
+    def _write_chunk(self, content: bytes) -> None:
+        unfinished = self._folder / "open.sealed"
+        with unfinished.open("wb") as file:
+            file.write(content)
+            file.flush()
+            failpoint("spool.chunk.sealed")
+            os.fsync(file.fileno())
+        failpoint("spool.chunk.synced")
+        self._number += 1
+        unfinished.rename(self._folder / f"{self._number:06d}.chunk")
+        sync_folder(self._folder)
+        failpoint("spool.chunk.renamed")
+
+    def closed(self) -> list[tuple[int, Path]]:
+        """Chunks that wait to be stored, in order. Safe from another thread."""
+        found = sorted(self._folder.glob("[0-9]*.chunk"))
+        return [(int(each.stem), each) for each in found]
+
+    def took(self, number: int, stored: Stored) -> None:
+        """The object store has the chunk of this number: dropped here once that is written."""
+        replace(self._folder / "stored.json", msgspec.json.encode(asdict(stored)))
+        self.stored = stored
+        failpoint("spool.stored.written")
+        (self._folder / f"{number:06d}.chunk").unlink(missing_ok=True)
+        failpoint("spool.chunk.dropped")
+
+    def pieces(self, offset: int) -> list[Piece]:
+        """What is here at an offset, as far as one frame goes; nothing if it is not here.
+
+        Safe from another thread, as is `gaps`.
+        """
+        with self._lock:
+            if offset >= self._open.begin.offset:
+                return self._open.pieces(offset)
+            closed = self.closed()
+        for _, path in closed:
+            with suppress(OSError, BadChunk):
+                found = _pieces_in_chunk(path.read_bytes(), offset)
+                if found:
+                    return found
+        return []
+
+    def gaps(self) -> tuple[Gap, ...]:
+        """Those of the chunk under way."""
+        with self._lock:
+            return tuple(self._open.gaps)
+
+    def close(self) -> None:
+        """Let go of the files; what is in them stays."""
+        self._open.close()
+
+    def remove(self) -> None:
+        """Everything is stored: nothing has to be kept here."""
+        self.close()
+        for each in self._folder.iterdir():
+            each.unlink()
+        self._folder.rmdir()
+
+    def _recover_closed(self, begin: Position) -> Position:
+        """Where closed chunks end. What is stored already, or torn by a power cut, is dropped."""
+        (self._folder / "open.sealed").unlink(missing_ok=True)
+        for number, path in self.closed():
+            try:
+                content = path.read_bytes()
+                index = read_index(content, len(content))
+            except (OSError, BadChunk):
+                index = None
+            if index is None or index.begin != begin or number <= self._number:
+                path.unlink(missing_ok=True)
+                continue
+            self._number = number
+            self._over = index.last
+            begin = index.end
+        return begin
+
+
+def _read(file: Path, kind: type[_T]) -> _T | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+
+
+def _pieces_in_chunk(chunk: bytes, offset: int) -> list[Piece]:
+    index = read_index(chunk, len(chunk))
+    for placed in index.placed():
+        if placed.begin.offset <= offset < placed.end.offset:
+            stored = chunk[placed.stored_at :][: placed.frame.stored_bytes]
+            pieces = pieces_of(placed, expand(stored, placed.frame))
+            return [each.starting_at(offset) for each in pieces if each.end.offset > offset]
+    return []

@@ -1,0 +1,213 @@
+"""One open file, read behind its writer: what was added, and whether it began anew.
+
+A file that is shorter than what was read of it, or whose first kilobyte is another, was truncated,
+even if it has grown past the old place since: then it is read from its beginning, and what was
+written and not read is lost. The descriptor stays on the same inode through renames and deletion.
+Nothing here writes, locks or waits.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+HEAD_BYTES = 1024
+MOST_AT_ONCE = 1024 * 1024
+_BLOCK = 512
+_LARGEST_BLOCK = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileMark:
+    """Which file it was, and how its places and the stream's correspond. Kept over restarts."""
+
+    device: int
+    inode: int
+    head_bytes: int = 0
+    head: str = ""
+    """SHA-256 of its first `head_bytes` bytes."""
+    file_begin: int = 0
+    stream_begin: int = 0
+    """The byte at `file_begin` of the file is the one at `stream_begin` of the stream."""
+
+    def place(self, offset: int) -> int:
+        """Where in the file the stream's offset lies."""
+        return self.file_begin + offset - self.stream_begin
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What one look found. `anew` if the file began again before this text."""
+
+    text: bytes
+    anew: bool = False
+    lost_bytes: int | None = None
+    """With `anew`: how much of the old file was seen and not read; None: not known."""
+
+
+class Tail(Protocol):
+    """What a stream reads from."""
+
+    mark: FileMark
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def behind_bytes(self) -> int: ...
+
+    def read(self, most: int = MOST_AT_ONCE) -> Read: ...
+
+    def step_back(self, size: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class NoTail:
+    """A file that can't be opened any more: what was read of it is all there is."""
+
+    behind_bytes = 0
+
+    def __init__(self, mark: FileMark | None, offset: int) -> None:
+        self.mark = mark or FileMark(device=0, inode=0)
+        self.offset = offset
+
+    def read(self, most: int = MOST_AT_ONCE) -> Read:  # noqa: ARG002 - as the port has it
+        return Read(b"")
+
+    def step_back(self, size: int) -> None:
+        self.offset -= size
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class FileTail:
+    """A descriptor and the place in it. The descriptor is this object's to close."""
+
+    def __init__(self, descriptor: int, mark: FileMark | None, offset: int) -> None:
+        """`mark` is what was remembered of the file at this stream's `offset`, if anything."""
+        self._descriptor = descriptor
+        self._offset = offset
+        self._seen_bytes = 0
+        found = os.fstat(descriptor)
+        self.mark = mark or FileMark(device=found.st_dev, inode=found.st_ino, stream_begin=offset)
+
+    @property
+    def offset(self) -> int:
+        """The stream's next byte."""
+        return self._offset
+
+    @property
+    def behind_bytes(self) -> int:
+        """How much is in the file that was not read yet."""
+        try:
+            return max(0, os.fstat(self._descriptor).st_size - self.mark.place(self._offset))
+        except OSError:
+            return 0
+
+    def read(self, most: int = MOST_AT_ONCE) -> Read:
+        """What comes next; an empty text if nothing does. Raises `OSError`."""
+        found = os.fstat(self._descriptor)
+        if not self._is_same(found):
+            return self._begin_anew(found)
+        place = self.mark.place(self._offset)
+        self._seen_bytes = max(self._seen_bytes, found.st_size)
+        if found.st_size <= place:
+            return Read(b"")
+        if self.mark.stream_begin and found.st_blocks * _BLOCK < found.st_size:
+            place = self._past_hole(place)
+            if place < 0:
+                return Read(b"")
+        text = os.pread(self._descriptor, most, place)
+        # What was read is believed only if the file is still the same one after it.
+        if not self._is_same(os.fstat(self._descriptor)):
+            return self._begin_anew(os.fstat(self._descriptor))
+        self._offset += len(text)
+        self._learn_head()
+        return Read(text)
+
+    def step_back(self, size: int) -> None:
+        """The last `size` bytes were not kept: they come again."""
+        self._offset -= size
+
+    def read_again(self, offset: int, most: int) -> bytes:
+        """Bytes of the stream that are still in this file; nothing if they are not."""
+        place = self.mark.place(offset)
+        if offset < self.mark.stream_begin or not self._is_same(os.fstat(self._descriptor)):
+            return b""
+        return os.pread(self._descriptor, min(most, self._offset - offset), place)
+
+    def close(self) -> None:
+        """Let the file go."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _is_same(self, found: os.stat_result) -> bool:
+        mark = self.mark
+        if (found.st_dev, found.st_ino) != (mark.device, mark.inode):
+            return False
+        if found.st_size < mark.place(self._offset):
+            return False
+        if not mark.head_bytes:
+            return True
+        return _head(self._descriptor, mark.head_bytes) == mark.head
+
+    def _begin_anew(self, found: os.stat_result) -> Read:
+        unread = self._seen_bytes - self.mark.place(self._offset)
+        lost = unread if unread > 0 and found.st_ino == self.mark.inode else None
+        self.mark = FileMark(
+            device=found.st_dev, inode=found.st_ino, file_begin=0, stream_begin=self._offset
+        )
+        self._seen_bytes = 0
+        return Read(b"", anew=True, lost_bytes=lost)
+
+    def _past_hole(self, place: int) -> int:
+        """Where data begins, -1 if nowhere.
+
+        A writer that does not append goes on at its old place in a truncated file: before it is a
+        hole, which reads as zeros that nobody wrote.
+        """
+        try:
+            data = os.lseek(self._descriptor, place, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return -1
+            # This file system tells of no holes.
+            return place
+        if data > place:
+            # Holes end with a block; the rest of it is as empty.
+            block = os.pread(self._descriptor, _LARGEST_BLOCK, data)
+            data += len(block) - len(block.lstrip(b"\0"))
+            mark = self.mark
+            self.mark = FileMark(
+                device=mark.device,
+                inode=mark.inode,
+                head_bytes=mark.head_bytes,
+                head=mark.head,
+                file_begin=data,
+                stream_begin=self._offset,
+            )
+        return data
+
+    def _learn_head(self) -> None:
+        mark = self.mark
+        size = min(HEAD_BYTES, mark.place(self._offset))
+        if size <= mark.head_bytes:
+            return
+        self.mark = FileMark(
+            device=mark.device,
+            inode=mark.inode,
+            head_bytes=size,
+            head=_head(self._descriptor, size),
+            file_begin=mark.file_begin,
+            stream_begin=mark.stream_begin,
+        )
+
+
+def _head(descriptor: int, size: int) -> str:
+    return hashlib.sha256(os.pread(descriptor, size, 0)).hexdigest()

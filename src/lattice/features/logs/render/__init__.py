@@ -1,0 +1,1 @@
+"""What a job wrote, as text for people. Pure."""

@@ -1,0 +1,154 @@
+"""A terminal that follows a stream: lines that stay, and one at the bottom that is repainted.
+
+The bottom line holds what is not settled: a line the job has not ended, a run of equal lines, how
+long it has been quiet. It is never wider than the window and never scrolls away. Pure: what comes
+out is what to write. When it ends the terminal is as it was.
+"""
+
+from __future__ import annotations
+
+from lattice.base.escapes import RESET
+from lattice.base.style import Style
+from lattice.base.text import cells, cut
+from lattice.features.logs.model import LogBlock
+from lattice.features.logs.render.lines import LineText
+from lattice.features.logs.render.marks import number
+from lattice.features.logs.render.repeats import Repeats
+from lattice.features.logs.render.sampling import Sampler
+
+_QUIET_S = 10.0
+
+
+class LiveView:
+    """Blocks, marks and signs of life in, text for the terminal out."""
+
+    def __init__(self, style: Style, lines: LineText, *, now: float, sample: bool = True) -> None:
+        self._style = style
+        self._lines = lines
+        self._sampler = Sampler(now) if sample else None
+        self._repeats = Repeats(style.glyph("×", "x"))
+        self._last_at = now
+        self._bottom = ""
+        self._trouble = ""
+        self._open: dict[tuple[str, str, str], str] = {}
+
+    def block(self, block: LogBlock, now: float) -> str:
+        """Lines that have come."""
+        self._last_at = now
+        key = (block.node, block.stream.value, block.source)
+        head = self._lines.head(block)
+        if block.unfinished:
+            # The newest goes last, where the bottom line is taken from.
+            self._open.pop(key, None)
+            self._open[key] = "".join([*head, *self._lines.lines(block)])
+            return self._paint([], self._settling())
+        self._open.pop(key, None)
+        lines = self._lines.lines(block)
+        shown: list[str] = []
+        sampler = self._sampler
+        if sampler is not None:
+            sampler.begin(block.count, now)
+            if sampler.step > 1:
+                lines = [line for line in lines if sampler.shows(head, line)]
+            else:
+                shown = self._calm(now)
+        for line in lines:
+            shown += self._repeats.take(head, line)
+        return self._paint(shown, self._settling())
+
+    def _calm(self, now: float) -> list[str]:
+        """After a flood: how much of it was left out, and its last lines."""
+        if self._sampler is None or not self._sampler.skipped:
+            return []
+        last, skipped = self._sampler.calm(now)
+        shown = self._repeats.end()
+        if skipped:
+            said = f"--- {number(skipped)} lines were not shown; --no-sample shows all ---"
+            shown.append(self._style.paint(said, "dim"))
+        for head, line in last:
+            shown += self._repeats.take(head, line)
+        return shown
+
+    def mark(self, text: str) -> str:
+        """A line about the stream."""
+        self._trouble = ""
+        shown = [*self._repeats.end(), self._style.paint(text, "yellow")]
+        return self._paint(shown, self._settling())
+
+    def trouble(self, text: str) -> str:
+        """What is wrong just now, until a mark says that it is over."""
+        self._trouble = text
+        return self._paint([], self._settling())
+
+    def alive(self, now: float, said: str) -> str:
+        """A sign of life while nothing comes; `said` is who gave it."""
+        shown = self._calm(now)
+        quiet_s = now - self._last_at
+        status = self._settling()
+        if quiet_s >= _QUIET_S and not self._trouble:
+            status += "  " if status else ""
+            status += f"{self._dots} quiet {_span(quiet_s)}, {said}"
+        return self._paint(shown, status)
+
+    def end(self) -> str:
+        """The last that can be said; the terminal is left at the beginning of a line."""
+        shown = [*self._calm(self._last_at), *self._repeats.end(), *self._open.values()]
+        self._open.clear()
+        self._trouble = ""
+        return self._paint(shown, "")
+
+    @property
+    def _dots(self) -> str:
+        return self._style.glyph("…", "...")
+
+    def _settling(self) -> str:
+        sampler = self._sampler
+        if self._trouble:
+            return self._trouble
+        if sampler is not None and sampler.step > 1:
+            return (
+                f"{self._dots} {number(sampler.rate)} lines/s: showing 1 in {sampler.step}; "
+                "--no-sample shows all"
+            )
+        if self._open:
+            return next(reversed(self._open.values()))
+        return self._repeats.waiting
+
+    def _paint(self, lines: list[str], bottom: str) -> str:
+        """Lines that stay above, and the bottom line anew if it has to be."""
+        ours = bottom and bottom not in self._open.values()
+        bottom = self._fitting(bottom)
+        if ours:
+            bottom = self._style.paint(bottom, "dim")
+        if not lines and bottom == self._bottom:
+            return ""
+        erase = "\r\x1b[K" if self._bottom else ""
+        self._bottom = bottom
+        return erase + "".join(f"{line}\n" for line in lines) + bottom
+
+    def _fitting(self, text: str) -> str:
+        width = (self._style.width or 80) - 1
+        text = text.expandtabs(4)
+        if "\x1b" not in text:
+            return cut(text, width)
+        # Colours take no room, and what is cut off must not take their end with it.
+        kept, used, at = [], 0, 0
+        while at < len(text):
+            if text[at] == "\x1b":
+                stop = text.index("m", at) + 1
+                kept.append(text[at:stop])
+                at = stop
+                continue
+            used += cells(text[at])
+            if used > width:
+                break
+            kept.append(text[at])
+            at += 1
+        return "".join(kept) + RESET
+
+
+def _span(value: float) -> str:
+    minutes = int(value // 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} m"
+    return f"{minutes} m" if minutes else f"{int(value)} s"

@@ -1,0 +1,127 @@
+"""The feature over gRPC: for agents on their own listener, and for people."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from lattice.base.errors import UsageError
+from lattice.domain.logchunk import LARGEST_CHUNK_BYTES
+from lattice.domain.logs import LogKind
+from lattice.features.logs.convert import page_message, query_of, record_message, streams_message
+from lattice.features.logs.model import LogQuery
+from lattice.features.logs.service.intake import LogIntake
+from lattice.features.logs.service.reading import LogReading
+from lattice.wire.guard import grpc_caller
+from lattice.wire.peerguard import grpc_peer
+from lattice.wire.v1 import logs_pb2 as pb
+from lattice.wire.v1 import logs_pb2_grpc
+
+
+class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
+    """`LogIntake`. The node is the one that its certificate names."""
+
+    def __init__(self, intake: LogIntake) -> None:
+        self._intake = intake
+
+    async def AdmitOutput(self, request: pb.AdmitOutputRequest, context: Any) -> pb.AdmittedOutput:
+        admitted = await self._intake.admit(
+            grpc_peer().name,
+            request.job_id,
+            request.started,
+            tuple(request.pids),
+            tell_stored=request.tell_stored,
+        )
+        return pb.AdmittedOutput(
+            grant=admitted.grant,
+            path=admitted.path,
+            stored=[
+                pb.StoredStream(
+                    kind=each.kind.value,
+                    source=each.source,
+                    offset=each.index.end.offset,
+                    line=each.index.end.line,
+                    chunks=each.number,
+                    last=each.index.last,
+                )
+                for each in admitted.stored
+            ],
+        )
+
+    async def StoreChunk(
+        self, request: AsyncIterator[pb.ChunkPart], context: Any
+    ) -> pb.StoredChunk:
+        head: pb.ChunkHead | None = None
+        content = bytearray()
+        async for part in request:
+            if head is None:
+                head = part.head
+                if not 0 < head.size_bytes <= LARGEST_CHUNK_BYTES:
+                    raise UsageError("A chunk of that size is not taken.")
+            content += part.body
+            if len(content) > head.size_bytes:
+                raise UsageError("The chunk is larger than was said.")
+        if head is None or len(content) != head.size_bytes:
+            raise UsageError("The chunk did not arrive whole.")
+        number = await self._intake.store(
+            grpc_peer().name,
+            head.job_id,
+            head.started,
+            head.kind,
+            head.source,
+            head.number,
+            bytes(content),
+        )
+        return pb.StoredChunk(number=number)
+
+    async def ListNodeJobs(self, request: pb.ListNodeJobsRequest, context: Any) -> pb.NodeJobList:
+        found = await self._intake.past_jobs(grpc_peer().name, request.since)
+        return pb.NodeJobList(
+            jobs=[
+                pb.EndedJob(
+                    job_id=each.allocation.job_id,
+                    started=each.attempt.started.timestamp() if each.attempt.started else 0.0,
+                    ended=each.attempt.ended.timestamp() if each.attempt.ended else 0.0,
+                )
+                for each in found
+            ]
+        )
+
+
+class LogRpc(logs_pb2_grpc.LogServiceServicer):
+    """`LogService`, for services. The guard has verified the caller."""
+
+    def __init__(self, reading: LogReading) -> None:
+        self._reading = reading
+
+    async def ReadLogs(self, request: pb.ReadLogsRequest, context: Any) -> pb.LogPage:
+        return page_message(await self._reading.page(grpc_caller(), request.id, query_of(request)))
+
+    async def StreamLogs(
+        self, request: pb.ReadLogsRequest, context: Any
+    ) -> AsyncIterator[pb.LogRecord]:
+        told = await self._reading.stream(grpc_caller(), request.id, query_of(request))
+        async for record, cursor in told:
+            yield record_message(record, cursor)
+
+    async def ListLogStreams(
+        self, request: pb.ListLogStreamsRequest, context: Any
+    ) -> pb.LogStreams:
+        query = LogQuery(attempt=request.attempt)
+        return streams_message(await self._reading.streams(grpc_caller(), request.id, query))
+
+    async def ReadRawLog(
+        self, request: pb.ReadRawLogRequest, context: Any
+    ) -> AsyncIterator[pb.RawLog]:
+        query = LogQuery(
+            attempt=request.attempt,
+            nodes=(request.node,),
+            streams=(LogKind(request.stream or "stdout"),),
+            offset=request.offset,
+        )
+        end, text = await self._reading.raw(
+            grpc_caller(), request.id, query, request.source or "batch"
+        )
+        yield pb.RawLog(end_offset=end)
+        async for part in text:
+            yield pb.RawLog(text=part)

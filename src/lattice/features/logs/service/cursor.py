@@ -1,0 +1,55 @@
+"""A cursor: the attempt, and where each stream goes on. Opaque to callers, nothing secret."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Mapping
+
+import msgspec
+
+from lattice.base.errors import UsageError
+from lattice.domain.logs import LogKind, LogSource, Position, StreamName
+
+_LARGEST_TEXT = 4 * 1024 * 1024
+_LARGEST = 512 * 1024
+
+
+class _Cursor(msgspec.Struct, frozen=True):
+    attempt: int
+    places: dict[str, tuple[int, int]]
+
+
+def write_cursor(attempt: int, places: Mapping[StreamName, Position]) -> str:
+    """For a URL or a header."""
+    told = {str(name): (at.offset, at.line) for name, at in places.items()}
+    packed = zlib.compress(msgspec.json.encode(_Cursor(attempt, told)))
+    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+def read_cursor(text: str) -> tuple[int, dict[StreamName, Position]]:
+    """The attempt and the places. Raises `UsageError`."""
+    try:
+        told = _unpacked(text)
+        places = dict(map(_place, told.places.items()))
+    except (ValueError, binascii.Error, zlib.error, msgspec.MsgspecError):
+        raise UsageError(
+            "The cursor is not one that this server gave.", hint="Start anew without it."
+        ) from None
+    return told.attempt, places
+
+
+def _unpacked(text: str) -> _Cursor:
+    if len(text) > _LARGEST:
+        raise ValueError("too long")
+    packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    return msgspec.json.decode(zlib.decompressobj().decompress(packed, _LARGEST_TEXT), type=_Cursor)
+
+
+def _place(told: tuple[str, tuple[int, int]]) -> tuple[StreamName, Position]:
+    name, (offset, line) = told
+    node, kind, source = name.split("/")
+    if min(offset, line) < 0:
+        raise ValueError("before the beginning")
+    return StreamName(node, LogKind(kind), LogSource.parse(source)), Position(offset, line)

@@ -1,0 +1,306 @@
+"""One open stream a node and attempt, shared by all viewers of this server.
+
+What the node pushes is kept in a ring a stream, so that many viewers cost the node one reading. A
+viewer that has fallen out of the ring has it fetched from the node's spool; what is not there any
+more is in the store. A lost connection is taken up again; viewers see it as a change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import msgspec
+
+from lattice.access.grants import GrantSigner
+from lattice.base.clock import Clock
+from lattice.base.errors import LatticeError, Unavailable
+from lattice.domain.logs import BadSource, Gap, GapCause, LogKind, LogSource, Piece, Position
+from lattice.domain.stream import (
+    CarrierLost,
+    Lane,
+    NodeStreams,
+    StreamKind,
+    StreamQuestion,
+    digest_of,
+)
+from lattice.features.logs.service.naming import AttemptName
+from lattice.wire.conduit import Conduit, ConduitClosed
+from lattice.wire.v1 import logs_pb2 as pb
+
+_log = logging.getLogger(__name__)
+
+_RING_BYTES = 2 * 1024 * 1024
+_IDLE_S = 20.0
+_FETCH_S = 15.0
+_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+StreamKey = tuple[LogKind, LogSource]
+
+
+@dataclass(slots=True)
+class FedStream:
+    """One stream as the node tells of it."""
+
+    end: Position = field(default_factory=Position)
+    stored_offset: int = 0
+    path: str = ""
+    labelled: bool = False
+    trouble: str = ""
+    ring: deque[Piece] = field(default_factory=deque)
+    ring_bytes: int = 0
+
+    def keep(self, piece: Piece) -> None:
+        """The newest; the oldest gives way."""
+        if self.ring and piece.at.offset != self.ring[-1].end.offset:
+            self.ring.clear()
+            self.ring_bytes = 0
+        self.ring.append(piece)
+        self.ring_bytes += len(piece.text)
+        while self.ring_bytes > _RING_BYTES and len(self.ring) > 1:
+            self.ring_bytes -= len(self.ring.popleft().text)
+        self.end = max(self.end, piece.end)
+
+    def pieces(self, offset: int) -> list[Piece]:
+        """What the ring has from an offset on; nothing if that is not in it."""
+        if not self.ring or not self.ring[0].at.offset <= offset:
+            return []
+        return [each.starting_at(offset) for each in self.ring if each.end.offset > offset]
+
+
+class Gone(Exception):
+    """The node does not have it any more; the store has."""
+
+
+class NodeFeed:
+    """The output of one attempt on one node, live."""
+
+    def __init__(
+        self, name: AttemptName, node: str, nodes: NodeStreams, signer: GrantSigner, clock: Clock
+    ) -> None:
+        self.node = node
+        self.streams: dict[StreamKey, FedStream] = {}
+        self.gaps: dict[StreamKey, tuple[Gap, ...]] = {}
+        self.over = False
+        self.trouble = ""
+        """Why the node can't be reached just now; empty if it can."""
+        self.lost_at: float | None = None
+        self.told = asyncio.Event()
+        """Set once the node has said what it has, or that it can't be asked."""
+        self._name = name
+        self._nodes = nodes
+        self._signer = signer
+        self._clock = clock
+        self._changed = asyncio.Event()
+        self._conduit: Conduit | None = None
+        self._questions: dict[int, asyncio.Future[pb.FeedText]] = {}
+        self._number = 0
+
+    def changed(self) -> asyncio.Event:
+        """Set at the next change; ask again for the one after."""
+        return self._changed
+
+    def _note_change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def fetch(self, key: StreamKey, offset: int) -> list[Piece]:
+        """From the node's spool. Raises `Gone` and `Unavailable`."""
+        conduit = self._conduit
+        if conduit is None:
+            raise Unavailable(self.trouble or f"Node {self.node} is not reached yet.")
+        self._number += 1
+        number = self._number
+        answer: asyncio.Future[pb.FeedText] = asyncio.get_running_loop().create_future()
+        self._questions[number] = answer
+        ask = pb.FeedAsk(id=number, kind=key[0].value, source=str(key[1]), offset=offset)
+        try:
+            async with asyncio.timeout(_FETCH_S):
+                await conduit.send(ask.SerializeToString())
+                text = await answer
+        except (TimeoutError, ConduitClosed):
+            raise Unavailable(f"Node {self.node} does not answer.") from None
+        finally:
+            self._questions.pop(number, None)
+        self.gaps[key] = tuple(_gap(each) for each in text.gaps)
+        if text.gone:
+            raise Gone
+        return [_piece(each) for each in text.pieces]
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        failures = 0
+        while True:
+            conduit = Conduit()
+            session = secrets.token_hex(16)
+            reading = asyncio.create_task(self._read(conduit), name=f"feed {self.node}")
+            self._conduit = conduit
+            try:
+                while not conduit.over and not reading.done():
+                    try:
+                        async with self._nodes.open(
+                            self._question(session, resume=conduit.begun)
+                        ) as carrier:
+                            self._reached()
+                            failures = 0
+                            await conduit.carry(carrier)
+                    except CarrierLost:
+                        self._lost("the connection was lost")
+                    await asyncio.sleep(_PAUSES_S[0])
+            except (LatticeError, ConduitClosed) as error:
+                self._lost(getattr(error, "message", "the session is over"))
+            except Exception:  # noqa: BLE001 - a node's nonsense must not end the feed
+                _log.exception("feed of %s: not foreseen", self.node)
+                self._lost("what the node said can't be read")
+            finally:
+                self._conduit = None
+                conduit.close()
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+            await asyncio.sleep(_PAUSES_S[min(failures, len(_PAUSES_S) - 1)])
+            failures += 1
+
+    def _reached(self) -> None:
+        if self.trouble:
+            self.trouble, self.lost_at = "", None
+            self._note_change()
+
+    def _lost(self, why: str) -> None:
+        if not self.trouble:
+            self.lost_at = self._clock.monotonic()
+        self.trouble = why
+        self.told.set()
+        for each in self._questions.values():
+            if not each.done():
+                each.set_exception(ConduitClosed())
+        self._note_change()
+
+    async def _read(self, conduit: Conduit) -> None:
+        with suppress(ConduitClosed):
+            while (message := await conduit.receive()) is not None:
+                self._take(pb.FeedTell.FromString(bytes(message)))
+
+    def _take(self, tell: pb.FeedTell) -> None:
+        which = tell.WhichOneof("tell")
+        if which == "streams":
+            self._take_streams(tell.streams)
+        elif which == "pushed":
+            stream = self.streams.setdefault(_key(tell.pushed), FedStream())
+            for each in tell.pushed.pieces:
+                stream.keep(_piece(each))
+        elif which == "fetched":
+            waiting = self._questions.get(tell.fetched.id)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(tell.fetched)
+        self._note_change()
+
+    def _take_streams(self, told: pb.FeedStreams) -> None:
+        for each in told.streams:
+            stream = self.streams.setdefault(_key(each), FedStream())
+            stream.end = max(stream.end, Position(each.offset, each.line))
+            stream.stored_offset = each.stored
+            stream.path, stream.labelled = each.path[:4096], each.labelled
+            stream.trouble = each.trouble[:200]
+        self.over = told.over
+        self.told.set()
+
+    def _question(self, session: str, *, resume: bool) -> StreamQuestion:
+        attempt = self._name.attempt
+        opening = msgspec.json.encode(
+            {
+                "job_id": self._name.allocation.job_id,
+                "started": attempt.started.timestamp() if attempt.started else 0.0,
+                "ended": attempt.ended.timestamp() if attempt.ended else None,
+            }
+        )
+        kind = StreamKind.LOGS
+        grant = self._signer.issue(
+            kind.act,
+            self.node,
+            subject="server",
+            job_id=self._name.allocation.job_id,
+            digest=digest_of(session, kind, opening),
+        )
+        return StreamQuestion(
+            node=self.node,
+            kind=kind,
+            session=session,
+            opening=opening,
+            grant=grant,
+            resume=resume,
+            lane=Lane.BULK,
+        )
+
+
+@dataclass(eq=False, slots=True)
+class _Shared:
+    feed: NodeFeed
+    task: asyncio.Task[None]
+    users: int = 0
+    closing: asyncio.TimerHandle | None = None
+
+
+class Feeds:
+    """Every feed that somebody looks at, or did a moment ago."""
+
+    def __init__(self, nodes: NodeStreams, signer: GrantSigner, clock: Clock) -> None:
+        self._nodes = nodes
+        self._signer = signer
+        self._clock = clock
+        self._shared: dict[tuple[str, str], _Shared] = {}
+
+    @property
+    def open(self) -> int:
+        return len(self._shared)
+
+    @asynccontextmanager
+    async def of(self, name: AttemptName, node: str) -> AsyncIterator[NodeFeed]:
+        """The feed of one node; closed some time after the last viewer has left."""
+        key = (name.prefix, node)
+        shared = self._shared.get(key)
+        if shared is None:
+            feed = NodeFeed(name, node, self._nodes, self._signer, self._clock)
+            shared = _Shared(feed, asyncio.create_task(feed.run(), name=f"feed {node}"))
+            self._shared[key] = shared
+        if shared.closing:
+            shared.closing.cancel()
+            shared.closing = None
+        shared.users += 1
+        try:
+            yield shared.feed
+        finally:
+            shared.users -= 1
+            if not shared.users:
+                loop = asyncio.get_running_loop()
+                shared.closing = loop.call_later(_IDLE_S, self._drop, key, shared)
+
+    def _drop(self, key: tuple[str, str], shared: _Shared) -> None:
+        if self._shared.get(key) is shared:
+            del self._shared[key]
+        shared.task.cancel()
+
+    async def aclose(self) -> None:
+        tasks = [each.task for each in self._shared.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _key(told: pb.FeedText | pb.FeedStream) -> StreamKey:
+    try:
+        return LogKind(told.kind), LogSource.parse(told.source)
+    except (BadSource, ValueError):
+        raise CarrierLost("the node named no stream") from None
+
+
+def _piece(told: pb.FeedPiece) -> Piece:
+    return Piece(Position(told.offset, told.line), told.time_ms, told.late, told.text)
+
+
+def _gap(told: pb.FeedGap) -> Gap:
+    lost = told.lost_bytes if told.HasField("lost_bytes") else None
+    return Gap(Position(told.offset, told.line), GapCause(told.cause), lost, told.time_ms)

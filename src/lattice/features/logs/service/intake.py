@@ -1,0 +1,163 @@
+"""What nodes bring: the question whether they may read, and chunks to store.
+
+A node is believed in what its certificate says, and in nothing else: the job must be one that
+Slurm says is or was on that node, and a chunk must be what its index says, byte for byte. The
+key's words are Slurm's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from lattice.access.grants import GrantSigner
+from lattice.base.errors import NotFound, PermissionRefused, UsageError
+from lattice.domain.grant import Act
+from lattice.domain.logchunk import (
+    TAIL_BYTES,
+    BadChunk,
+    ChunkIndex,
+    index_size,
+    read_index,
+    verify,
+)
+from lattice.domain.logs import BadSource, LogKind, LogSource
+from lattice.domain.nodeset import NodeSet
+from lattice.domain.objects import NoObject, ObjectStore
+from lattice.domain.privileged import OpenOutput, OpenOutputFile, digest_of
+from lattice.features.logs.service.naming import AttemptName, Naming
+
+_MOST_NUMBERS = 1000
+_AGENT = "agent:"
+
+
+class IntakeJournal(Protocol):
+    """What operators can look up afterwards."""
+
+    def refused(self, rpc: str, who: str, reason: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStream:
+    """Up to where the store has a stream."""
+
+    kind: LogKind
+    source: str
+    index: ChunkIndex
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What a node may do about a job's output."""
+
+    grant: str
+    path: str
+    stored: tuple[StoredStream, ...]
+
+
+class LogIntake:
+    """For agents, on their own listener."""
+
+    def __init__(
+        self, naming: Naming, objects: ObjectStore, signer: GrantSigner, journal: IntakeJournal
+    ) -> None:
+        self._naming = naming
+        self._objects = objects
+        self._signer = signer
+        self._journal = journal
+
+    async def admit(
+        self, node: str, job_id: int, started: float, pids: Sequence[int], *, tell_stored: bool
+    ) -> Admitted:
+        """A grant for the node's helper to open the output of a job that Slurm says is there."""
+        name = await self._naming.of(node, job_id, started)
+        stored = await self._stored(name, node) if tell_stored else ()
+        path = ""
+        if pids:
+            digest = digest_of(OpenOutput(tuple(pids)))
+        else:
+            path = _named_output(name, node)
+            if not path:
+                return Admitted("", "", stored)
+            digest = digest_of(OpenOutputFile(path))
+        grant = self._signer.issue(
+            Act.READ_OUTPUT,
+            node,
+            subject=_AGENT + node,
+            user=name.allocation.user,
+            job_id=job_id,
+            digest=digest,
+        )
+        return Admitted(grant, path, stored)
+
+    async def store(
+        self, node: str, job_id: int, started: float, kind: str, source: str, number: int,
+        content: bytes,
+    ) -> int:  # fmt: skip
+        """Keep a chunk; the number under which it is kept. The same chunk again is no other."""
+        try:
+            index = await asyncio.to_thread(verify, content)
+            as_told = (node, job_id, LogKind(kind), str(LogSource.parse(source)))
+        except (BadChunk, BadSource, ValueError) as fault:
+            raise self._refusal(node, f"not a chunk: {fault}") from None
+        if (index.node, index.job_id, index.kind, index.source) != as_told or number < 1:
+            raise self._refusal(node, "the chunk is of another stream than was said")
+        try:
+            name = await self._naming.of(node, job_id, started)
+        except NotFound:
+            raise self._refusal(node, f"job {job_id} did not run there") from None
+        for free in range(number, number + _MOST_NUMBERS):
+            key = name.chunk_key(index.kind, node, free)
+            if await self._objects.put_new(key, content) or await self._is_same(key, content):
+                return free
+        raise UsageError("No number is free for this chunk.")
+
+    async def past_jobs(self, node: str, since: float) -> list[AttemptName]:
+        """What ended on a node while its agent was away."""
+        return await self._naming.ended_on(node, datetime.fromtimestamp(since, UTC))
+
+    async def _is_same(self, key: str, content: bytes) -> bool:
+        return await self._objects.read(key) == content
+
+    async def _stored(self, name: AttemptName, node: str) -> tuple[StoredStream, ...]:
+        latest: dict[tuple[LogKind, str], StoredStream] = {}
+        for kind in LogKind:
+            async for each in self._objects.listing(name.stream_prefix(kind, node)):
+                number = _number_of(each.key)
+                index = await self._index(each.key) if number else None
+                if index is None:
+                    continue
+                held = latest.get((kind, index.source))
+                if held is None or index.end >= held.index.end:
+                    latest[kind, index.source] = StoredStream(kind, index.source, index, number)
+        return tuple(latest.values())
+
+    async def _index(self, key: str) -> ChunkIndex | None:
+        try:
+            tail, size = await self._objects.read_end(key, TAIL_BYTES)
+            if index_size(tail) > len(tail):
+                tail, size = await self._objects.read_end(key, index_size(tail))
+            return read_index(tail, size)
+        except (BadChunk, NoObject):
+            return None
+
+    def _refusal(self, node: str, reason: str) -> PermissionRefused:
+        self._journal.refused("StoreChunk", node, reason)
+        return PermissionRefused(f"The chunk is refused: {reason}.")
+
+
+def _number_of(key: str) -> int:
+    name = key.rpartition("/")[2]
+    digits = name.removeprefix("chunk_").removesuffix(".log.zst")
+    return int(digits) if digits.isascii() and digits.isdigit() else 0
+
+
+def _named_output(name: AttemptName, node: str) -> str:
+    """The file of a batch script, for the one node that ran it."""
+    nodes = list(NodeSet.parse(name.attempt.nodes))
+    path = name.allocation.output
+    return path if nodes and nodes[0] == node and path.startswith("/") else ""

@@ -1,0 +1,136 @@
+"""Which attempt of which allocation a node means, and under which keys its logs are stored.
+
+A node says a job id and when the job began there. Whose it is, and in which tenant and project,
+is Slurm's word alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from lattice.base.clock import Clock
+from lattice.base.errors import NotFound
+from lattice.domain.allocation import Allocation, Attempt, Reference
+from lattice.domain.logs import LogKind
+from lattice.domain.nodejobs import match_attempt
+from lattice.domain.nodeset import NodeSet
+from lattice.domain.objects import escaped, key_of
+from lattice.domain.scheduler import PastQuestion, Scheduler, Scope
+
+_NO_TENANT = "-"
+_KEPT_S = 300.0
+_MOST_KEPT = 20_000
+_EVERYTHING = Scope(everything=True)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptName:
+    """One attempt, with all that its keys are made of."""
+
+    allocation: Allocation
+    attempt: Attempt
+
+    @property
+    def prefix(self) -> str:
+        """Where everything of this attempt is stored."""
+        return self._prefix(self.attempt.number)
+
+    def _prefix(self, number: int) -> str:
+        each = self.allocation
+        first = each.first_submitted or each.submitted
+        return key_of(
+            each.tenant or _NO_TENANT,
+            each.account or _NO_TENANT,
+            each.id,
+            "logs",
+            f"{int(first.timestamp())}-{number}",
+        )
+
+    def chunk_key(self, kind: LogKind, node: str, number: int) -> str:
+        return f"{self.stream_prefix(kind, node)}chunk_{number:06d}.log.zst"
+
+    def stream_prefix(self, kind: LogKind, node: str) -> str:
+        return f"{self.prefix}/{kind.value}/{escaped(node)}/"
+
+
+def attempts_of(allocation: Allocation) -> tuple[Attempt, ...]:
+    """All attempts; one that was never requeued has a list of its own."""
+    if allocation.attempts:
+        return allocation.attempts
+    return (
+        Attempt(
+            number=allocation.attempt,
+            state=allocation.state,
+            submitted=allocation.submitted,
+            started=allocation.started,
+            ended=allocation.ended,
+            nodes=allocation.nodes,
+            node_count=allocation.node_count,
+            exit_code=allocation.exit_code,
+        ),
+    )
+
+
+class Naming:
+    """Finds attempts for nodes, and remembers them for a while."""
+
+    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+        self._known: dict[tuple[str, int, float], tuple[float, AttemptName]] = {}
+
+    async def of(self, node: str, job_id: int, started: float) -> AttemptName:
+        """The attempt that ran on this node then. Raises `NotFound` and `Unavailable`."""
+        key = (node, job_id, started)
+        kept = self._known.get(key)
+        if kept is not None and kept[0] > self._clock.monotonic():
+            return kept[1]
+        found = await self._found(node, job_id, started)
+        if found is None:
+            raise NotFound(
+                f"Slurm knows of no job {job_id} that ran on node {node} then.",
+                hint="Nothing is taken from a node for a job that is not there.",
+            )
+        if len(self._known) >= _MOST_KEPT:
+            self._known.clear()
+        self._known[key] = (self._clock.monotonic() + _KEPT_S, found)
+        return found
+
+    async def _found(self, node: str, job_id: int, started: float) -> AttemptName | None:
+        for reading in (self._scheduler.live(), None):
+            cluster = (reading or await self._scheduler.fresh()).cluster
+            mine = (each for each in cluster.allocations if each.job_id == job_id)
+            for each in mine:
+                name = _on_node(each, node, started)
+                if name is not None:
+                    return name
+        question = PastQuestion(scope=_EVERYTHING, reference=Reference(job_id))
+        for each in await self._scheduler.past(question):
+            name = _on_node(each, node, started) if each.job_id == job_id else None
+            if name is not None:
+                return name
+        return None
+
+    async def ended_on(self, node: str, since: datetime) -> list[AttemptName]:
+        """Attempts that ended on this node since a moment."""
+        found = []
+        for each in self._scheduler.live().cluster.allocations:
+            for attempt in attempts_of(each):
+                ended = attempt.ended
+                if ended is not None and ended >= since and _ran_on(attempt, node):
+                    found.append(AttemptName(each, attempt))
+        return found
+
+
+def _on_node(allocation: Allocation, node: str, started: float) -> AttemptName | None:
+    here = [each for each in attempts_of(allocation) if _ran_on(each, node)]
+    attempt = match_attempt(here, started)
+    return AttemptName(allocation, attempt) if attempt is not None else None
+
+
+def _ran_on(attempt: Attempt, node: str) -> bool:
+    try:
+        return node in NodeSet.parse(attempt.nodes)
+    except ValueError:
+        return False

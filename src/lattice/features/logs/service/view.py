@@ -1,0 +1,242 @@
+"""One person's view of one attempt: all its streams, merged in the order of time.
+
+Each is read from the store as far as that goes, and from its node from there on.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from lattice.base.errors import Unavailable
+from lattice.domain.logs import Gap, LogSource, Piece, Position, StreamName
+from lattice.features.logs.service.archive import Archive, StoredStream
+from lattice.features.logs.service.feeds import FedStream, Gone, NodeFeed
+from lattice.features.logs.service.lines import LineAssembler, Lines
+
+_NO_END = 1 << 62
+Item: TypeAlias = Lines | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where to begin in a stream: after a place, or at the first line that fits."""
+
+    at: Position | None = None
+    line: int = 0
+    offset: int = 0
+    time_ms: int = 0
+    until_ms: int | None = None
+    """What was read later is not wanted."""
+
+    def fits(self, lines: Lines) -> bool:
+        return (
+            lines.end.line > self.line
+            and lines.end.offset > self.offset
+            and lines.time_ms >= self.time_ms
+        )
+
+
+class StreamView:
+    """One stream."""
+
+    def __init__(
+        self, name: StreamName, archive: Archive, stored: StoredStream | None, feed: NodeFeed | None
+    ) -> None:
+        self.name = name
+        self.stored = stored
+        self.feed = feed
+        self.pending: Item | None = None
+        self.lines = LineAssembler(Position())
+        self._archive = archive
+        self._start = Start()
+        self._told_gaps: set[tuple[Position, str]] = set()
+        self._ragged = False
+        """True while it may stand in the middle of a line, which is left out."""
+
+    @property
+    def fed(self) -> FedStream | None:
+        """What its node tells of it, if anything."""
+        if self.feed is None:
+            return None
+        return self.feed.streams.get((self.name.kind, self.name.source))
+
+    @property
+    def end(self) -> Position:
+        """As far as anyone knows it."""
+        fed, stored = self.fed, self.stored
+        return max(fed.end if fed else Position(), stored.end if stored else Position())
+
+    @property
+    def place(self) -> Position:
+        """Where it goes on for the caller: behind what was given out."""
+        pending = self.pending
+        return pending.at if pending is not None else self.lines.at
+
+    def begin(self, start: Start) -> None:
+        """Go to where the first line that fits may be, without reading what is before."""
+        self._start = start
+        if start.at is not None:
+            self.lines = LineAssembler(start.at)
+            return
+        before: Position | None = None
+        for chunk in self.stored.chunks if self.stored else ():
+            for placed in chunk.index.placed():
+                if (
+                    placed.end.line >= start.line
+                    and placed.end.offset > start.offset
+                    and placed.times_ms[1] >= start.time_ms
+                ):
+                    self._begin_at(before or placed.begin)
+                    return
+                before = placed.begin
+        if before is not None:
+            self._begin_at(before)
+
+    def _begin_at(self, at: Position) -> None:
+        self.lines = LineAssembler(at)
+        self._ragged = at.offset > 0
+
+    async def items(self, end: int) -> AsyncIterator[Item]:
+        """Lines and gaps up to an offset, as far as they can be had."""
+        end = min(end, self._wanted_end())
+        while self.lines.expected < end:
+            pieces = self._next(end)
+            found = False
+            async for piece in pieces:
+                found = True
+                if self._ragged:
+                    piece = self._mended(piece)  # noqa: PLW2901 - the same piece, from a line on
+                lines = self.lines.take(piece)
+                if lines is not None and self._start.fits(lines):
+                    yield self._trimmed(lines)
+                for gap in self._new_gaps():
+                    yield gap
+            if not found:
+                break
+        for gap in self._new_gaps():
+            yield gap
+
+    def _wanted_end(self) -> int:
+        """Behind the last stored frame that begins in time; without end where that is not known."""
+        until_ms = self._start.until_ms
+        if until_ms is None or self.stored is None:
+            return _NO_END
+        for chunk in self.stored.chunks:
+            for placed in chunk.index.placed():
+                if placed.times_ms[0] > until_ms:
+                    return placed.begin.offset
+        return _NO_END
+
+    async def bytes_from(self, begin: int, end: int) -> AsyncIterator[bytes]:
+        """The exact bytes of a range, as far as they can be had."""
+        at = begin
+        while at < end:
+            self.lines = LineAssembler(Position(at, 0))
+            found = False
+            async for piece in self._next(end):
+                found = True
+                text = piece.starting_at(at).text[: end - at]
+                at += len(text)
+                yield text
+            if not found:
+                return
+
+    def _mended(self, piece: Piece) -> Piece:
+        """Without the rest of a line whose beginning was not read."""
+        feed = piece.text.find(b"\n")
+        rest = piece.starting_at(piece.at.offset + feed + 1) if feed >= 0 else piece
+        if feed < 0:
+            self.lines = LineAssembler(piece.end)
+            return Piece(piece.end, piece.time_ms, piece.late, b"")
+        self._ragged = False
+        self.lines = LineAssembler(rest.at)
+        return rest
+
+    def _trimmed(self, lines: Lines) -> Lines:
+        """Without the lines before the one that was asked for."""
+        skip = self._start.line - lines.at.line
+        if skip <= 0 or lines.cut:
+            return lines
+        begin = 0
+        for _ in range(skip):
+            begin = lines.text.index(b"\n", begin) + 1
+        at = lines.at.past(lines.text[:begin])
+        return Lines(
+            at, lines.end, lines.time_ms, lines.late, lines.text[begin:], lines.count - skip
+        )
+
+    async def _next(self, end: int) -> AsyncIterator[Piece]:
+        offset = self.lines.expected
+        fed = self.fed
+        if fed is not None and (pieces := fed.pieces(offset)):
+            for piece in pieces:
+                yield piece
+        elif self.stored is not None and offset < self.stored.end.offset:
+            async for piece in self._archive.pieces(self.stored, offset, end):
+                yield piece
+        elif self.feed is not None and fed is not None and offset < fed.end.offset:
+            try:
+                fetched = await self.feed.fetch((self.name.kind, self.name.source), offset)
+            except (Gone, Unavailable):
+                return
+            for piece in fetched:
+                yield piece
+
+    def _new_gaps(self) -> list[Gap]:
+        known = list(self.stored.gaps) if self.stored else []
+        if self.feed is not None:
+            known += self.feed.gaps.get((self.name.kind, self.name.source), ())
+        found = []
+        for gap in sorted(known, key=lambda each: each.at):
+            key = (gap.at, gap.cause.value)
+            if key in self._told_gaps or gap.at.offset > self.lines.expected:
+                continue
+            self._told_gaps.add(key)
+            if gap.at >= self.lines.at or gap.at.line >= self._start.line:
+                found.append(gap)
+        return found
+
+
+@dataclass(eq=False, slots=True)
+class MergedView:
+    """All streams of a view."""
+
+    streams: dict[StreamName, StreamView] = field(default_factory=dict)
+
+    async def caught_up(self) -> AsyncIterator[tuple[StreamView, Item]]:
+        """Everything up to where each stream ends now, in the order of time."""
+        heap: list[tuple[int, StreamName]] = []
+        sources: dict[StreamName, AsyncIterator[Item]] = {}
+        for name, stream in self.streams.items():
+            sources[name] = stream.items(stream.end.offset)
+            await _pull(heap, sources, stream)
+        while heap:
+            _, name = heapq.heappop(heap)
+            stream = self.streams[name]
+            item, stream.pending = stream.pending, None
+            assert item is not None
+            yield stream, item
+            await _pull(heap, sources, stream)
+
+    def places(self) -> dict[StreamName, Position]:
+        """Where each goes on."""
+        return {name: stream.place for name, stream in self.streams.items()}
+
+
+async def _pull(
+    heap: list[tuple[int, StreamName]],
+    sources: dict[StreamName, AsyncIterator[Item]],
+    stream: StreamView,
+) -> None:
+    item = await anext(sources[stream.name], None)
+    if item is not None:
+        stream.pending = item
+        heapq.heappush(heap, (item.time_ms, stream.name))
+
+
+def ranked(sources: Iterable[LogSource]) -> bool:
+    """True if the writer of every line is known."""
+    return all(each.task is not None for each in sources)

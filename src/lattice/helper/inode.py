@@ -1,0 +1,105 @@
+"""What the kernel says of an open file, and notices of its changes: calls Python does not have."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import struct
+from dataclasses import dataclass
+
+_AT_EMPTY_PATH = 0x1000
+_AT_STATX_DONT_SYNC = 0x4000
+_STATX_BASIC = 0x07FF
+_STATX_BTIME = 0x0800
+_STATX_MNT_ID = 0x1000
+_STATX_BYTES = 256
+# mask, (skipped) …, uid, (gid), mode, …, inode, size; the rest by its place.
+_HEAD = struct.Struct("=I16xI4xHxxQQ")
+_BORN = struct.Struct("=qI")
+_BORN_AT, _DEVICE_AT, _MOUNT_AT = 80, 136, 144
+
+_IN_MODIFY, _IN_ATTRIB, _IN_MOVE_SELF, _IN_DELETE_SELF = 0x2, 0x4, 0x800, 0x400
+_WATCHED = _IN_MODIFY | _IN_ATTRIB | _IN_MOVE_SELF | _IN_DELETE_SELF
+
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a terminal or another device",
+    stat.S_IFBLK: "a disk",
+    stat.S_IFDIR: "a folder",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Inode:
+    """Who a file is and how large."""
+
+    device: int
+    number: int
+    mode: int
+    uid: int
+    size: int
+    born: float | None
+    """When it was made, where the file system keeps that."""
+    mount_id: int | None
+    """Not told by kernels before 5.8."""
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        return self.device, self.number
+
+    @property
+    def kind_fault(self) -> str:
+        """What it is where it is no regular file."""
+        if stat.S_ISREG(self.mode):
+            return ""
+        return f"it is {_KINDS.get(stat.S_IFMT(self.mode), 'no file')}"
+
+
+class Inodes:
+    """libc's `statx` and `inotify`, with their errors as `OSError`."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+
+    def look(self, descriptor: int) -> Inode:
+        """The file behind a descriptor, as the kernel remembers it: no file system is asked."""
+        room = ctypes.create_string_buffer(_STATX_BYTES)
+        how = _AT_EMPTY_PATH | _AT_STATX_DONT_SYNC
+        wanted = _STATX_BASIC | _STATX_BTIME | _STATX_MNT_ID
+        self._checked(self._libc.statx(descriptor, b"", how, wanted, room))
+        return read_statx(room.raw)
+
+    def notices(self) -> int:
+        """A new inotify instance. It, and every watch in it, counts for the user of this moment."""
+        return self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+
+    def watch(self, instance: int, descriptor: int) -> int:
+        """Hear of writes to, and moves of, what is behind a descriptor."""
+        path = f"/proc/self/fd/{descriptor}".encode()
+        return self._checked(self._libc.inotify_add_watch(instance, path, _WATCHED))
+
+    @staticmethod
+    def _checked(result: int) -> int:
+        if result < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return result
+
+
+def read_statx(raw: bytes) -> Inode:
+    """The kernel's answer, read."""
+    mask, uid, mode, number, size = _HEAD.unpack_from(raw)
+    seconds, nanoseconds = _BORN.unpack_from(raw, _BORN_AT)
+    major, minor = struct.unpack_from("=II", raw, _DEVICE_AT)
+    (mount_id,) = struct.unpack_from("=Q", raw, _MOUNT_AT)
+    return Inode(
+        device=os.makedev(major, minor),
+        number=number,
+        mode=mode,
+        uid=uid,
+        size=size,
+        born=seconds + nanoseconds / 1e9 if mask & _STATX_BTIME else None,
+        mount_id=mount_id if mask & _STATX_MNT_ID else None,
+    )

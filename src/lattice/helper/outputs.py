@@ -1,0 +1,158 @@
+"""The node's verbs `open_output` and `open_output_file`: a job's output, opened as its owner.
+
+Two steps, because two rights are needed and must never meet. *Finding* what stands behind a
+descriptor of another process takes CAP_SYS_PTRACE (`descriptors`). *Opening* it comes after this
+process became the owner, with no capability left, so that the owner's own rights to that very
+file decide, as on a share where root is nobody.
+
+Nothing is opened by a name that could be exchanged meanwhile: what was found is what is looked at,
+and what was looked at is what is opened. `open_output_file` begins with a name; the owner's own
+rights decide there too, links and all.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from lattice.base import packet
+from lattice.domain.grant import Grant
+from lattice.domain.privileged import Answer, OpenOutput, OpenOutputFile, Outcome
+from lattice.helper.account import job_owner
+from lattice.helper.descriptors import CHANGED, NAMED, STANDARD, Finder, Found, TooMany, reason
+from lattice.helper.inode import Inodes
+from lattice.helper.outputs_answer import Skipped, opened_answer
+from lattice.helper.privilege import Kernel, become
+
+_PATIENCE_S = 10
+_OPENED = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class OutputFiles:
+    """Used in a child of its own for each question: it is the user afterwards."""
+
+    def __init__(self, kernel: Kernel, inodes: Inodes, proc: Path = Path("/proc")) -> None:
+        self._kernel = kernel
+        self._inodes = inodes
+        self._proc = proc
+        self._skipped: list[Skipped] = []
+
+    def open(
+        self, grant: Grant, question: OpenOutput, descriptors: Sequence[int]
+    ) -> tuple[Answer, Sequence[int]]:
+        """What the job's processes write to, and a watch on it; processes of others are nothing."""
+        account = self._begin(grant, descriptors)
+        if isinstance(account, Answer):
+            return account, ()
+        notices = self._notices()
+        finder = Finder(self._kernel, self._inodes, self._proc)
+        try:
+            found = finder.outputs_of(question.pids, grant.job_id, account)
+        except TooMany as refusal:
+            return Answer(outcome=Outcome.BAD_QUESTION, message=str(refusal)), ()
+        self._skipped += finder.skipped
+        self._become(account)
+        return self._answer(account, found, notices)
+
+    def open_path(
+        self, grant: Grant, question: OpenOutputFile, descriptors: Sequence[int]
+    ) -> tuple[Answer, Sequence[int]]:
+        """The file of that name, if the owner may read it."""
+        account = self._begin(grant, descriptors)
+        if isinstance(account, Answer):
+            return account, ()
+        notices = self._notices()
+        finder = Finder(self._kernel, self._inodes, self._proc)
+        self._become(account)
+        try:
+            place = os.open(question.path, NAMED)
+            inode = self._inodes.look(place)
+        except (OSError, ValueError) as error:
+            return _no_file(f"{account.pw_name} can't reach it: {reason(error)}"), ()
+        if fault := finder.fault(inode):
+            return _no_file(fault), ()
+        answer, passed = self._answer(account, [Found(place, inode, question.path)], notices)
+        if self._skipped:
+            packet.close_all(passed)
+            return _no_file(self._skipped[0].why), ()
+        return answer, passed
+
+    def _begin(self, grant: Grant, descriptors: Sequence[int]) -> pwd.struct_passwd | Answer:
+        if descriptors or grant.job_id <= 0:
+            return Answer(outcome=Outcome.BAD_QUESTION, message="a job, and no descriptors")
+        account = job_owner(grant.user)
+        if account is None:
+            return Answer(outcome=Outcome.ACCOUNT_REFUSED, message="not the user of a job")
+        # A share that does not answer holds this process; only its end frees it.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_PATIENCE_S)
+        return account
+
+    def _notices(self) -> int | None:
+        # Made as root, so that none of the owner's few instances and watches is used up.
+        try:
+            return self._inodes.notices()
+        except OSError:
+            return None
+
+    def _become(self, account: pwd.struct_passwd) -> None:
+        become(self._kernel, account)
+        # Where the host lets owners debug what was privileged: not this process.
+        self._kernel.hide_memory()
+
+    def _answer(
+        self, account: pwd.struct_passwd, found: Sequence[Found], notices: int | None
+    ) -> tuple[Answer, Sequence[int]]:
+        """Now as the owner."""
+        files, passed = [], []
+        for each in found:
+            opened = self._open(account, each)
+            os.close(each.place)
+            if opened is not None:
+                files.append(each.opened(os.fstat(opened).st_size, self._watched(notices, opened)))
+                passed.append(opened)
+        watching = notices is not None and any(each.watch >= 0 for each in files)
+        answer = opened_answer(files, self._skipped, watching=watching)
+        if answer.outcome is not Outcome.DONE:
+            return answer, ()
+        return answer, (notices, *passed) if notices is not None and watching else passed
+
+    def _open(self, account: pwd.struct_passwd, found: Found) -> int | None:
+        """The very file that was found, by the owner's rights to it."""
+        path = f"/proc/self/fd/{found.place}"
+        # What Slurm's own processes hold besides (a log of theirs) is none of the job's, even
+        # where everybody may read it: a job's output is its owner's, or one he may write to.
+        if found.inode.uid != account.pw_uid and not os.access(path, os.W_OK):
+            if all(number in STANDARD for _, number in found.holders):
+                self._skip(found, f"{account.pw_name} may not write to it")
+            return None
+        try:
+            opened = os.open(path, _OPENED)
+        except OSError as error:
+            self._skip(found, f"{account.pw_name} can't read it: {reason(error)}")
+            return None
+        inode = self._inodes.look(opened)
+        if inode.identity != found.inode.identity or inode.kind_fault:
+            os.close(opened)
+            self._skip(found, CHANGED)
+            return None
+        return opened
+
+    def _skip(self, found: Found, why: str) -> None:
+        pid, number = found.holders[0] if found.holders else (0, 0)
+        self._skipped.append(Skipped(pid, number, why))
+
+    def _watched(self, notices: int | None, opened: int) -> int:
+        if notices is None:
+            return -1
+        try:
+            return self._inodes.watch(notices, opened)
+        except OSError:
+            return -1
+
+
+def _no_file(why: str) -> Answer:
+    return Answer(outcome=Outcome.FAILED, message=why)

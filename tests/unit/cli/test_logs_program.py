@@ -1,0 +1,328 @@
+"""`lattice logs` as people run it: its own process, real sockets, a real terminal, a real pager."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyte
+import pytest
+
+from tests.fakes import answers, logs
+from tests.fakes.web import Answer, Web, web
+
+pytestmark = pytest.mark.spec("LOG-4")
+
+# What runs tests in the background may have interrupts ignored, and children inherit that.
+PROGRAM = [
+    "env",
+    "--default-signal=INT",
+    sys.executable,
+    "-c",
+    "from lattice.cli.main import main; main()",
+]
+STREAM = "/v1/allocations/42/logs/stream"
+STREAMS = "/v1/allocations/42/logs/streams"
+END = logs.note("end", words="completed, exit 0", lines=0)
+
+
+@pytest.fixture
+def server() -> Iterator[Web]:
+    card = answers.card(answers.allocation(42))
+    with web({STREAMS: logs.streams(), "/v1/allocations/42": card}) as running:
+        yield running
+
+
+@pytest.fixture
+def environment(tmp_path: Path, server: Web) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "LANG": "C.UTF-8",
+        "TERM": "xterm",
+        "LATTICE_API_URL": server.url,
+        "LATTICE_TOKEN": "t0k3n",
+    }
+
+
+def run(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PROGRAM, "logs", *words],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+class Terminal:
+    """The program on a terminal of 24 rows, and what stands on it."""
+
+    def __init__(self, environment: dict[str, str], *words: str, columns: int = 80) -> None:
+        self._leader, follower = pty.openpty()
+        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self._before = termios.tcgetattr(follower)
+        self._follower = follower
+        self.screen = pyte.HistoryScreen(columns, 24, history=10_000)
+        self._stream = pyte.ByteStream(self.screen)
+        self.written = b""
+        self.process = subprocess.Popen(
+            [*PROGRAM, "logs", *words],
+            env=environment,
+            stdin=follower,
+            stdout=follower,
+            stderr=follower,
+            start_new_session=True,
+        )
+
+    def rows(self) -> list[str]:
+        above = [
+            "".join(row[column].data for column in range(self.screen.columns)).rstrip()
+            for row in self.screen.history.top
+        ]
+        rows = above + [row.rstrip() for row in self.screen.display]
+        while rows and not rows[-1]:
+            rows.pop()
+        return rows
+
+    def until(self, holds: Callable[[list[str]], bool], timeout_s: float = 30.0) -> list[str]:
+        end = time.monotonic() + timeout_s
+        while not holds(self.rows()):
+            if not self._read(max(end - time.monotonic(), 0)):
+                raise AssertionError(f"on the terminal stands {self.rows()}")
+        return self.rows()
+
+    def _read(self, timeout_s: float) -> bool:
+        ready, _, _ = select.select([self._leader], [], [], timeout_s)
+        if not ready:
+            return False
+        try:
+            piece = os.read(self._leader, 65536)
+        except OSError:
+            return False
+        self.written += piece
+        self._stream.feed(piece)
+        return bool(piece)
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._leader, keys)
+
+    def end(self, code: int) -> list[str]:
+        while self.process.poll() is None:
+            self._read(0.1)
+        while self._read(0.05):
+            pass
+        assert self.process.returncode == code
+        assert termios.tcgetattr(self._follower) == self._before
+        assert self.screen.cursor.attrs == pyte.Screen(1, 1).cursor.attrs
+        assert not self.screen.cursor.hidden
+        os.close(self._follower)
+        os.close(self._leader)
+        return self.rows()
+
+
+def going_on(*pieces: bytes) -> Callable[[Any], Answer]:
+    """A stream that begins so, and then only shows that it is alive."""
+    stop = threading.Event()
+
+    def body() -> Iterator[bytes]:
+        yield from pieces
+        while not stop.wait(0.1):
+            yield logs.ALIVE
+
+    return lambda _: logs.streamed(body())
+
+
+def test_all_of_it_in_a_pipe(environment: dict[str, str], server: Web) -> None:
+    hostile = "a\x1b]52;c;ZXZpbA==\x07\u202e\n"
+    server.routes[STREAM] = logs.serving(
+        [logs.block("one\n"), logs.block(hostile, 1), logs.gap(node="n1", seq=2), END], cuts=(1,)
+    )
+    done = run(environment, "42")
+    assert done.returncode == 0
+    assert done.stdout == "one\na␛]52;c;ZXZpbA==␇\\u202e\n"
+    disconnected, *told = done.stderr.splitlines()
+    assert disconnected.startswith("--- disconnected (")
+    assert re.fullmatch(r"--- reconnected after \d+\.\d s, 0 lines missed ---", told[0])
+    assert told[1:] == [
+        "--- n1: 4.1 KB missing (file truncated) ---",
+        "--- end of job 42 (completed, exit 0), 0 lines missed ---",
+    ]
+    quiet = run(environment, "42", "-q")
+    assert quiet.stderr == "--- n1: 4.1 KB missing (file truncated) ---\n"
+
+
+def test_json_lines(environment: dict[str, str], server: Web) -> None:
+    server.routes[STREAM] = logs.serving([logs.block("one\ntwo\x1b[2J\n", 4, rank=1), END])
+    for form in ("json", "ndjson"):
+        done = run(environment, "42", "-o", form)
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [each.get("seq") for each in found] == [4, 5, None]
+        assert found[1]["text"] == "two\x1b[2J"
+        assert "\x1b" not in done.stdout
+        assert done.stderr == ""
+
+
+@pytest.mark.spec("CLI-2")
+def test_exit_codes(environment: dict[str, str], server: Web) -> None:
+    server.routes[STREAM] = Answer(answers.refusal("not_found", "Not there."), 404)
+    done = run(environment, "42")
+    assert (done.returncode, done.stdout) == (102, "")
+    assert done.stderr == "Not there.\nHint: Do something else.\n"
+    assert run(environment).returncode == 2
+    assert run(environment, "42", "--since", "never").returncode == 2
+    server.routes[STREAM] = logs.serving([END])
+    server.routes["/v1/allocations/42"] = answers.card(answers.allocation(42, state="failed"))
+    assert run(environment, "42", "--exit-status").returncode == 100
+    inside = environment | {"SLURM_JOB_ID": "42"}
+    assert run(inside, "--exit-status").returncode == 100
+
+
+def test_a_reader_that_leaves_early(environment: dict[str, str], server: Web) -> None:
+    server.routes[STREAM] = lambda _: logs.streamed(
+        logs.event(logs.block("line\n" * 1000, number * 1000)) for number in range(100_000)
+    )
+    process = subprocess.Popen(
+        [*PROGRAM, "logs", "42"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.read(10)
+    process.stdout.close()
+    assert process.wait(30) == 141
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+@pytest.mark.spec("LOG-7")
+def test_following_on_a_terminal(environment: dict[str, str], server: Web) -> None:
+    begun = [logs.event(logs.block("start\n" + "same\n" * 5, 0), "1")]
+    begun += [logs.event(logs.block("half a li", 6, count=0, unfinished=True), "2")]
+    server.routes[STREAM] = going_on(*begun)
+    terminal = Terminal(environment, "42", "-f")
+    terminal.until(lambda rows: rows == ["start", "same", "half a li"])
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end(130) == ["start", "same", "  × 5", "half a li"]
+
+
+@pytest.mark.spec("LOG-7")
+def test_a_job_that_ends_while_it_is_followed(environment: dict[str, str], server: Web) -> None:
+    server.routes[STREAMS] = logs.streams(logs.stream(), logs.stream(node="n2"))
+    server.routes[STREAM] = logs.serving(
+        [logs.block("a\n"), logs.block("\x1b[31mb\n", node="n2"), END], cuts=(1,)
+    )
+    rows = Terminal(environment, "42", "-f").end(0)
+    assert rows[0] == "n1 │ a"
+    assert re.fullmatch(r"--- reconnected after \d+\.\d s, 0 lines missed ---", rows[1])
+    assert rows[2:] == ["n2 │ b", "--- end of job 42 (completed, exit 0), 0 lines missed ---"]
+
+
+@pytest.mark.spec("LOG-7")
+@pytest.mark.parametrize("words", [["-f"], ["--no-pager"], ["--timestamps", "--prefix", "node"]])
+def test_a_hostile_log_leaves_the_terminal_as_it_was(
+    environment: dict[str, str], server: Web, words: list[str]
+) -> None:
+    """Attack 15, through the whole program."""
+    hostile = (
+        "\x1b[?1049h\x1b[?25l\x1b]0;owned\x07\x1b]52;c;ZXZpbA==\x07\x1b[6n\x1bP+q\x1b\\\x9b2J\n"
+        "\x1b(0\x0e\x1b[31m never reset\n\x1b[3;5r\x1b[4h\x00\u202e\n"
+        "good\revil\n"
+    )
+    server.routes[STREAM] = logs.serving([logs.block(hostile), END])
+    terminal = Terminal(environment, "42", *words, columns=200)
+    rows = terminal.end(0)
+    screen = terminal.screen
+    fresh = pyte.Screen(200, 24)
+    assert (screen.mode, screen.margins, screen.title) == (fresh.mode, fresh.margins, "")
+    assert (screen.charset, screen.g0_charset) == (fresh.charset, fresh.g0_charset)
+    assert any("␛]52;c;ZXZpbA==␇" in row for row in rows)
+    assert any("never reset" in row for row in rows)
+
+
+def test_a_long_log_has_a_pager(environment: dict[str, str], server: Web, tmp_path: Path) -> None:
+    pager = tmp_path / "pager"
+    pager.write_text('#!/bin/sh\necho "paging with $LESS"\nexec cat\n')
+    pager.chmod(0o755)
+    server.routes[STREAM] = logs.serving([logs.block("".join(f"{n}\n" for n in range(100))), END])
+    rows = Terminal(environment | {"PAGER": str(pager)}, "42").end(0)
+    assert rows[0] == "paging with FRX"
+    assert rows[1:101] == [str(n) for n in range(100)]
+    plain = Terminal(environment | {"PAGER": str(pager)}, "42", "--no-pager").end(0)
+    assert plain[:100] == [str(n) for n in range(100)]
+    none = Terminal(environment | {"PAGER": "no-such-pager"}, "42").end(0)
+    assert none[:100] == [str(n) for n in range(100)]
+    server.routes[STREAM] = logs.serving([logs.block("short\n"), END])
+    short = Terminal(environment | {"PAGER": str(pager)}, "42").end(0)
+    assert short[0] == "short"
+
+
+def test_a_pager_that_is_left_early(
+    environment: dict[str, str], server: Web, tmp_path: Path
+) -> None:
+    pager = tmp_path / "pager"
+    pager.write_text("#!/bin/sh\nhead -n 3\n")
+    pager.chmod(0o755)
+    server.routes[STREAM] = lambda _: logs.streamed(
+        logs.event(logs.block("".join(f"{n}\n" for n in range(1000)), number * 1000))
+        for number in range(10_000)
+    )
+    rows = Terminal(environment | {"PAGER": str(pager)}, "42").end(0)
+    assert rows == ["0", "1", "2"]
+
+
+@pytest.mark.spec("LOG-9")
+def test_download(environment: dict[str, str], server: Web, tmp_path: Path) -> None:
+    body = os.urandom(300_000)
+    turns = [True, False]
+
+    def raw(request: Any) -> Answer:
+        offset = int(request.query["offset"][0])
+        cut = turns.pop(0)
+        end = offset + 100_000 if cut else len(body)
+        head = {"Lattice-End-Offset": str(len(body))}
+        return Answer(pieces=[body[offset:end]], cut=cut, headers=head)
+
+    server.routes[STREAMS] = logs.streams(logs.stream(bytes=len(body)))
+    server.routes["/v1/allocations/42/logs/raw"] = raw
+    done = run(environment, "42", "--download", str(tmp_path / "logs"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "logs/n1.batch.stdout.log").read_bytes() == body
+    assert [request.query["offset"] for request in server.requests[1:]] == [["0"], ["100000"]]
+    assert done.stderr == f"1 file, 300.0 KB, in {tmp_path}/logs\n"
+    turns[:] = [False]
+    terminal = Terminal(environment, "42", "--download", str(tmp_path / "more"), columns=120)
+    terminal.end(0)
+    assert "░".encode() in terminal.written
+
+
+@pytest.mark.spec("CLI-1")
+def test_the_usual_command_starts_light() -> None:
+    code = (
+        "import sys; from lattice.cli.main import main; main(['logs', '42']);"
+        "heavy = {'click', 'msgspec', 'yaml', 'httpx2', 'asyncio', 'http.client', 'subprocess',"
+        " 'pathlib', 'shutil'};"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    environment = {"LATTICE_API_URL": "http://127.0.0.1:9", "LATTICE_TOKEN": "x"}
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env=environment, stderr=subprocess.DEVNULL
+    )

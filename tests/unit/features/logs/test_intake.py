@@ -1,0 +1,176 @@
+"""What nodes may bring, and what they may not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lattice.access.grants import GrantChecker, GrantSigner
+from lattice.base.errors import NotFound, PermissionRefused, Unavailable
+from lattice.base.signing import SigningKey
+from lattice.domain.allocation import Allocation, Attempt, State
+from lattice.domain.grant import Act
+from lattice.domain.logs import LogKind
+from lattice.domain.privileged import OpenOutput, OpenOutputFile, digest_of
+from lattice.features.logs.service.intake import LogIntake
+from lattice.features.logs.service.naming import Naming
+from tests.fakes.cluster import allocation
+from tests.fakes.in_memory_objects import InMemoryObjectStore
+from tests.fakes.in_memory_scheduler import InMemoryScheduler
+from tests.fakes.manual_clock import ManualClock
+from tests.unit.domain.test_logchunk import chunk_of
+
+
+class Refused:
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, str]] = []
+
+    def refused(self, rpc: str, who: str, reason: str) -> None:
+        self.told.append((rpc, who, reason))
+
+
+class Site:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.scheduler = InMemoryScheduler(self.clock)
+        self.objects = InMemoryObjectStore(self.clock)
+        self.refused = Refused()
+        key = SigningKey.generate()
+        self.checker = GrantChecker("n1", self.clock, [key.public])
+        self.started = int(self.clock.now().timestamp()) - 60
+        self.scheduler.allocations.append(self.job(7))
+        self.scheduler.read()
+        self.intake = LogIntake(
+            Naming(self.scheduler, self.clock),
+            self.objects,
+            GrantSigner(key, self.clock),
+            self.refused,
+        )
+
+    def job(self, job_id: int, **more: object) -> Allocation:
+        began = datetime.fromtimestamp(self.started, UTC)
+        facts = {"submitted": began, "started": began, "output": "/home/alice/out"} | more
+        return allocation(job_id, "alice", "research", **facts)
+
+    async def store(self, chunk: bytes, number: int = 1, **more: object) -> int:
+        told = {"node": "n1", "job_id": 7, "kind": "stdout", "source": "batch"} | more
+        return await self.intake.store(
+            str(told["node"]), int(str(told["job_id"])), self.started + 0.5, str(told["kind"]),
+            str(told["source"]), number, chunk,
+        )  # fmt: skip
+
+    @property
+    def keys(self) -> list[str]:
+        return sorted(self.objects._objects)
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+@pytest.mark.spec("LOG-1")
+async def test_a_chunk_is_stored_under_slurms_words(site: Site) -> None:
+    assert await site.store(chunk_of(b"hello\n")) == 1
+    folder = f"physics/research/7/logs/{site.started}-1/stdout/n1"
+    assert site.keys == [f"{folder}/chunk_000001.log.zst"]
+
+
+@pytest.mark.spec("LOG-1", "LOG-3")
+async def test_the_same_again_is_success_and_other_content_gets_another_number(site: Site) -> None:
+    first, other = chunk_of(b"one\n"), chunk_of(b"two\n")
+    assert await site.store(first) == 1
+    assert await site.store(first) == 1
+    assert await site.store(other) == 2
+    assert await site.store(other) == 2
+    assert len(site.keys) == 2
+
+
+@pytest.mark.spec("LOG-3")
+async def test_an_answer_that_was_lost_stores_nothing_twice(site: Site) -> None:
+    site.objects.lost_answers = 1
+    chunk = chunk_of(b"one\n")
+    with pytest.raises(Unavailable):
+        await site.store(chunk)
+    assert await site.store(chunk) == 1
+    assert len(site.keys) == 1
+
+
+@pytest.mark.spec("AUTH-8")
+@pytest.mark.parametrize(
+    "lie",
+    [{"node": "n2"}, {"job_id": 8}, {"kind": "stderr"}, {"source": "0.1"}, {"source": "../x"}],
+)
+async def test_a_node_can_store_only_what_ran_there(site: Site, lie: dict[str, object]) -> None:
+    """Attack 20."""
+    with pytest.raises(PermissionRefused):
+        await site.store(chunk_of(b"forged\n"), **lie)
+    assert site.keys == []
+    assert len(site.refused.told) == 1
+
+
+async def test_noise_is_refused(site: Site) -> None:
+    with pytest.raises(PermissionRefused):
+        await site.store(b"not a chunk at all")
+    assert site.refused.told[0][1] == "n1"
+
+
+async def test_a_job_that_never_was_here_is_not_found(site: Site) -> None:
+    with pytest.raises(NotFound):
+        await site.intake.admit("n2", 7, site.started + 0.5, (11,), tell_stored=False)
+    with pytest.raises(NotFound):
+        await site.intake.admit("n1", 7, site.started - 5000.0, (11,), tell_stored=False)
+
+
+@pytest.mark.spec("LOG-2")
+async def test_the_grant_is_for_the_owner_and_these_processes_alone(site: Site) -> None:
+    admitted = await site.intake.admit("n1", 7, site.started + 0.5, (11, 12), tell_stored=False)
+    question = OpenOutput((11, 12))
+    grant = site.checker.check(admitted.grant, Act.READ_OUTPUT, digest=digest_of(question))
+    assert (grant.user, grant.job_id, grant.place) == ("alice", 7, "n1")
+
+
+@pytest.mark.spec("LOG-2")
+async def test_for_a_job_that_is_over_slurm_names_the_file(site: Site) -> None:
+    admitted = await site.intake.admit("n1", 7, site.started + 0.5, (), tell_stored=False)
+    assert admitted.path == "/home/alice/out"
+    question = OpenOutputFile("/home/alice/out")
+    site.checker.check(admitted.grant, Act.READ_OUTPUT, digest=digest_of(question))
+
+
+async def test_only_the_first_node_reads_the_scripts_file(site: Site) -> None:
+    site.scheduler.allocations[:] = [site.job(7, nodes="n[0-1]", node_count=2)]
+    site.scheduler.read()
+    admitted = await site.intake.admit("n1", 7, site.started + 0.5, (), tell_stored=False)
+    assert (admitted.grant, admitted.path) == ("", "")
+
+
+@pytest.mark.spec("LOG-3")
+async def test_a_node_that_lost_its_disk_hears_what_is_stored(site: Site) -> None:
+    await site.store(chunk_of(b"one\n"))
+    await site.store(chunk_of(b"two\nthree\n", offset=4, line=1), 2)
+    admitted = await site.intake.admit("n1", 7, site.started + 0.5, (11,), tell_stored=True)
+    (stored,) = admitted.stored
+    assert (stored.kind, stored.source, stored.number) == (LogKind.STDOUT, "batch", 2)
+    assert (stored.index.end.offset, stored.index.end.line) == (14, 3)
+
+
+@pytest.mark.spec("LOG-1")
+async def test_attempts_are_kept_apart(site: Site) -> None:
+    began = datetime.fromtimestamp(site.started, UTC)
+    again = began + timedelta(seconds=40)
+    attempts = tuple(
+        Attempt(number=number, state=state, submitted=began, started=start, ended=end, nodes="n1")
+        for number, state, start, end in (
+            (1, State.PREEMPTED, began, began + timedelta(seconds=20)),
+            (2, State.RUNNING, again, None),
+        )
+    )
+    site.scheduler.allocations[:] = [site.job(7, started=again, attempt=2, attempts=attempts)]
+    site.scheduler.read()
+    await site.store(chunk_of(b"first\n"))
+    await site.intake.store(
+        "n1", 7, again.timestamp() + 0.5, "stdout", "batch", 1, chunk_of(b"second\n")
+    )
+    assert [key.split("/")[4].rpartition("-")[2] for key in site.keys] == ["1", "2"]

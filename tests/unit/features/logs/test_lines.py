@@ -1,0 +1,76 @@
+"""Lines put together from pieces, however they were cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lattice.domain.logs import LONGEST_LINE_BYTES, Piece, Position
+from lattice.features.logs.service.lines import LineAssembler, Lines
+
+TEXT = st.binary(max_size=400).map(lambda raw: raw.replace(b"\0", b"\n"))
+
+
+def assembled(pieces: list[bytes]) -> tuple[list[Lines], LineAssembler]:
+    lines = LineAssembler(Position())
+    found, at = [], Position()
+    for number, text in enumerate(pieces):
+        found += [each for each in [lines.take(Piece(at, number, False, text))] if each]
+        at = at.past(text)
+    return found, lines
+
+
+@pytest.mark.spec("LOG-4")
+@given(st.lists(TEXT, max_size=12))
+def test_however_it_is_cut_the_lines_are_the_same(pieces: list[bytes]) -> None:
+    whole = b"".join(pieces)
+    found, lines = assembled(pieces)
+    rest = lines.unfinished(0)
+    assert b"".join(each.text for each in found) + (rest.text if rest else b"") == whole
+    at = Position()
+    for each in found:
+        assert each.at == at
+        assert each.count == each.text.count(b"\n") == each.end.line - each.at.line
+        at = each.end
+    assert lines.expected == len(whole)
+
+
+@given(st.lists(TEXT, min_size=1, max_size=8), st.data())
+def test_what_comes_twice_counts_once(pieces: list[bytes], data: st.DataObject) -> None:
+    """A server that reconnects may be given a part again."""
+    lines = LineAssembler(Position())
+    whole = b"".join(pieces)
+    found: list[Lines] = []
+    at = 0
+    while at < len(whole):
+        begin = data.draw(st.integers(0, at))
+        size = data.draw(st.integers(at - begin + 1, len(whole) - begin))
+        text = whole[begin : begin + size]
+        place = Position(begin, whole.count(b"\n", 0, begin))
+        found += [each for each in [lines.take(Piece(place, 0, False, text))] if each]
+        at = begin + size
+    rest = lines.unfinished(0)
+    assert b"".join(each.text for each in found) + (rest.text if rest else b"") == whole
+
+
+def test_a_hole_between_pieces_is_not_papered_over() -> None:
+    lines = LineAssembler(Position())
+    assert lines.take(Piece(Position(5, 0), 0, False, b"later\n")) is None
+    assert lines.expected == 0
+
+
+@pytest.mark.spec("LOG-7")
+@pytest.mark.parametrize("cut_at", [1, 1000, LONGEST_LINE_BYTES, LONGEST_LINE_BYTES * 3])
+def test_a_very_long_line_is_shown_in_part_and_costs_little(cut_at: int) -> None:
+    """Attack 15: a hundred megabytes without a line feed."""
+    text = b"x" * (LONGEST_LINE_BYTES * 4) + b"\nnext\n"
+    found, _ = assembled(
+        [text[begin : begin + cut_at] for begin in range(0, len(text), cut_at)]
+        if cut_at > 1
+        else [text]
+    )
+    shown = b"".join(each.text for each in found)
+    assert shown == b"x" * LONGEST_LINE_BYTES + b"\nnext\n"
+    assert sum(each.cut for each in found) == 1
+    assert found[-1].end == Position(len(text), 2)

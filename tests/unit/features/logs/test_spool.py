@@ -1,0 +1,287 @@
+"""A stream's spool under every order of writes, kills, truncations and acknowledgements.
+
+The law: whatever happens between any two writes, what is in the store and in the spool, one after
+the other, is what was read of the file, each byte once and in order; and every byte that was in
+the file when it was last looked at is there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from lattice.base import failpoints
+from lattice.domain.logchunk import ChunkIndex, frames_of, verify
+from lattice.domain.logs import GapCause, LogKind, LogSource, Position
+from lattice.features.logs.node import openchunk, spool
+from lattice.features.logs.node.capture import Stream
+from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool
+from lattice.features.logs.node.tail import FileTail
+
+HEAD = StreamHead(node="n1", job_id=7, started=1.5, kind=LogKind.STDOUT, source=LogSource("batch"))
+FAILPOINTS = (
+    "spool.mark.written",
+    "spool.tail.written",
+    "spool.gap.written",
+    "spool.frame.written",
+    "spool.frame.indexed",
+    "spool.tail.cleared",
+    "spool.open.cleared",
+    "spool.chunk.sealed",
+    "spool.chunk.synced",
+    "spool.chunk.renamed",
+    "spool.stored.written",
+    "spool.chunk.dropped",
+)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Writer:
+    """A job that writes to its file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "out"
+        self.path.write_bytes(b"")
+
+    def write(self, text: bytes) -> None:
+        with self.path.open("ab") as file:
+            file.write(text)
+
+
+class Spooling(RuleBasedStateMachine):
+    """One stream, its file, its spool and the store."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._room = TemporaryDirectory()
+        self.folder = Path(self._room.name)
+        self.armed = ""
+        self._before = failpoints.failpoint
+        for module in (openchunk, spool):
+            module.failpoint = self._failpoint  # type: ignore[attr-defined]
+        self.writer = Writer(self.folder)
+        self.now_ms = 1_700_000_000_000
+        self.store = b""
+        self.chunks: list[ChunkIndex] = []
+        self.expected = b""
+        """Every byte that was in the file at a look, over all its lives."""
+        self.unread_in_file = b""
+        self.number = 0
+
+    def teardown(self) -> None:
+        for module in (openchunk, spool):
+            module.failpoint = self._before  # type: ignore[attr-defined]
+        self.stream.tail.close()
+        self.stream.spool.close()
+        self._room.cleanup()
+
+    def _failpoint(self, name: str) -> None:
+        if name == self.armed:
+            self.armed = ""
+            raise Killed
+
+    @initialize()
+    def begin(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
+        kept = StreamSpool(self.folder / "spool", HEAD)
+        tail = FileTail(os.open(self.writer.path, os.O_RDONLY), kept.mark, kept.end.offset)
+        self.stream = Stream(tail, kept, late=False)
+
+    def _act(self, act: object) -> None:
+        assert callable(act)
+        try:
+            act()
+        except Killed:
+            self._restart()
+
+    def _restart(self) -> None:
+        self.stream.tail.close()
+        self.stream.spool.close()
+        while True:
+            try:
+                self._start()
+            except Killed:
+                continue
+            return
+
+    @rule(size=st.sampled_from([0, 1, 7, 100, 5000, 262_143, 262_144, 300_000]))
+    def write(self, size: int) -> None:
+        self.number += 1
+        text = (b"%d:" % self.number + b"x" * 40 + b"\n") * (size // 43 + 1)
+        text = text[:size]
+        self.writer.write(text)
+        self.unread_in_file += text
+
+    @rule()
+    def look(self) -> None:
+        self._act(self._advance)
+
+    def _advance(self) -> None:
+        self.now_ms += 10
+        while self.stream.advance(self.now_ms, 1 << 20) is not None:
+            pass
+
+    @rule()
+    def look_then_truncate(self) -> None:
+        """Everything was read before: nothing may be lost."""
+        self._act(self._advance)
+        self._drain()
+        self.writer.path.write_bytes(b"")
+
+    def _drain(self) -> None:
+        while True:
+            try:
+                self._advance()
+            except Killed:
+                self._restart()
+                continue
+            break
+        self.expected += self.unread_in_file
+        self.unread_in_file = b""
+
+    @rule()
+    def close_chunk(self) -> None:
+        self._act(self.stream.spool.close_chunk)
+
+    @rule()
+    def store_oldest(self) -> None:
+        def act() -> None:
+            waiting = self.stream.spool.closed()
+            if not waiting:
+                return
+            number, path = waiting[0]
+            content = path.read_bytes()
+            index = verify(content)
+            if not self.chunks or index.begin == self.chunks[-1].end:
+                # A number that is taken by the same content is success: stored once.
+                self.store += b"".join(text for _, text in frames_of(content, index))
+                self.chunks.append(index)
+            end = index.end
+            self.stream.spool.took(number, Stored(number, end.offset, end.line, index.last))
+
+        self._act(act)
+
+    @rule(name=st.sampled_from(FAILPOINTS))
+    def arm(self, name: str) -> None:
+        self.armed = name
+
+    @rule()
+    def kill(self) -> None:
+        self._restart()
+
+    @precondition(lambda self: not self.armed)
+    @rule()
+    def count(self) -> None:
+        self._drain()
+        end = self.stream.spool.end
+        assert end.offset == len(self.expected)
+        assert end.line == self.expected.count(b"\n")
+
+    @invariant()
+    def nothing_is_lost_doubled_or_out_of_place(self) -> None:
+        if not hasattr(self, "stream"):
+            return
+        whole = self.store
+        while pieces := self.stream.spool.pieces(len(whole)):
+            assert pieces[0].at.line == whole.count(b"\n")
+            whole += b"".join(each.text for each in pieces)
+        assert (self.expected + self.unread_in_file).startswith(whole)
+        assert len(whole) == max(self.stream.spool.end.offset, len(self.store))
+
+
+TestSpooling = pytest.mark.spec("LOG-3")(Spooling.TestCase)
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Writer:
+    return Writer(tmp_path)
+
+
+@pytest.fixture
+def stream(tmp_path: Path, writer: Writer) -> Iterator[Stream]:
+    kept = StreamSpool(tmp_path / "spool", HEAD)
+    found = Stream(FileTail(os.open(writer.path, os.O_RDONLY), None, 0), kept, late=False)
+    yield found
+    found.tail.close()
+    kept.close()
+
+
+def text_of(stream: Stream) -> bytes:
+    whole = b""
+    while pieces := stream.spool.pieces(len(whole)):
+        whole += b"".join(each.text for each in pieces)
+    return whole
+
+
+def look(stream: Stream, now_ms: int = 1000) -> None:
+    while stream.advance(now_ms, 1 << 20) is not None:
+        pass
+
+
+@pytest.mark.spec("LOG-3")
+def test_truncated_and_regrown_past_the_old_place(stream: Stream, writer: Writer) -> None:
+    writer.write(b"old\n" * 100)
+    look(stream)
+    writer.path.write_bytes(b"")
+    writer.write(b"new\n" * 200)
+    look(stream)
+    assert text_of(stream) == b"old\n" * 100 + b"new\n" * 200
+    stream.spool.close_chunk()
+    ((_, path),) = stream.spool.closed()
+    (gap,) = verify(path.read_bytes()).gaps
+    assert (gap.at, gap.cause) == (Position(400, 100), GapCause.TRUNCATED)
+
+
+@pytest.mark.spec("LOG-3")
+def test_what_was_seen_and_not_read_is_counted_when_it_is_lost(
+    stream: Stream, writer: Writer
+) -> None:
+    writer.write(b"x" * 1000)
+    assert stream.advance(1, 400) is not None
+    writer.path.write_bytes(b"")
+    look(stream)
+    stream.spool.close_chunk()
+    ((_, path),) = stream.spool.closed()
+    (gap,) = verify(path.read_bytes()).gaps
+    assert gap.lost_bytes == 600
+
+
+@pytest.mark.spec("LOG-3")
+def test_a_writer_that_does_not_append_leaves_a_hole_that_is_no_text(
+    stream: Stream, writer: Writer
+) -> None:
+    with writer.path.open("wb") as file:
+        file.write(b"a" * 200_000)
+        file.flush()
+        look(stream)
+        os.truncate(writer.path, 0)
+        look(stream)
+        file.write(b"after\n")
+        file.flush()
+        look(stream)
+    assert text_of(stream) == b"a" * 200_000 + b"after\n"
+
+
+@pytest.mark.spec("LOG-3")
+def test_renamed_and_deleted_files_are_read_on(stream: Stream, writer: Writer) -> None:
+    writer.write(b"one\n")
+    with writer.path.open("ab") as file:
+        writer.path.rename(writer.path.with_name("moved"))
+        file.write(b"two\n")
+        file.flush()
+        writer.path.with_name("moved").unlink()
+        file.write(b"three\n")
+        file.flush()
+        look(stream)
+    assert text_of(stream) == b"one\ntwo\nthree\n"

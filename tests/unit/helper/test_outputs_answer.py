@@ -1,0 +1,56 @@
+"""What the helper says of outputs fits into one packet, whatever they are called."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lattice.base.packet import LARGEST_BYTES
+from lattice.domain.privileged import MOST_OUTPUTS, Outcome, read_answer, write_answer
+from lattice.helper.inode import Inode
+from lattice.helper.outputs_answer import OpenedFile, Skipped, opened_answer
+from lattice.helper.process import DescriptorFacts
+
+pytestmark = pytest.mark.spec("LOG-2")
+
+
+def _file(path: str, comm: str = "srun", holders: int = 1) -> OpenedFile:
+    return OpenedFile(
+        inode=Inode(2**40, 2**63, 0o100600, 3001, 5, 1.5, 7),
+        size=2**62,
+        facts=DescriptorFacts(2**62, 0o102001, 29, None),
+        path=path,
+        comm=comm,
+        holders=((4_194_304, 4_000),) * holders,
+        watch=64,
+    )
+
+
+@given(st.text(max_size=4096), st.text(max_size=16), st.integers(0, MOST_OUTPUTS))
+def test_any_names_fit(path: str, comm: str, count: int) -> None:
+    skipped = [Skipped(1, 2, "x" * 80)] * 500
+    answer = opened_answer([_file(path, comm)] * count, skipped, watching=True)
+    raw = write_answer(answer)
+    assert len(raw) <= LARGEST_BYTES
+    assert read_answer(raw).outcome is Outcome.DONE
+    told = json.loads(answer.output)
+    assert len(told["files"]) == count
+    assert all(each["path"].isprintable() for each in told["files"])
+
+
+def test_the_longest_names_are_cut_and_nothing_else() -> None:
+    answer = opened_answer([_file("\U0001f600" * 4096, holders=20)] * 64, [], watching=False)
+    told = json.loads(answer.output)
+    assert len(told["files"]) == 64
+    assert 0 < len(told["files"][0]["path"]) < 4096
+    assert len(told["files"][0]["holders"]) == 20
+    one = json.loads(opened_answer([_file("/" + "x" * 4000)], [], watching=False).output)
+    assert len(one["files"][0]["path"]) == 4001
+
+
+def test_too_many_holders_are_refused() -> None:
+    answer = opened_answer([_file("/x", holders=2049)], [], watching=False)
+    assert answer.outcome is Outcome.BAD_QUESTION

@@ -1,0 +1,66 @@
+"""Places for questions: those that hang keep nobody else's, and nobody gets many of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lattice.domain.grant import Act, Grant
+from lattice.domain.privileged import VERBS, OpenOutput
+from lattice.helper.journal import Peer
+from lattice.helper.judge import Asked
+from lattice.helper.places import Child, Places
+
+pytestmark = pytest.mark.spec("AUTH-9")
+
+GRANT = Grant(
+    id="0" * 32, act=Act.READ_OUTPUT, place="n1", subject="s", user="alice", issued=0, expires=1
+)
+
+
+def child(user: str = "alice", until: float = 10.0) -> Child:
+    asked = Asked(VERBS["open_output"], OpenOutput((1,)), replace(GRANT, user=user))
+    return Child(asked, Peer(1, 2), until)
+
+
+def test_all_places_can_be_taken_and_left() -> None:
+    places = Places(2)
+    places.take(1, child())
+    assert not places.full
+    places.take(2, child("bob"))
+    assert places.full
+    places.leave(1)
+    assert not places.full
+    assert places.pids() == [2]
+
+
+def test_one_that_hangs_is_told_once_and_keeps_no_place() -> None:
+    places = Places(1)
+    places.take(1, child())
+    assert places.overdue(9.0) == []
+    assert [pid for pid, _ in places.overdue(11.0)] == [1]
+    assert places.overdue(12.0) == []
+    assert not places.full
+    assert len(places) == 1
+
+
+def test_a_user_whose_questions_hang_waits_and_others_do_not() -> None:
+    places = Places(8)
+    for pid in (1, 2):
+        assert not places.hangs_for("alice")
+        places.take(pid, child())
+        places.overdue(11.0)
+    assert places.hangs_for("alice")
+    assert not places.hangs_for("bob")
+    places.leave(2)
+    assert not places.hangs_for("alice")
+
+
+def test_there_is_an_end_to_those_that_hang() -> None:
+    places = Places(8)
+    for pid in range(32):
+        assert not places.full
+        places.take(pid, child(f"user{pid}"))
+        places.overdue(11.0)
+    assert places.full
