@@ -17,6 +17,7 @@ from _pytest.runner import runtestprotocol
 
 TRIES = 3
 _MOST_STOLEN = 0.2
+_PROPERTY = "run again"
 _TRIAL_S = 1.0
 _PAUSE_S = 5.0
 _IDLE, _WAITING, _STOLEN = 3, 4, 7
@@ -36,14 +37,12 @@ def stolen_share(before: Sequence[int], after: Sequence[int]) -> float:
 
 
 class StolenTime:
-    """The plugin: one an interpreter."""
-
-    def __init__(self) -> None:
-        self.repeated: list[str] = []
+    """The plugin. What it repeated travels in the reports, from parallel workers too."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        repeated = []
         for number in range(1, TRIES + 1):
             before = processor_times()
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
@@ -54,16 +53,20 @@ class StolenTime:
             failed = any(each.failed for each in called) and not any(each.failed for each in others)
             if not failed or share <= _MOST_STOLEN or number == TRIES:
                 break
-            self.repeated.append(f"{item.nodeid} ({share:.0%} of the time was stolen)")
+            repeated.append((_PROPERTY, f"{share:.0%} of the time was stolen"))
             _begin_again(item)
         for report in reports:
+            if report.when == "call":
+                report.user_properties += repeated
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        for line in self.repeated:
-            terminalreporter.write_line(f"run again: {line}")
+        for report in [each for kind in terminalreporter.stats.values() for each in kind]:
+            for name, why in getattr(report, "user_properties", ()):
+                if name == _PROPERTY:
+                    terminalreporter.write_line(f"run again: {report.nodeid} ({why})")
 
 
 def _begin_again(item: Any) -> None:
