@@ -19,6 +19,11 @@ DOWN_AFTER_S = 45.0
 _PARTS = ("slurm", "oidc", "etcd", "seaweedfs", "server", "agents")
 
 
+def lab_name(base: str) -> str:
+    """Each worker of a parallel run has labs of its own."""
+    return base + os.environ.get("PYTEST_XDIST_WORKER", "")
+
+
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """Slurm and its nodes, etcd, S3, the identity provider, two servers, an agent a node, once."""
@@ -29,7 +34,10 @@ def lab() -> Iterator[Lab]:
         return
     # Down after half the usual time: a story about it need not take two minutes.
     own = Lab(
-        "test", parts=_PARTS, servers=2, settings={"node_agent": {"grace_period_s": DOWN_AFTER_S}}
+        lab_name("test"),
+        parts=_PARTS,
+        servers=2,
+        settings={"node_agent": {"grace_period_s": DOWN_AFTER_S}},
     )
     try:
         own.up()
@@ -43,7 +51,7 @@ def etcd_lab() -> Iterator[Lab]:
     """Three members of etcd and nothing else, for tests that kill and freeze them."""
     if os.geteuid() != 0:
         pytest.skip("the lab makes namespaces and accounts: it needs root")
-    own = Lab("testetcd", parts=("etcd",))
+    own = Lab(lab_name("testetcd"), parts=("etcd",))
     try:
         own.up()
         yield own

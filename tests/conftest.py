@@ -6,7 +6,7 @@ import os
 
 from hypothesis import settings
 
-pytest_plugins = ["lab.fixtures"]
+pytest_plugins = ["lab.fixtures", "tests.stolen_time"]
 
 # Examples are counted, not timed: two cores may be busy with a lab. HYPOTHESIS_PROFILE=thorough
 # looks longer.

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from lab.fixtures import lab_name
 from lab.laboratory import ENGINES, Lab
 
 
 @pytest.fixture(scope="package")
 def engines() -> Iterator[Lab]:
     """A lab with all engines and no lattice-server."""
-    own = Lab("selftest", parts=ENGINES)
+    own = Lab(lab_name("selftest"), parts=ENGINES)
     try:
         own.up()
         yield own
