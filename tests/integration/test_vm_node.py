@@ -9,13 +9,18 @@ import json
 import pwd
 import re
 import shlex
+import sys
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from lab.laboratory import Lab
-from lab.users import SERVER_USER
+from lab.users import AGENT_USER, SERVER_USER
+from lattice.access.grants import GrantSigner
+from lattice.base.clock import SystemClock
+from lattice.base.signing import SigningKey
+from lattice.domain.privileged import OpenOutput, digest_of, verb_of
 from tests.e2e.people import Person, eventually
 from tests.integration.test_jobs_on_a_node import (
     _TWO_STEPS,
@@ -114,3 +119,44 @@ def test_its_jobs_are_seen_under_cgroup_v2(machine: Lab) -> None:
     once = vm.run([*become, *_watcher_argv(machine, vm.name, "--once")]).stdout
     (again,) = (json.loads(line) for line in once.splitlines())
     assert (again["identity"], again["uid"]) == (seen["identity"], 3001)
+
+
+_OPEN = """
+import asyncio, json, os, sys
+from pathlib import Path
+from lattice.adapters.helper.channel import HelperChannel
+from lattice.adapters.helper.outputs import HelperOutputs
+port = HelperOutputs(HelperChannel(Path("/run/lattice-helper/socket")))
+opened = asyncio.run(port.open_output(sys.argv[1], [int(pid) for pid in sys.argv[2:]]))
+print(json.dumps([[each.path, os.pread(each.fd, 100, 0).decode()] for each in opened.files]))
+"""
+
+
+@pytest.mark.spec("LOG-2")
+def test_the_helper_opens_what_its_jobs_write(machine: Lab) -> None:
+    vm = machine.vm
+    if vm.run(["test", "-S", "/run/lattice-helper/socket"], check=False).returncode:
+        vm.start_agent()
+    step = "srun -n1 --label -o v_%t sh -c 'echo from v2; sleep 300'"
+    job = machine.sbatch("alice", "-w", vm.name, "--mem=300", wrap=f"echo batch; {step}")
+    machine.wait_job_state(job, "RUNNING", timeout_s=90)
+    signer = GrantSigner(SigningKey.load(machine.gate.grant_key), SystemClock())
+    account = pwd.getpwnam(AGENT_USER)
+    become = ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
+    found = f"find /sys/fs/cgroup -path '*/job_{job}/*' -name cgroup.procs -exec cat {{}} +"
+
+    def opened() -> dict[str, str]:
+        pids = vm.run(["sh", "-c", found], check=False).stdout.split()
+        if not pids:
+            return {}
+        question = OpenOutput(tuple(map(int, pids)))
+        grant = signer.issue(
+            verb_of(question).act, vm.name, subject="s", user="alice", job_id=job,
+            digest=digest_of(question), life_s=60,
+        )  # fmt: skip
+        said = vm.run([*become, sys.executable, "-I", "-c", _OPEN, grant, *pids], check=False)
+        assert said.returncode == 0, said.stderr
+        return dict(json.loads(said.stdout))
+
+    wanted = {f"/home/alice/slurm-{job}.out": "batch\n", "/home/alice/v_0": "0: from v2\n"}
+    eventually(opened, lambda files: files == wanted, 120)

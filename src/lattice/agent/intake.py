@@ -30,10 +30,16 @@ class LinkedIntake:
         self._address = address
 
     async def admit(
-        self, job_id: int, started: float, pids: Sequence[int], *, tell_stored: bool
+        self,
+        job_id: int,
+        started: float,
+        pids: Sequence[int],
+        *,
+        kind: LogKind = LogKind.STDOUT,
+        tell_stored: bool = False,
     ) -> Admission:
         request = pb.AdmitOutputRequest(
-            job_id=job_id, started=started, pids=pids, tell_stored=tell_stored
+            job_id=job_id, started=started, pids=pids, kind=kind.value, tell_stored=tell_stored
         )
         answer: pb.AdmittedOutput = await self._ask(
             lambda stub: stub.AdmitOutput(request, timeout=_ASK_S)

@@ -64,7 +64,7 @@ class ObjectStore(Protocol):
     async def folders(self, prefix: str) -> tuple[str, ...]:
         """The prefixes one level below, in order: `a/b/` for `a/`. It is empty or ends with `/`.
 
-        One whose last object was just deleted may still be named: SeaweedFS clears up later.
+        One without an object may be named: SeaweedFS keeps the folders of what was deleted.
         """
 
     async def delete(self, key: str) -> None:

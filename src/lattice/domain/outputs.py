@@ -7,11 +7,13 @@ job's owner, by the owner's rights alone, and hands over descriptors.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
+
+from lattice.domain.logs import LogKind
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -101,4 +103,21 @@ class OutputOpener(Protocol):
 
     async def open_output_file(self, grant: str, path: str) -> OpenedOutputs:
         """One file by its absolute path."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NamedOutputs:
+    """The files that Slurm names for a job's script, and the node that runs it."""
+
+    host: str
+    files: Mapping[LogKind, str]
+    """Standard error only where it is a file of its own."""
+
+
+class JobFiles(Protocol):
+    """What the scheduler knows of a job's files, as long as it remembers the job."""
+
+    async def of(self, job_id: int) -> NamedOutputs:
+        """Raises `NotFound` and `Unavailable`."""
         ...

@@ -21,8 +21,6 @@ from lattice.domain.submission import CancelQuestion, SubmitQuestion
 MOST_PIDS = 128
 MOST_OUTPUTS = 64
 """Files that one answer brings."""
-MOST_PASSED = MOST_OUTPUTS + 1
-"""Descriptors that one answer brings."""
 LONGEST_PATH_BYTES = 4096
 _LARGEST_PID = 2**22
 _DOMAIN = b"lattice question 1\n"

@@ -58,7 +58,7 @@ class Inode:
 
 
 class Inodes:
-    """libc's `statx` and `inotify`, with their errors as `OSError`."""
+    """libc's `statx` and `inotify_add_watch`, with their errors as `OSError`."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -71,14 +71,10 @@ class Inodes:
         self._checked(self._libc.statx(descriptor, b"", how, wanted, room))
         return read_statx(room.raw)
 
-    def notices(self) -> int:
-        """A new inotify instance. It, and every watch in it, counts for the user of this moment."""
-        return self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
-
-    def watch(self, instance: int, descriptor: int) -> int:
-        """Hear of writes to, and moves of, what is behind a descriptor."""
+    def watch(self, notices: int, descriptor: int) -> int:
+        """Let an inotify instance hear of writes to, and moves of, what is behind a descriptor."""
         path = f"/proc/self/fd/{descriptor}".encode()
-        return self._checked(self._libc.inotify_add_watch(instance, path, _WATCHED))
+        return self._checked(self._libc.inotify_add_watch(notices, path, _WATCHED))
 
     @staticmethod
     def _checked(result: int) -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from lattice.base import packet
-from lattice.domain.privileged import MOST_PASSED, Answer, Outcome, write_answer
+from lattice.domain.privileged import MOST_OUTPUTS, Answer, Outcome, write_answer
 from lattice.helper.journal import Journal, Peer
 from lattice.helper.judge import Asked, Judge, Refusal
 from lattice.helper.places import Child, Places
@@ -181,7 +181,7 @@ class Listener:
             self._tell(visitor.peer, asked, answer, time.monotonic() - begun)
             visitor.connection.setblocking(True)
             packet.send(
-                visitor.connection, write_answer(answer), passed, most_descriptors=MOST_PASSED
+                visitor.connection, write_answer(answer), passed, most_descriptors=MOST_OUTPUTS
             )
         except Exception as error:  # noqa: BLE001 - a defect must neither speak nor linger
             self._journal.note(

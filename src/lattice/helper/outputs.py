@@ -16,6 +16,7 @@ import os
 import pwd
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from lattice.base import packet
@@ -43,11 +44,14 @@ class OutputFiles:
     def open(
         self, grant: Grant, question: OpenOutput, descriptors: Sequence[int]
     ) -> tuple[Answer, Sequence[int]]:
-        """What the job's processes write to, and a watch on it; processes of others are nothing."""
+        """What the job's processes write to; processes of others are nothing.
+
+        The one descriptor that may come with the question is an inotify instance of the asker's:
+        its watches count for him, and neither for root nor for the owner.
+        """
         account = self._begin(grant, descriptors)
         if isinstance(account, Answer):
             return account, ()
-        notices = self._notices()
         finder = Finder(self._kernel, self._inodes, self._proc)
         try:
             found = finder.outputs_of(question.pids, grant.job_id, account)
@@ -55,7 +59,7 @@ class OutputFiles:
             return Answer(outcome=Outcome.BAD_QUESTION, message=str(refusal)), ()
         self._skipped += finder.skipped
         self._become(account)
-        return self._answer(account, found, notices)
+        return self._answer(account, found, descriptors)
 
     def open_path(
         self, grant: Grant, question: OpenOutputFile, descriptors: Sequence[int]
@@ -64,7 +68,6 @@ class OutputFiles:
         account = self._begin(grant, descriptors)
         if isinstance(account, Answer):
             return account, ()
-        notices = self._notices()
         finder = Finder(self._kernel, self._inodes, self._proc)
         self._become(account)
         try:
@@ -74,15 +77,15 @@ class OutputFiles:
             return _no_file(f"{account.pw_name} can't reach it: {reason(error)}"), ()
         if fault := finder.fault(inode):
             return _no_file(fault), ()
-        answer, passed = self._answer(account, [Found(place, inode, question.path)], notices)
+        answer, passed = self._answer(account, [Found(place, inode, question.path)], descriptors)
         if self._skipped:
             packet.close_all(passed)
             return _no_file(self._skipped[0].why), ()
         return answer, passed
 
     def _begin(self, grant: Grant, descriptors: Sequence[int]) -> pwd.struct_passwd | Answer:
-        if descriptors or grant.job_id <= 0:
-            return Answer(outcome=Outcome.BAD_QUESTION, message="a job, and no descriptors")
+        if len(descriptors) > 1 or grant.job_id <= 0:
+            return Answer(outcome=Outcome.BAD_QUESTION, message="a job, and one descriptor at most")
         account = job_owner(grant.user)
         if account is None:
             return Answer(outcome=Outcome.ACCOUNT_REFUSED, message="not the user of a job")
@@ -91,20 +94,13 @@ class OutputFiles:
         signal.alarm(_PATIENCE_S)
         return account
 
-    def _notices(self) -> int | None:
-        # Made as root, so that none of the owner's few instances and watches is used up.
-        try:
-            return self._inodes.notices()
-        except OSError:
-            return None
-
     def _become(self, account: pwd.struct_passwd) -> None:
         become(self._kernel, account)
         # Where the host lets owners debug what was privileged: not this process.
         self._kernel.hide_memory()
 
     def _answer(
-        self, account: pwd.struct_passwd, found: Sequence[Found], notices: int | None
+        self, account: pwd.struct_passwd, found: Sequence[Found], notices: Sequence[int]
     ) -> tuple[Answer, Sequence[int]]:
         """Now as the owner."""
         files, passed = [], []
@@ -114,11 +110,8 @@ class OutputFiles:
             if opened is not None:
                 files.append(each.opened(os.fstat(opened).st_size, self._watched(notices, opened)))
                 passed.append(opened)
-        watching = notices is not None and any(each.watch >= 0 for each in files)
-        answer = opened_answer(files, self._skipped, watching=watching)
-        if answer.outcome is not Outcome.DONE:
-            return answer, ()
-        return answer, (notices, *passed) if notices is not None and watching else passed
+        answer = opened_answer(files, self._skipped)
+        return answer, passed if answer.outcome is Outcome.DONE else ()
 
     def _open(self, account: pwd.struct_passwd, found: Found) -> int | None:
         """The very file that was found, by the owner's rights to it."""
@@ -145,13 +138,11 @@ class OutputFiles:
         pid, number = found.holders[0] if found.holders else (0, 0)
         self._skipped.append(Skipped(pid, number, why))
 
-    def _watched(self, notices: int | None, opened: int) -> int:
-        if notices is None:
-            return -1
-        try:
-            return self._inodes.watch(notices, opened)
-        except OSError:
-            return -1
+    def _watched(self, notices: Sequence[int], opened: int) -> int:
+        for each in notices:
+            with suppress(OSError):
+                return self._inodes.watch(each, opened)
+        return -1
 
 
 def _no_file(why: str) -> Answer:

@@ -1,7 +1,7 @@
 """What the helper says of the files it opened, in one packet. Text only.
 
-The JSON in an answer's `output`; `lattice.adapters.helper.outputs` reads it. Descriptors go in the
-same order: the watch first, where there is one, then one for each file.
+The JSON in an answer's `output`; `lattice.adapters.helper.outputs` reads it. Descriptors go with
+it, one for each file in the same order.
 """
 
 from __future__ import annotations
@@ -57,16 +57,13 @@ class Skipped:
     why: str
 
 
-def opened_answer(
-    files: Sequence[OpenedFile], skipped: Sequence[Skipped], *, watching: bool
-) -> Answer:
+def opened_answer(files: Sequence[OpenedFile], skipped: Sequence[Skipped]) -> Answer:
     """The answer; where it would not fit into a packet, paths are cut short in all of them."""
     if sum(len(each.holders) for each in files) > _MOST_HOLDERS:
         message = "too many descriptors: ask for fewer processes"
         return Answer(outcome=Outcome.BAD_QUESTION, message=message)
     for longest_path in _SHORTER_PATHS:
         told = {
-            "watch": watching,
             "files": [each.told(longest_path) for each in files],
             "skipped": [(each.pid, each.descriptor, each.why) for each in skipped[:_MOST_SKIPPED]],
         }

@@ -10,6 +10,7 @@ from lattice.access.grants import GrantSigner
 from lattice.access.limits import CallerLimits
 from lattice.base.clock import Clock
 from lattice.domain.objects import ObjectStore
+from lattice.domain.outputs import JobFiles
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.stream import NodeStreams
 from lattice.features.logs.rpc import LogIntakeRpc
@@ -22,13 +23,14 @@ from lattice.features.logs.service.reading import LogReading
 
 def log_intake(
     scheduler: Scheduler,
+    files: JobFiles,
     objects: ObjectStore,
     signer: GrantSigner,
     clock: Clock,
     journal: IntakeJournal,
 ) -> LogIntakeRpc:
     """For the agents' listener."""
-    return LogIntakeRpc(LogIntake(Naming(scheduler, clock), objects, signer, journal))
+    return LogIntakeRpc(LogIntake(Naming(scheduler, clock), files, objects, signer, journal))
 
 
 @asynccontextmanager

@@ -22,6 +22,7 @@ from lattice.access.grants import GrantSigner
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.gate import HelperGate
 from lattice.adapters.slurm.commands import SlurmCommands
+from lattice.adapters.slurm.jobfiles import SlurmJobFiles
 from lattice.adapters.slurm.mirror import SlurmScheduler
 from lattice.adapters.slurm.operator import SlurmNodeOperator
 from lattice.adapters.slurm.rest import SlurmRest
@@ -102,7 +103,12 @@ async def serve(
                     figures,
                     log,
                     log_intake(
-                        scheduler, objects, agents.signer, clock, LoggedJournal(log, figures)
+                        scheduler,
+                        SlurmJobFiles(_commands(config)),
+                        objects,
+                        agents.signer,
+                        clock,
+                        LoggedJournal(log, figures),
                     )
                     if objects
                     else None,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lattice.adapters.linux.inotify import Inotify
 from lattice.helper.inode import Inodes
 
 pytestmark = pytest.mark.spec("LOG-2")
@@ -44,8 +45,8 @@ def test_a_descriptor_that_is_none() -> None:
 
 
 def test_writes_are_noticed(tmp_path: Path) -> None:
-    inodes = Inodes()
-    notices = inodes.notices()
+    inodes, instance = Inodes(), Inotify()
+    notices = instance.fileno()
     with (tmp_path / "f").open("w") as file:
         number = inodes.watch(notices, file.fileno())
         assert number > 0
@@ -54,4 +55,6 @@ def test_writes_are_noticed(tmp_path: Path) -> None:
         assert select.select([notices], [], [], 5)[0]
     with pytest.raises(OSError, match="No such file"):
         inodes.watch(notices, 9999)
-    os.close(notices)
+    with (tmp_path / "f").open() as file, pytest.raises(OSError, match="Invalid argument"):
+        inodes.watch(file.fileno(), file.fileno())
+    instance.close()

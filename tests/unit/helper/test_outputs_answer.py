@@ -32,7 +32,7 @@ def _file(path: str, comm: str = "srun", holders: int = 1) -> OpenedFile:
 @given(st.text(max_size=4096), st.text(max_size=16), st.integers(0, MOST_OUTPUTS))
 def test_any_names_fit(path: str, comm: str, count: int) -> None:
     skipped = [Skipped(1, 2, "x" * 80)] * 500
-    answer = opened_answer([_file(path, comm)] * count, skipped, watching=True)
+    answer = opened_answer([_file(path, comm)] * count, skipped)
     raw = write_answer(answer)
     assert len(raw) <= LARGEST_BYTES
     assert read_answer(raw).outcome is Outcome.DONE
@@ -42,15 +42,15 @@ def test_any_names_fit(path: str, comm: str, count: int) -> None:
 
 
 def test_the_longest_names_are_cut_and_nothing_else() -> None:
-    answer = opened_answer([_file("\U0001f600" * 4096, holders=20)] * 64, [], watching=False)
+    answer = opened_answer([_file("\U0001f600" * 4096, holders=20)] * 64, [])
     told = json.loads(answer.output)
     assert len(told["files"]) == 64
     assert 0 < len(told["files"][0]["path"]) < 4096
     assert len(told["files"][0]["holders"]) == 20
-    one = json.loads(opened_answer([_file("/" + "x" * 4000)], [], watching=False).output)
+    one = json.loads(opened_answer([_file("/" + "x" * 4000)], []).output)
     assert len(one["files"][0]["path"]) == 4001
 
 
 def test_too_many_holders_are_refused() -> None:
-    answer = opened_answer([_file("/x", holders=2049)], [], watching=False)
+    answer = opened_answer([_file("/x", holders=2049)], [])
     assert answer.outcome is Outcome.BAD_QUESTION

@@ -1,15 +1,18 @@
 """The port `OutputOpener` by the root helper beside the agent.
 
 The helper's answer is checked as a stranger's: as many descriptors as files, each the file it is
-said to be. Whatever goes wrong, none of them stays open.
+said to be. Whatever goes wrong, none of them stays open. The notices of writes are the agent's own
+inotify instance, into which the helper puts watches that only the owner may have.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from lattice.adapters.helper.channel import HelperChannel
@@ -25,7 +28,7 @@ from lattice.base.errors import (
 from lattice.base.text import inert
 from lattice.domain.outputs import Holder, OpenedOutputs, OutputFile, SkippedOutput
 from lattice.domain.privileged import (
-    MOST_PASSED,
+    MOST_OUTPUTS,
     Answer,
     OpenOutput,
     OpenOutputFile,
@@ -55,19 +58,27 @@ class HelperOutputs:
     async def _ask(self, grant: str, question: OpenOutput | OpenOutputFile) -> OpenedOutputs:
         if fault := question.fault():
             raise UsageError(f"The helper can't be asked that: {fault}.")
-        answer, passed = await self._answer(grant, question)
-        if answer.outcome is not Outcome.DONE:
-            packet.close_all(passed)
-            raise _error(answer)
-        try:
-            return read_outputs(answer.output, passed)
-        except BadOutputs as error:
-            packet.close_all(passed)
-            raise InternalError(f"lattice-helper said: {error}.", hint=_LOG_HINT) from None
+        with ExitStack() as held:
+            notices = _notices()
+            if notices is not None:
+                held.callback(os.close, notices)
+            answer, passed = await self._answer(grant, question, notices)
+            held.callback(packet.close_all, passed)
+            if answer.outcome is not Outcome.DONE:
+                raise _error(answer)
+            files, skipped = _checked(answer.output, passed)
+            held.pop_all()
+        if notices is not None and all(each.watch < 0 for each in files):
+            os.close(notices)
+            notices = None
+        return OpenedOutputs(notices, files, skipped)
 
-    async def _answer(self, grant: str, question: Question) -> tuple[Answer, list[int]]:
+    async def _answer(
+        self, grant: str, question: Question, notices: int | None
+    ) -> tuple[Answer, list[int]]:
         try:
-            return await self._channel.ask(grant, question, most_descriptors=MOST_PASSED)
+            beside = () if notices is None else (notices,)
+            return await self._channel.ask(grant, question, beside, most_descriptors=MOST_OUTPUTS)
         except Unavailable:
             raise Unavailable(
                 "lattice-helper on the node does not answer.",
@@ -80,17 +91,33 @@ class HelperOutputs:
             ) from None
 
 
-def read_outputs(text: str, passed: Sequence[int]) -> OpenedOutputs:
-    """What was opened. Raises `BadOutputs`, and then closes nothing."""
-    told = _object(_json(text), {"watch", "files", "skipped"})
-    if type(told["watch"]) is not bool or type(told["files"]) is not list:
+def _notices() -> int | None:
+    """A new inotify instance, unless this user has as many as the kernel allows."""
+    made = int(ctypes.CDLL(None).inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+    return made if made >= 0 else None
+
+
+def _checked(
+    text: str, passed: Sequence[int]
+) -> tuple[tuple[OutputFile, ...], tuple[SkippedOutput, ...]]:
+    try:
+        return read_outputs(text, passed)
+    except BadOutputs as error:
+        words = f"lattice-helper said what can't be: {error}."
+        raise InternalError(words, hint=_LOG_HINT) from None
+
+
+def read_outputs(
+    text: str, passed: Sequence[int]
+) -> tuple[tuple[OutputFile, ...], tuple[SkippedOutput, ...]]:
+    """What was opened, and what not. Raises `BadOutputs`, and then closes nothing."""
+    told = _object(_json(text), {"files", "skipped"})
+    if type(told["files"]) is not list:
         raise BadOutputs("the answer has fields of other types")
-    rest = list(passed)
-    watch_fd = rest.pop(0) if told["watch"] and rest else None
-    if len(rest) != len(told["files"]) or (watch_fd is None) == told["watch"]:
+    if len(passed) != len(told["files"]):
         raise BadOutputs("there are not as many descriptors as files")
-    files = tuple(_file(each, fd) for each, fd in zip(told["files"], rest, strict=True))
-    return OpenedOutputs(watch_fd, files, _skipped(told["skipped"]))
+    files = tuple(_file(each, fd) for each, fd in zip(told["files"], passed, strict=True))
+    return files, _skipped(told["skipped"])
 
 
 _FIELDS: dict[str, type] = {

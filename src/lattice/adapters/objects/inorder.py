@@ -70,7 +70,8 @@ def safe_start(folder: str, after: str) -> str:
 
     The two orders differ only beside a character that sorts below the slash, so it ends before
     the first of those; and a letter earlier, because a folder store takes `start-after` for a
-    folder of that very name as well. It is never outside the folder: SeaweedFS then lists nothing.
+    folder of that very name as well. It is never outside the folder: SeaweedFS before 4.48 then
+    lists nothing.
     """
     if not after.startswith(folder):
         return ""

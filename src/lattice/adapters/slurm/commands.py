@@ -65,6 +65,10 @@ class SlurmCommands:
         ids = ",".join(map(str, sorted(set(job_ids))))
         return await self._run(*("sacct", "-nPXD", "-o", "JobIDRaw,Submit,ExitCode"), *("-j", ids))
 
+    async def job_shown(self, job_id: int) -> str:
+        """One job as slurmctld has it, over several lines: file names expanded."""
+        return await self._run("scontrol", "show", "job", str(job_id))
+
     async def nodes_shown(self, nodes: str) -> str:
         """One line a node, as slurmctld has it now."""
         return await self._run("scontrol", "-o", "show", "node", nodes)

@@ -20,15 +20,19 @@ from lattice.features.logs.model import (
 from lattice.wire.v1 import logs_pb2 as pb
 
 
-def query_of(request: pb.ReadLogsRequest) -> LogQuery:
+def kind_of(text: str) -> LogKind:
     """Raises `UsageError`."""
     try:
-        streams = (LogKind(request.stream),) if request.stream else ()
+        return LogKind(text)
     except ValueError:
         raise UsageError("A stream is stdout or stderr.") from None
+
+
+def query_of(request: pb.ReadLogsRequest) -> LogQuery:
+    """Raises `UsageError`."""
     return LogQuery(
         attempt=request.attempt,
-        streams=streams,
+        streams=(kind_of(request.stream),) if request.stream else (),
         nodes=tuple(request.nodes),
         ranks=tuple(request.ranks),
         since=_moment(request, "since"),

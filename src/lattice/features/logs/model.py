@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-from lattice.domain.allocation import State
+from lattice.domain.allocation import ExitCode, State
 from lattice.domain.logs import GapCause, LogKind
 
 
@@ -164,7 +164,7 @@ class JobEnd:
 
     id: str
     state: State
-    exit_code: int | None = None
+    exit_code: ExitCode | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

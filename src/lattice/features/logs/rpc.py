@@ -8,7 +8,13 @@ from typing import Any
 from lattice.base.errors import UsageError
 from lattice.domain.logchunk import LARGEST_CHUNK_BYTES
 from lattice.domain.logs import LogKind
-from lattice.features.logs.convert import page_message, query_of, record_message, streams_message
+from lattice.features.logs.convert import (
+    kind_of,
+    page_message,
+    query_of,
+    record_message,
+    streams_message,
+)
 from lattice.features.logs.model import LogQuery
 from lattice.features.logs.service.intake import LogIntake
 from lattice.features.logs.service.reading import LogReading
@@ -30,6 +36,7 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
             request.job_id,
             request.started,
             tuple(request.pids),
+            kind=kind_of(request.kind or LogKind.STDOUT.value),
             tell_stored=request.tell_stored,
         )
         return pb.AdmittedOutput(
@@ -116,7 +123,7 @@ class LogRpc(logs_pb2_grpc.LogServiceServicer):
         query = LogQuery(
             attempt=request.attempt,
             nodes=(request.node,),
-            streams=(LogKind(request.stream or "stdout"),),
+            streams=(kind_of(request.stream or LogKind.STDOUT.value),),
             offset=request.offset,
         )
         end, text = await self._reading.raw(

@@ -26,10 +26,13 @@ class AdmitOutputRequest(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     STARTED_FIELD_NUMBER: _builtins.int
     PIDS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     TELL_STORED_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     started: _builtins.float
     """When it began on this node, in seconds since 1970, by the node's clock."""
+    kind: _builtins.str
+    """Which file is meant, for a job that is over: stdout or stderr."""
     tell_stored: _builtins.bool
     """Whether to say what is stored already: an agent that remembers need not ask."""
     @_builtins.property
@@ -42,11 +45,12 @@ class AdmitOutputRequest(_message.Message):
         job_id: _builtins.int = ...,
         started: _builtins.float = ...,
         pids: _abc.Iterable[_builtins.int] | None = ...,
+        kind: _builtins.str = ...,
         tell_stored: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "pids", b"pids", "started", b"started", "tell_stored", b"tell_stored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "kind", b"kind", "pids", b"pids", "started", b"started", "tell_stored", b"tell_stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -63,7 +63,9 @@ class Served:
     def answer(self, raw: bytes, descriptors: Sequence[int] = ()) -> None:
         connection, _ = self._listener.accept()
         with connection:
-            read_request(packet.receive(connection)[0])
+            asked, beside = packet.receive(connection)
+            read_request(asked)
+            packet.close_all(beside)
             if raw:
                 packet.send(connection, raw, descriptors, most_descriptors=100)
 
@@ -85,18 +87,21 @@ def served(tmp_path: Path) -> Iterator[Served]:
     made.close()
 
 
-def _done(watch: bool, files: list[dict[str, Any]], skipped: Any = ()) -> bytes:
-    output = json.dumps({"watch": watch, "files": files, "skipped": list(skipped)})
+def _done(files: list[dict[str, Any]], skipped: Any = ()) -> bytes:
+    output = json.dumps({"files": files, "skipped": list(skipped)})
     return write_answer(Answer(outcome=Outcome.DONE, output=output))
 
 
 async def test_what_was_opened_and_its_watch(served: Served, tmp_path: Path) -> None:
     file = tmp_path / "out"
     file.write_text("hello")
-    with file.open() as one, (tmp_path / "out").open() as notices:
-        raw = _done(True, [told(file)], [[7, 2, "it is a pipe"]])
-        opened = await served.ask(raw, [notices.fileno(), one.fileno()])
-    assert opened.watch_fd is not None
+    with file.open() as one:
+        raw = _done([told(file)], [[7, 2, "it is a pipe"]])
+        opened = await served.ask(raw, [one.fileno()])
+        unwatched = await served.ask(_done([told(file, watch=-1)]), [one.fileno()])
+    assert Path(f"/proc/self/fd/{opened.watch_fd}").readlink() == Path("anon_inode:inotify")
+    assert unwatched.watch_fd is None
+    unwatched.close()
     (found,) = opened.files
     assert os.pread(found.fd, 10, 0) == b"hello"
     assert found.holders == (Holder(7, 1), Holder(8, 2))
@@ -129,7 +134,7 @@ async def test_each_answer_has_its_error(
     assert "\x1b" not in error.value.message
 
 
-@pytest.mark.parametrize("raw", [b"", b"{}", b"x", _done(True, []), _done(False, [{}])])
+@pytest.mark.parametrize("raw", [b"", b"{}", b"x", _done([]), _done([{}])])
 async def test_broken_answers_are_errors(served: Served, tmp_path: Path, raw: bytes) -> None:
     with (tmp_path / "x").open("w") as file, pytest.raises((Unavailable, InternalError)):
         await served.ask(raw, [file.fileno()] * 3)
@@ -137,7 +142,7 @@ async def test_broken_answers_are_errors(served: Served, tmp_path: Path, raw: by
 
 async def test_more_descriptors_than_any_answer_has(served: Served, tmp_path: Path) -> None:
     with (tmp_path / "x").open("w") as file, pytest.raises(Unavailable):
-        await served.ask(_done(False, []), [file.fileno()] * 70)
+        await served.ask(_done([]), [file.fileno()] * 70)
 
 
 async def test_nobody_there(tmp_path: Path) -> None:
@@ -181,14 +186,14 @@ def test_a_descriptor_must_be_the_file_it_is_said_to_be(
 ) -> None:
     file = tmp_path / "x"
     file.touch()
-    text = json.dumps({"watch": False, "files": [told(file, **change)], "skipped": []})
+    text = json.dumps({"files": [told(file, **change)], "skipped": []})
     with file.open() as opened, pytest.raises(BadOutputs):
         read_outputs(text, [opened.fileno()])
 
 
 def test_what_is_no_file_is_not_taken() -> None:
     device = Path("/dev/null")
-    text = json.dumps({"watch": False, "files": [told(device)], "skipped": []})
+    text = json.dumps({"files": [told(device)], "skipped": []})
     with device.open() as opened, pytest.raises(BadOutputs):
         read_outputs(text, [opened.fileno()])
 
@@ -201,11 +206,11 @@ _JSON = st.recursive(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(watch=_JSON, files=_JSON, skipped=_JSON, text=st.none() | st.text())
-def test_any_answer_is_read_or_refused(watch: Any, files: Any, skipped: Any, text: Any) -> None:
-    built = json.dumps({"watch": watch, "files": files, "skipped": skipped})
+@given(files=_JSON, skipped=_JSON, text=st.none() | st.text())
+def test_any_answer_is_read_or_refused(files: Any, skipped: Any, text: Any) -> None:
+    built = json.dumps({"files": files, "skipped": skipped})
     try:
         found = read_outputs(built if text is None else text, [])
     except BadOutputs:
         return
-    assert (found.watch_fd, found.files) == (None, ())
+    assert found[0] == ()

@@ -23,7 +23,7 @@ class FolderLists:
         self._most = most
 
     async def everything(self, folder: str, start: str) -> list[ObjectInfo] | None:
-        assert start.startswith(folder) or not start, "SeaweedFS lists nothing then"
+        assert start.startswith(folder) or not start, "older SeaweedFS lists nothing then"
         found = []
         for key in self._keys:
             if not key.startswith(folder):

@@ -12,6 +12,7 @@ from lattice.base.signing import SigningKey
 from lattice.domain.allocation import Allocation, Attempt, State
 from lattice.domain.grant import Act
 from lattice.domain.logs import LogKind
+from lattice.domain.outputs import NamedOutputs
 from lattice.domain.privileged import OpenOutput, OpenOutputFile, digest_of
 from lattice.features.logs.service.intake import LogIntake
 from lattice.features.logs.service.naming import Naming
@@ -30,12 +31,24 @@ class Refused:
         self.told.append((rpc, who, reason))
 
 
+class Files:
+    """What Slurm names."""
+
+    def __init__(self) -> None:
+        self.named = NamedOutputs("n1", {LogKind.STDOUT: "/home/alice/out"})
+
+    async def of(self, job_id: int) -> NamedOutputs:
+        assert job_id == 7
+        return self.named
+
+
 class Site:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.scheduler = InMemoryScheduler(self.clock)
         self.objects = InMemoryObjectStore(self.clock)
         self.refused = Refused()
+        self.files = Files()
         key = SigningKey.generate()
         self.checker = GrantChecker("n1", self.clock, [key.public])
         self.started = int(self.clock.now().timestamp()) - 60
@@ -43,6 +56,7 @@ class Site:
         self.scheduler.read()
         self.intake = LogIntake(
             Naming(self.scheduler, self.clock),
+            self.files,
             self.objects,
             GrantSigner(key, self.clock),
             self.refused,
@@ -50,7 +64,7 @@ class Site:
 
     def job(self, job_id: int, **more: object) -> Allocation:
         began = datetime.fromtimestamp(self.started, UTC)
-        facts = {"submitted": began, "started": began, "output": "/home/alice/out"} | more
+        facts = {"submitted": began, "started": began} | more
         return allocation(job_id, "alice", "research", **facts)
 
     async def store(self, chunk: bytes, number: int = 1, **more: object) -> int:
@@ -140,8 +154,7 @@ async def test_for_a_job_that_is_over_slurm_names_the_file(site: Site) -> None:
 
 
 async def test_only_the_first_node_reads_the_scripts_file(site: Site) -> None:
-    site.scheduler.allocations[:] = [site.job(7, nodes="n[0-1]", node_count=2)]
-    site.scheduler.read()
+    site.files.named = NamedOutputs("n0", site.files.named.files)
     admitted = await site.intake.admit("n1", 7, site.started + 0.5, (), tell_stored=False)
     assert (admitted.grant, admitted.path) == ("", "")
 

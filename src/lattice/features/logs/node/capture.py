@@ -170,7 +170,8 @@ class JobCapture:
         self._thread.join(timeout_s)
 
     def _wake(self) -> None:
-        with suppress(BlockingIOError):
+        # Full: it is about to wake. Closed: it is over.
+        with suppress(BlockingIOError, BrokenPipeError):
             os.write(self._wake_writer, b"w")
 
     def _run(self) -> None:
@@ -243,7 +244,10 @@ class JobCapture:
     def _wait(self) -> None:
         with self._lock:
             watches = tuple(self._watches)
-        ready, _, _ = select.select([self._wake_reader, *watches], [], [], _LONGEST_WAIT_S)
+        polling = select.poll()
+        for each in (self._wake_reader, *watches):
+            polling.register(each, select.POLLIN)
+        ready = [number for number, _ in polling.poll(_LONGEST_WAIT_S * 1000)]
         for each in ready:
             try:
                 os.read(each, 65536)
@@ -263,3 +267,4 @@ class JobCapture:
             stream.tail.close()
         for watch in (*self._watches, self._wake_reader):
             os.close(watch)
+        # The other end stays: whoever wakes what is over must not write into a stranger's file.

@@ -22,11 +22,18 @@ from collections.abc import (
 )
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lattice.base.clock import Clock
-from lattice.base.errors import LatticeError, NotFound, PermissionRefused
+from lattice.base.errors import (
+    DataUnavailable,
+    LatticeError,
+    NotFound,
+    PermissionRefused,
+    UsageError,
+)
 from lattice.domain.logs import LogKind, LogSource
 from lattice.domain.nodejobs import JobEnded, JobEvent, JobIdentity, NodeJob
 from lattice.domain.outputs import OpenedOutputs, OutputFile, OutputOpener
@@ -41,6 +48,9 @@ _log = logging.getLogger(__name__)
 _LOOKS_S = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
 """After a change of the job: processes set up their files some time after they appear."""
 _RETRY_S = (0.5, 1.0, 2.0, 5.0, 15.0)
+_FINAL = (NotFound, PermissionRefused, DataUnavailable, UsageError)
+"""What asking again would not change."""
+_NOT_FOUND_TRIES = 20
 _LOOK_AGAIN_S = 1.0
 _SIGN_S = 10.0
 _LONGEST_AWAY_S = 24 * 3600.0
@@ -215,9 +225,12 @@ class Collecting:
         for number in itertools.count():
             try:
                 await ask(followed)
-            except (NotFound, PermissionRefused) as error:
+            except _FINAL as error:
                 self._tell(followed, error)
-                return
+                # Slurm may not have said yet that the job is here.
+                if not isinstance(error, NotFound) or number >= _NOT_FOUND_TRIES:
+                    return
+                await asyncio.sleep(_RETRY_S[0])
             except LatticeError as error:
                 self._tell(followed, error)
                 await asyncio.sleep(_RETRY_S[min(number, len(_RETRY_S) - 1)])
@@ -245,11 +258,17 @@ class Collecting:
         # One that has files now keeps them; one that has none may be about to open them.
         followed.asked |= {each.pid for file in opened.files for each in file.holders}
 
-    async def _admit(self, followed: Followed, pids: Sequence[int]) -> Admission:
+    async def _admit(
+        self, followed: Followed, pids: Sequence[int], kind: LogKind = LogKind.STDOUT
+    ) -> Admission:
         identity = followed.identity
         # A node that has nothing of the job may have lost it: then the store says where to go on.
         return await self._intake.admit(
-            identity.job_id, identity.started, pids, tell_stored=not followed.folder.exists()
+            identity.job_id,
+            identity.started,
+            pids,
+            kind=kind,
+            tell_stored=not followed.folder.exists(),
         )
 
     async def _take(
@@ -258,11 +277,14 @@ class Collecting:
         opened: OpenedOutputs,
         writers: tuple[Writer, ...],
         admission: Admission,
+        kind: LogKind | None = None,
     ) -> None:
         with opened:
             fresh = [each for each in opened.files if each.identity not in followed.files]
             for file in fresh:
-                stream = await asyncio.to_thread(self._stream, followed, file, writers, admission)
+                stream = await asyncio.to_thread(
+                    self._stream, followed, file, writers, admission, kind
+                )
                 followed.files.add(file.identity)
                 followed.capture.add(stream)
             if fresh and opened.watch_fd is not None:
@@ -274,11 +296,14 @@ class Collecting:
         file: OutputFile,
         writers: tuple[Writer, ...],
         admission: Admission,
+        named: LogKind | None,
     ) -> Stream:
         taken: set[tuple[LogKind, LogSource]] = {
             (each.spool.head.kind, each.spool.head.source) for each in followed.capture.streams
         }
         kind, source = stream_of(file, writers, taken)
+        if named is not None:
+            kind, source = named, LogSource("batch")
         identity = followed.identity
         head = StreamHead(
             node=self._node,
@@ -297,8 +322,8 @@ class Collecting:
 
     async def _end(self, followed: Followed) -> None:
         """The job's processes are gone: read the rest, and stay until it is stored."""
-        if not followed.capture.streams:
-            await self._until_answered(followed, self._open_named)
+        for kind in () if followed.capture.streams else LogKind:
+            await self._until_answered(followed, partial(self._open_named, kind))
         for head in followed.left:
             taken = {
                 (each.spool.head.kind, each.spool.head.source) for each in followed.capture.streams
@@ -315,14 +340,14 @@ class Collecting:
         await asyncio.to_thread(self._remove, followed)
         self._followed.pop(followed.identity, None)
 
-    async def _open_named(self, followed: Followed) -> None:
-        """The file that Slurm names, if this node is the one that should read it."""
-        admission = await self._admit(followed, ())
-        done = admission.stored.get((LogKind.STDOUT, LogSource("batch")))
+    async def _open_named(self, kind: LogKind, followed: Followed) -> None:
+        """The file that Slurm names, if this node is the one that ran the script."""
+        admission = await self._admit(followed, (), kind)
+        done = admission.stored.get((kind, LogSource("batch")))
         if not admission.path or (done is not None and done.last):
             return
         opened = await self._opener.open_output_file(admission.grant, admission.path)
-        await self._take(followed, opened, (), admission)
+        await self._take(followed, opened, (), admission, kind)
 
     def _left_stream(self, followed: Followed, head: StreamHead) -> Stream:
         """One whose file nobody can open any more: what was read of it is sent."""

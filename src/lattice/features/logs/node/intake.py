@@ -32,9 +32,15 @@ class Intake(Protocol):
     """Whichever replica the node is linked to. Every method raises `LatticeError`."""
 
     async def admit(
-        self, job_id: int, started: float, pids: Sequence[int], *, tell_stored: bool
+        self,
+        job_id: int,
+        started: float,
+        pids: Sequence[int],
+        *,
+        kind: LogKind = LogKind.STDOUT,
+        tell_stored: bool = False,
     ) -> Admission:
-        """May this be read? Without `pids` the job is over."""
+        """May this be read? Without `pids` it is the file of that kind that Slurm names."""
 
     async def store(self, parts: AsyncIterator[pb.ChunkPart]) -> int:
         """The number under which the chunk is stored now."""

@@ -25,8 +25,8 @@ from lattice.domain.logchunk import (
     verify,
 )
 from lattice.domain.logs import BadSource, LogKind, LogSource
-from lattice.domain.nodeset import NodeSet
 from lattice.domain.objects import NoObject, ObjectStore
+from lattice.domain.outputs import JobFiles
 from lattice.domain.privileged import OpenOutput, OpenOutputFile, digest_of
 from lattice.features.logs.service.naming import AttemptName, Naming
 
@@ -63,24 +63,41 @@ class LogIntake:
     """For agents, on their own listener."""
 
     def __init__(
-        self, naming: Naming, objects: ObjectStore, signer: GrantSigner, journal: IntakeJournal
+        self,
+        naming: Naming,
+        files: JobFiles,
+        objects: ObjectStore,
+        signer: GrantSigner,
+        journal: IntakeJournal,
     ) -> None:
         self._naming = naming
+        self._files = files
         self._objects = objects
         self._signer = signer
         self._journal = journal
 
     async def admit(
-        self, node: str, job_id: int, started: float, pids: Sequence[int], *, tell_stored: bool
+        self,
+        node: str,
+        job_id: int,
+        started: float,
+        pids: Sequence[int],
+        *,
+        kind: LogKind = LogKind.STDOUT,
+        tell_stored: bool = False,
     ) -> Admitted:
-        """A grant for the node's helper to open the output of a job that Slurm says is there."""
+        """A grant for the node's helper to open the output of a job that Slurm says is there.
+
+        Without `pids` it is for the file that Slurm names, if this node ran the script.
+        """
         name = await self._naming.of(node, job_id, started)
         stored = await self._stored(name, node) if tell_stored else ()
         path = ""
         if pids:
             digest = digest_of(OpenOutput(tuple(pids)))
         else:
-            path = _named_output(name, node)
+            named = await self._files.of(job_id)
+            path = named.files.get(kind, "") if named.host == node else ""
             if not path:
                 return Admitted("", "", stored)
             digest = digest_of(OpenOutputFile(path))
@@ -154,10 +171,3 @@ def _number_of(key: str) -> int:
     name = key.rpartition("/")[2]
     digits = name.removeprefix("chunk_").removesuffix(".log.zst")
     return int(digits) if digits.isascii() and digits.isdigit() else 0
-
-
-def _named_output(name: AttemptName, node: str) -> str:
-    """The file of a batch script, for the one node that ran it."""
-    nodes = list(NodeSet.parse(name.attempt.nodes))
-    path = name.allocation.output
-    return path if nodes and nodes[0] == node and path.startswith("/") else ""

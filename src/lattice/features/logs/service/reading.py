@@ -164,6 +164,11 @@ class LogReading:
         found = await self._finder.find(actor, Permission.READ_ALLOCATION, name)
         attempt = _attempt(found.allocation, query.attempt or attempt_number)
         if attempt.started is None:
+            # It may have started since Slurm was last read.
+            await self._scheduler.fresh()
+            found = await self._finder.find(actor, Permission.READ_ALLOCATION, name)
+            attempt = _attempt(found.allocation, query.attempt or attempt_number)
+        if attempt.started is None:
             raise DataUnavailable(
                 f"Allocation {found.allocation.id} has not started, so it has written nothing.",
                 hint=f"`lattice status {found.allocation.id}` says what it waits for.",
