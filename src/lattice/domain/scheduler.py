@@ -40,6 +40,7 @@ class LiveCluster:
 
     __slots__ = (
         "_by_account",
+        "_by_job",
         "_by_user",
         "accounts",
         "allocations",
@@ -67,6 +68,8 @@ class LiveCluster:
         self.accounts = accounts or AccountTree()
         self._by_user = _index((each.user, each) for each in self.allocations)
         self._by_account = _index((each.account, each) for each in self.allocations)
+        self._by_job: dict[int, tuple[Allocation, ...]] = {}
+        """Filled by the first who asks; readings that nobody asks that way don't pay for it."""
 
     def confirmed(self, read_at: datetime) -> LiveCluster:
         """The same cluster, found unchanged at a later time. Costs nothing."""
@@ -75,6 +78,15 @@ class LiveCluster:
             setattr(again, name, getattr(self, name))
         again.read_at = read_at
         return again
+
+    def of_job(self, job_id: int) -> tuple[Allocation, ...]:
+        """Every allocation with this number; more than one where it was used again."""
+        if not self._by_job and self.allocations:
+            found: dict[int, list[Allocation]] = {}
+            for each in self.allocations:
+                found.setdefault(each.job_id, []).append(each)
+            self._by_job.update((number, tuple(each)) for number, each in found.items())
+        return self._by_job.get(job_id, ())
 
     def visible(self, scope: Scope) -> Iterator[Allocation]:
         """Every allocation inside the scope, each once."""

@@ -4,5 +4,6 @@
 - `intake`: grants for a node's helper, and chunks from nodes to the store
 - `archive`: what the store has of an attempt, and the text of a range
 - `feeds`: one open stream a node and allocation, shared by all who look
-- `reading`: the question of a person, answered from both
+- `lines`, `view`: pieces to lines, streams merged in the order of time
+- `look`: one question under way;  `reading`: who may ask it
 """

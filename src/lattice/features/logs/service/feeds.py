@@ -11,8 +11,8 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -95,18 +95,23 @@ class NodeFeed:
         self._nodes = nodes
         self._signer = signer
         self._clock = clock
-        self._changed = asyncio.Event()
+        self._listeners: list[Callable[[], None]] = []
         self._conduit: Conduit | None = None
         self._questions: dict[int, asyncio.Future[pb.FeedText]] = {}
         self._number = 0
 
-    def changed(self) -> asyncio.Event:
-        """Set at the next change; ask again for the one after."""
-        return self._changed
+    @contextmanager
+    def telling(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Call this at every change, as long as the context lasts."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
 
     def _note_change(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+        for each in self._listeners:
+            each()
 
     async def fetch(self, key: StreamKey, offset: int) -> list[Piece]:
         """From the node's spool. Raises `Gone` and `Unavailable`."""

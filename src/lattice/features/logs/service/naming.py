@@ -100,8 +100,7 @@ class Naming:
     async def _found(self, node: str, job_id: int, started: float) -> AttemptName | None:
         for reading in (self._scheduler.live(), None):
             cluster = (reading or await self._scheduler.fresh()).cluster
-            mine = (each for each in cluster.allocations if each.job_id == job_id)
-            for each in mine:
+            for each in cluster.of_job(job_id):
                 name = _on_node(each, node, started)
                 if name is not None:
                     return name

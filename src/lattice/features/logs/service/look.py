@@ -1,0 +1,338 @@
+"""One question about an attempt's logs, under way: its streams, opened, read and followed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TypeAlias
+
+from lattice.base.clock import Clock
+from lattice.base.errors import NotFound, Unavailable
+from lattice.domain.allocation import Attempt
+from lattice.domain.logs import LogKind, Position, StreamName
+from lattice.domain.nodeset import NodeSet
+from lattice.domain.scheduler import Scheduler
+from lattice.features.logs.model import LogNote, LogQuery, LogRecord, NoteKind
+from lattice.features.logs.service.archive import Archive
+from lattice.features.logs.service.cursor import write_cursor
+from lattice.features.logs.service.feeds import Feeds, NodeFeed
+from lattice.features.logs.service.lines import Lines
+from lattice.features.logs.service.naming import AttemptName, attempts_of
+from lattice.features.logs.service.records import LineFilter, block, gap, without_first
+from lattice.features.logs.service.view import Item, MergedView, Start, StreamView
+
+_FIRST_WORD_S = 4.0
+_ROUND_S = 1.0
+_SETTLE_S = 0.05
+"""Lines of several nodes that come this close together are put in the order of time."""
+_ALIVE_S = 5.0
+_CURSOR_S = 1.0
+_DRAIN_S = 30.0
+"""After the end of a job, for the last of its output to arrive."""
+
+Told: TypeAlias = tuple[LogRecord, str]
+"""A record, and the cursor after it where there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where answers come from."""
+
+    scheduler: Scheduler
+    archive: Archive
+    feeds: Feeds
+    clock: Clock
+
+
+class Look:
+    """One question under way."""
+
+    def __init__(
+        self, sources: Sources, name: AttemptName, query: LogQuery, line_filter: LineFilter
+    ) -> None:
+        self.name = name
+        self.view = MergedView()
+        self.places: dict[StreamName, Position] = {}
+        self._sources = sources
+        self._query = query
+        self._filter = line_filter
+        self._feeds: dict[str, NodeFeed] = {}
+        self._away = ""
+        self._lost: dict[str, float] = {}
+        self._midst = False
+        self._cursor_at = 0.0
+        self._changed = asyncio.Event()
+
+    @property
+    def ended(self) -> bool:
+        """True if the attempt is over."""
+        return self._attempt_now().ended is not None
+
+    def _attempt_now(self) -> Attempt:
+        """The attempt as Slurm has it by now."""
+        name = self.name
+        for each in self._sources.scheduler.live().cluster.of_job(name.allocation.job_id):
+            if each.user == name.allocation.user:
+                for attempt in attempts_of(each):
+                    if attempt.number == name.attempt.number and attempt.started:
+                        return attempt
+                if each.attempt > name.attempt.number:
+                    ended = name.attempt.ended or self._sources.clock.now()
+                    return replace(name.attempt, ended=ended)
+        return name.attempt
+
+    def cursor(self) -> str:
+        return write_cursor(self.name.attempt.number, self.view.places())
+
+    async def told(self) -> AsyncIterator[Told]:
+        async with AsyncExitStack() as stack:
+            await self.open(stack)
+            for note in self._opening_notes():
+                yield note, ""
+            yield self._note(NoteKind.ALIVE), self.cursor()
+            async for record in self.caught_up():
+                yield record, self._timely_cursor()
+            yield self._note(NoteKind.ALIVE), self.cursor()
+            if self._query.follow:
+                async for each in self._follow():
+                    yield each
+
+    def _timely_cursor(self) -> str:
+        """About one a second, and none in the midst of what belongs together."""
+        now = self._sources.clock.monotonic()
+        if self._midst or now - self._cursor_at < _CURSOR_S:
+            return ""
+        self._cursor_at = now
+        return self.cursor()
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Find the streams: what is stored, and what the nodes have."""
+        await self._refresh()
+        complete = (
+            self.ended
+            and bool(self.view.streams)
+            and not self._away
+            and all(
+                each.stored is not None and each.stored.last for each in self.view.streams.values()
+            )
+        )
+        if not complete:
+            for node in self._nodes():
+                feed = await stack.enter_async_context(self._sources.feeds.of(self.name, node))
+                self._feeds[node] = feed
+                stack.enter_context(feed.telling(self._changed.set))
+            await self._first_words()
+        self._take_streams()
+        self._begin()
+
+    def _nodes(self) -> list[str]:
+        nodes = list(NodeSet.parse(self.name.attempt.nodes))
+        wanted = set(self._query.nodes)
+        unknown = wanted - set(nodes)
+        if unknown:
+            raise NotFound(
+                f"Node {min(unknown)} is none of this allocation's.",
+                hint=f"It has {self.name.attempt.nodes}.",
+            )
+        return [each for each in nodes if not wanted or each in wanted]
+
+    async def _first_words(self) -> None:
+        waiting = [asyncio.ensure_future(each.told.wait()) for each in self._feeds.values()]
+        await asyncio.wait(waiting, timeout=_FIRST_WORD_S)
+        for each in waiting:
+            each.cancel()
+
+    async def _refresh(self) -> None:
+        kinds = self._query.streams or tuple(LogKind)
+        try:
+            stored = await self._sources.archive.streams(self.name, kinds, self._query.nodes)
+        except Unavailable as error:
+            self._away = error.message
+            return
+        self._away = ""
+        for name, each in stored.items():
+            known = self.view.streams.get(name)
+            if known is not None:
+                known.stored = each
+            elif self._is_wanted(name):
+                self._add(StreamView(name, self._sources.archive, each, self._feeds.get(name.node)))
+
+    def _take_streams(self) -> None:
+        for node, feed in self._feeds.items():
+            for kind, source in feed.streams:
+                name = StreamName(node, kind, source)
+                known = self.view.streams.get(name)
+                if known is not None:
+                    known.feed = feed
+                elif self._is_wanted(name):
+                    self._add(StreamView(name, self._sources.archive, None, feed))
+
+    def _add(self, stream: StreamView) -> None:
+        self.view.streams[stream.name] = stream
+        at = self.places.get(stream.name)
+        if at is not None:
+            stream.begin(Start(at=at))
+
+    def _is_wanted(self, name: StreamName) -> bool:
+        query = self._query
+        if query.streams and name.kind not in query.streams:
+            return False
+        if query.nodes and name.node not in query.nodes:
+            return False
+        return not query.ranks or name.source.task in query.ranks
+
+    def _begin(self) -> None:
+        query = self._query
+        since_ms = int(query.since.timestamp() * 1000) if query.since else 0
+        until_ms = int(query.until.timestamp() * 1000) if query.until else None
+        for name, stream in self.view.streams.items():
+            if name in self.places:
+                continue
+            line = max(0, stream.end.line - query.tail) if query.tail is not None else 0
+            stream.begin(
+                Start(line=line, offset=query.offset or 0, time_ms=since_ms, until_ms=until_ms)
+            )
+
+    async def caught_up(self) -> AsyncIterator[LogRecord]:
+        """Up to now, filtered. With `tail`, the last so many of all streams together."""
+        records = self._records()
+        if self._query.tail is None or len(self.view.streams) < 2:
+            async for record in records:
+                yield record
+            return
+        self._midst = True
+        kept = [each async for each in records]
+        self._midst = False
+        surplus = sum(each.count for each in kept if each.type == "lines") - self._query.tail
+        for record in kept:
+            if record.type == "lines" and surplus > 0:
+                surplus -= record.count
+                if surplus >= 0:
+                    continue
+                yield without_first(record, record.count + surplus)
+            else:
+                yield record
+
+    async def _records(self) -> AsyncIterator[LogRecord]:
+        async for stream, item in self.view.caught_up():
+            if self._filter.is_past(item.time_ms):
+                # They come in the order of time.
+                return
+            shown = self._shown(stream, item)
+            for number, record in enumerate(shown, 1):
+                self._midst = number < len(shown)
+                yield record
+        if self.ended:
+            for stream in self.view.streams.values():
+                rest = stream.lines.unfinished(0)
+                if rest is not None and stream.stored is not None and stream.stored.last:
+                    time_ms = _last_time(stream)
+                    whole = replace(rest, unfinished=False, count=1, time_ms=time_ms)
+                    for record in self._shown(stream, whole):
+                        yield record
+
+    def _shown(self, stream: StreamView, item: Item) -> list[LogRecord]:
+        if not isinstance(item, Lines):
+            return [gap(stream.name, item)]
+        return [block(stream.name, each) for each in self._filter.kept(item)]
+
+    async def _follow(self) -> AsyncIterator[Told]:
+        clock = self._sources.clock
+        quiet_since = clock.monotonic()
+        over_since: float | None = None
+        while True:
+            await self._wait_for_change()
+            self._take_streams()
+            told = False
+            for note in self._changes_of_nodes():
+                told = True
+                yield note, ""
+            async for record in self._records():
+                told = True
+                yield record, self._timely_cursor()
+            now = clock.monotonic()
+            if told:
+                quiet_since = now
+            elif now - quiet_since >= _ALIVE_S and not self._lost:
+                quiet_since = now
+                yield self._note(NoteKind.ALIVE), self.cursor()
+            if self.ended:
+                over_since = now if over_since is None else over_since
+                await self._refresh()
+                if self._is_complete() or now - over_since > _DRAIN_S:
+                    async for record in self._records():
+                        yield record, ""
+                    yield self._end_note(), self.cursor()
+                    return
+
+    async def _wait_for_change(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ROUND_S):
+                await self._changed.wait()
+            if len(self._feeds) > 1:
+                await asyncio.sleep(_SETTLE_S)
+        self._changed.clear()
+
+    def _is_complete(self) -> bool:
+        streams = self.view.streams.values()
+        return bool(streams) and all(
+            each.stored is not None and each.stored.last and each.lines.expected >= each.end.offset
+            for each in streams
+        )
+
+    def _opening_notes(self) -> list[LogNote]:
+        notes = []
+        if self._away:
+            notes.append(self._note(NoteKind.ARCHIVE_AWAY, words=self._away))
+        for node, feed in self._feeds.items():
+            if feed.trouble and not self.ended:
+                self._lost[node] = self._sources.clock.monotonic()
+                notes.append(self._note(NoteKind.DISCONNECTED, node, feed.trouble))
+        return notes
+
+    def _changes_of_nodes(self) -> list[LogNote]:
+        notes = []
+        now = self._sources.clock.monotonic()
+        for node, feed in self._feeds.items():
+            if feed.trouble and node not in self._lost:
+                self._lost[node] = now
+                notes.append(self._note(NoteKind.DISCONNECTED, node, feed.trouble))
+            elif not feed.trouble and node in self._lost:
+                lasted_s = now - self._lost.pop(node)
+                notes.append(self._note(NoteKind.RECONNECTED, node, seconds=lasted_s))
+        return notes
+
+    def _end_note(self) -> LogNote:
+        attempt = self._attempt_now()
+        missing = [
+            each.name
+            for each in self.view.streams.values()
+            if each.lines.expected < each.end.offset or not (each.stored and each.stored.last)
+        ]
+        words = f"{attempt.state.value}"
+        if attempt.exit_code is not None:
+            words += f", exit {attempt.exit_code}"
+        if missing:
+            words += f"; the end of {missing[0]} has not arrived"
+        return self._note(NoteKind.END, words=words, lines=0 if not missing else None)
+
+    def _note(
+        self,
+        kind: NoteKind,
+        node: str = "",
+        words: str = "",
+        *,
+        seconds: float | None = None,
+        lines: int | None = None,
+    ) -> LogNote:
+        now: datetime = self._sources.clock.now()
+        return LogNote(kind=kind, time=now, node=node, words=words, seconds=seconds, lines=lines)
+
+
+def _last_time(stream: StreamView) -> int:
+    assert stream.stored is not None
+    placed = [each for chunk in stream.stored.chunks for each in chunk.index.placed()]
+    return placed[-1].times_ms[1] if placed else 0
