@@ -90,6 +90,97 @@ def test_an_agent_killed_at(quiet_lab: Lab, alice: Person, name: str) -> None:
     assert complete == list(range(3000))
 
 
+@pytest.mark.spec("LOG-3")
+def test_a_server_killed_while_following_and_while_storing(quiet_lab: Lab, alice: Person) -> None:
+    job = quiet_lab.sbatch("alice", wrap=script("s", 600, pause_s=0.02))
+    quiet_lab.wait_job_state(job, "RUNNING")
+    following = quiet_lab.popen_as(
+        "alice", ["lattice", "logs", str(job), "--follow"], env=alice.bearer
+    )
+    time.sleep(3)
+    try:
+        for server in quiet_lab.servers:
+            server.process.kill()
+            time.sleep(2)
+            server.start()
+        out, err = following.communicate(timeout=120)
+    finally:
+        for server in quiet_lab.servers:
+            server.start()
+    assert following.returncode == 0, (out[-500:], err)
+    assert numbers(out.splitlines(), "s") == list(range(600)), err
+    assert numbers(lines_of(alice, job), "s") == list(range(600))
+
+
+@pytest.mark.spec("LOG-1", "LOG-4")
+def test_attempts_are_kept_apart(quiet_lab: Lab, alice: Person) -> None:
+    """A requeue truncates the file; what was read of the first attempt stays."""
+    job = quiet_lab.sbatch(
+        "alice", "--requeue", wrap="echo attempt $SLURM_RESTART_COUNT; sleep 300"
+    )
+    quiet_lab.wait_job_state(job, "RUNNING")
+    eventually(lambda: lines_of(alice, job), lambda seen: seen == ["attempt "])
+    quiet_lab.ctl(["scontrol", "requeue", str(job)])
+    time.sleep(4)
+    quiet_lab.jobs.start_now(job)
+    eventually(lambda: lines_of(alice, job), lambda seen: seen == ["attempt 1"], 60)
+    assert lines_of(alice, job, "--attempt", "1") == ["attempt "]
+
+
+@pytest.mark.spec("LOG-2")
+def test_files_of_their_own(quiet_lab: Lab, alice: Person) -> None:
+    """Standard error apart, and one file a task on two nodes."""
+    task = "sh -c 'echo rank $SLURM_PROCID; sleep 4'"
+    inner = f"echo to out; echo to err >&2; srun -N2 -n4 --output=t%t.out {task}"
+    job = quiet_lab.sbatch("alice", "-N2", "-n4", "-o", "o.out", "-e", "e.err", wrap=inner)
+    quiet_lab.wait_job_state(job, "COMPLETED")
+    eventually(
+        lambda: set(lines_of(alice, job, "--stderr", "--prefix", "none")),
+        lambda seen: "to err" in seen,
+    )
+    eventually(
+        lambda: {each for each in lines_of(alice, job, "--prefix", "none") if "rank" in each},
+        lambda seen: seen == {f"rank {number}" for number in range(4)},
+        60,
+    )
+    assert lines_of(alice, job, "--rank", "3", "--prefix", "none") == ["rank 3"]
+
+
+@pytest.mark.spec("LOG-3")
+def test_the_store_away(quiet_lab: Lab, alice: Person) -> None:
+    """Following goes on; everything is stored when it is back."""
+    store = quiet_lab.seaweedfs.process
+    store.freeze()
+    try:
+        job = quiet_lab.sbatch("alice", wrap=script("w", 100, pause_s=0.02))
+        quiet_lab.wait_job_state(job, "COMPLETED")
+        time.sleep(5)
+    finally:
+        store.thaw()
+    eventually(
+        lambda: numbers(lines_of(alice, job), "w"), lambda seen: seen == list(range(100)), 90
+    )
+
+
+@pytest.mark.spec("LIMIT-1", "LIMIT-2")
+def test_ten_streams_and_no_more(quiet_lab: Lab, alice: Person) -> None:
+    job = quiet_lab.sbatch("alice", wrap="echo here; sleep 300")
+    quiet_lab.wait_job_state(job, "RUNNING")
+    command = ["lattice", "logs", str(job), "--follow"]
+    running = [quiet_lab.popen_as("alice", command, env=alice.bearer) for _ in range(10)]
+    try:
+        for each in running:
+            assert each.stdout is not None
+            assert each.stdout.readline()
+        refused = alice.tries("logs", str(job), "--follow")
+        assert refused.code == 80, refused
+        assert "10/10" in refused.err
+    finally:
+        for each in running:
+            each.kill()
+            each.communicate()
+
+
 @pytest.mark.spec("AUTH-7", "AUTH-12")
 def test_anothers_logs_are_not_there(quiet_lab: Lab, alice: Person, bob: Person) -> None:
     job = quiet_lab.sbatch("alice", wrap="echo private")

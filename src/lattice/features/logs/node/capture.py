@@ -208,12 +208,12 @@ class JobCapture:
                 stream.trouble = "the spool is full"
                 return False
             now_ms = int(self._clock.now().timestamp() * 1000)
-            gaps = stream.spool.end
+            gaps = len(stream.spool.gaps())
             added = stream.advance(now_ms, min(left, 1024 * 1024))
             if added is None:
                 if stream.spool.close_if_due(now_ms):
                     self._on_closed()
-                if stream.spool.end != gaps:
+                if len(stream.spool.gaps()) != gaps:
                     self._tell(None)
                 return False
             left -= len(added.text)

@@ -62,6 +62,7 @@ class _Piece:
     """Text that fills no frame yet, with the moment it was read."""
 
     text: bytes
+    lines: int
     time_ms: int
     late: bool
 
@@ -77,6 +78,7 @@ class OpenChunk:
         self.gaps: list[Gap] = []
         self.began_ms: int | None = None
         self._pieces: list[_Piece] = []
+        self._pending_bytes = 0
         self._frames_end = begin
         self._digest = hashlib.sha256()
         self._recover()
@@ -87,10 +89,10 @@ class OpenChunk:
     @property
     def end(self) -> Position:
         """The place after the last byte."""
-        at = self._frames_end
-        for piece in self._pieces:
-            at = at.past(piece.text)
-        return at
+        return Position(
+            self._frames_end.offset + self._pending_bytes,
+            self._frames_end.line + sum(each.lines for each in self._pieces),
+        )
 
     @property
     def stored_bytes(self) -> int:
@@ -107,25 +109,28 @@ class OpenChunk:
         if self._pieces and self._pieces[-1].late != late:
             self.make_frame()
         self._begin_at(time_ms)
-        pending = sum(len(each.text) for each in self._pieces)
         begin = 0
-        while pending + len(text) - begin >= FRAME_BYTES:
+        while self._pending_bytes + len(text) - begin >= FRAME_BYTES:
             # A frame is filled exactly; only what is left over goes through the tail.
-            part = text[begin : begin + FRAME_BYTES - pending]
-            self._pieces.append(_Piece(part, time_ms, late))
+            part = text[begin : begin + FRAME_BYTES - self._pending_bytes]
+            self._take(part, time_ms, late=late)
             try:
                 self.make_frame()
             except OSError:
                 self._pieces.pop()
+                self._pending_bytes -= len(part)
                 raise
             begin += len(part)
-            pending = 0
         rest = text[begin:]
         if rest:
             record = _RECORD.pack(self.end.offset, time_ms, len(rest), zlib.crc32(rest), late)
             append(self._files["tail"], record + rest)
-            self._pieces.append(_Piece(rest, time_ms, late))
+            self._take(rest, time_ms, late=late)
             failpoint("spool.tail.written")
+
+    def _take(self, text: bytes, time_ms: int, *, late: bool) -> None:
+        self._pieces.append(_Piece(text, text.count(b"\n"), time_ms, late))
+        self._pending_bytes += len(text)
 
     def add_gap(self, cause: GapCause, lost_bytes: int | None, time_ms: int) -> None:
         """Something is missing at the end; told twice it counts once."""
@@ -141,17 +146,17 @@ class OpenChunk:
 
     def make_frame(self) -> None:
         """Compress what fills no frame yet."""
-        text = b"".join(each.text for each in self._pieces)
-        if not text:
+        if not self._pieces:
             return
+        text = b"".join(each.text for each in self._pieces)
+        end = self.end
         marks, size = [], 0
         for piece in self._pieces:
             size += len(piece.text)
             marks.append((size, piece.time_ms))
         stored = compress(text)
-        frame = Frame(
-            len(stored), len(text), text.count(b"\n"), pack_marks(marks), self._pieces[0].late
-        )
+        lines = end.line - self._frames_end.line
+        frame = Frame(len(stored), len(text), lines, pack_marks(marks), self._pieces[0].late)
         append(self._files["frames"], stored)
         failpoint("spool.frame.written")
         try:
@@ -163,9 +168,10 @@ class OpenChunk:
         self._files["tail"].truncate(0)
         failpoint("spool.tail.cleared")
         self.frames.append(frame)
-        self._frames_end = self._frames_end.past(text)
+        self._frames_end = end
         self._digest.update(text)
         self._pieces.clear()
+        self._pending_bytes = 0
 
     def stored_frames(self) -> bytes:
         """All frames, one after the other."""
@@ -200,6 +206,7 @@ class OpenChunk:
         self.frames.clear()
         self.gaps.clear()
         self._pieces.clear()
+        self._pending_bytes = 0
         self._digest = hashlib.sha256()
         self.began_ms = None
 
@@ -258,7 +265,7 @@ class OpenChunk:
             if offset < at:
                 # Its frame was made, and the tail not cleared any more.
                 continue
-            self._pieces.append(_Piece(text, time_ms, bool(late)))
+            self._take(text, time_ms, late=bool(late))
             self._begin_at(time_ms)
             kept += record
             at += size
