@@ -6,6 +6,7 @@ Blocking and not for two threads at once; `NodeJobs` owns it and gives it its tu
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from lattice.adapters.linux.groups import (
@@ -36,6 +37,7 @@ from lattice.domain.nodejobs import (
 
 _AGAIN_S = (0.2, 1.0, 3.0)
 """After its folders moved a job is read again: tasks and processes follow without a notice."""
+_RECENT_S = 60.0
 _NAMELESS_S = 3.0
 """A group without a job number waits this long for a daemon that tells it."""
 
@@ -58,6 +60,8 @@ class Lookout:
         self._read: dict[str, tuple[JobGroup, NodeJob]] = {}
         self._again: dict[str, list[float]] = {}
         self._nameless: dict[str, float] = {}
+        self._recent: dict[int, float] = {}
+        """When each job was last seen, for some time after its end."""
         self._limit = ""
         self.inotify: Inotify | None = None
         self.picture: dict[JobIdentity, NodeJob] = {}
@@ -98,6 +102,7 @@ class Lookout:
         flashes = self._flashes(notices, groups)
         picture = {job.identity: job for job in jobs}
         events = compare(self.picture, picture)
+        flashes += self._sparks(notices, (*self.picture.values(), *picture.values()))
         self.picture = picture
         return (*flashes, *events)
 
@@ -184,6 +189,33 @@ class Lookout:
                 uid=user_of(os.path.basename(notice.folder)),  # noqa: PTH119
                 sluid=name.sluid,
                 folders=(JobFolder(base.hierarchy, path),),
+            )
+            events += [JobAppeared(job), JobEnded(job)]
+        return events
+
+    def _sparks(self, notices: list[Notice], seen: Iterable[NodeJob]) -> list[JobEvent]:
+        """Jobs that only their sockets tell of.
+
+        The folder of a user comes with the first job and goes with the last: nobody watched it yet
+        when the job's own folder came and went inside. The sockets of its steps are in a folder
+        that stays. One that is there still may have its groups still to come; one of a job that was
+        seen a moment ago is that job's.
+        """
+        now = self._clock.monotonic()
+        self._recent.update((job.id, now) for job in seen)
+        self._recent = {job: at for job, at in self._recent.items() if now - at < _RECENT_S}
+        events: list[JobEvent] = []
+        for notice in notices:
+            socket = socket_of(notice.name) if notice.folder == str(self._spool) else None
+            job_id = socket.job.job_id if socket else None
+            if job_id is None or job_id in self._recent:
+                continue
+            if Path(notice.folder, notice.name).exists():
+                continue
+            self._recent[job_id] = now
+            started = self._clock.now().timestamp()
+            job = NodeJob(
+                identity=JobIdentity(self._boot_id, job_id, 0, started), started_by=StartSign.SEEN
             )
             events += [JobAppeared(job), JobEnded(job)]
         return events

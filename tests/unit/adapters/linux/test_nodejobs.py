@@ -189,6 +189,34 @@ async def test_the_spool_is_a_second_sign(tmp_path: Path) -> None:
         assert [each.pid for each in job.processes] == [one, two]
 
 
+async def test_a_job_that_only_its_sockets_tell_of(tmp_path: Path) -> None:
+    """The folder of its user came and went with it, before anyone could watch it."""
+    tree = NodeTree(tmp_path)
+    tree.group("freezer/slurm_n1")
+    async with _watched(tree) as story:
+        for step in (4294967292, 4294967291):
+            (tree.spool / f"n1_5.{step}").touch()
+            (tree.spool / f"n1_5.{step}").unlink()
+        appeared = await story.next(JobAppeared)
+        assert (appeared.id, appeared.identity.inode) == (5, 0)
+        assert appeared.started_by is StartSign.SEEN
+        assert (await story.next(JobEnded)) == appeared
+        assert not story.node.jobs
+
+
+async def test_the_last_sockets_of_a_job_are_no_other_job(tmp_path: Path) -> None:
+    tree = NodeTree(tmp_path)
+    tree.group(f"{_JOB}/step_0", tree.process())
+    (tree.spool / "n1_5.0").touch()
+    async with _watched(tree) as story:
+        job = await story.next(JobAppeared)
+        tree.remove(_JOB)
+        assert (await story.next(JobEnded)).identity == job.identity
+        (tree.spool / "n1_5.0").unlink()
+        tree.group("freezer/slurm_n1/uid_3001/job_6/step_0", tree.process())
+        assert (await story.next(JobAppeared)).id == 6
+
+
 async def test_lost_notices_mean_a_look_at_everything(tmp_path: Path) -> None:
     tree = NodeTree(tmp_path)
     most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
