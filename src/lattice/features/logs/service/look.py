@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from lattice.base.clock import Clock
@@ -30,6 +30,8 @@ _SETTLE_S = 0.05
 """Lines of several nodes that come this close together are put in the order of time."""
 _ALIVE_S = 5.0
 _CURSOR_S = 1.0
+_MOST_REFRESHES = 3
+_SETTLED = timedelta(minutes=2)
 _DRAIN_S = 30.0
 """After the end of a job, for the last of its output to arrive."""
 
@@ -112,7 +114,7 @@ class Look:
         """Find the streams: what is stored, and what the nodes have."""
         await self._refresh()
         complete = (
-            self.ended
+            self._ended_long_ago()
             and bool(self.view.streams)
             and not self._away
             and all(
@@ -127,6 +129,11 @@ class Look:
             await self._first_words()
         self._take_streams()
         self._begin()
+
+    def _ended_long_ago(self) -> bool:
+        """True if no node can have anything that is not stored and not known here."""
+        ended = self._attempt_now().ended
+        return ended is not None and self._sources.clock.now() - ended > _SETTLED
 
     def _nodes(self) -> list[str]:
         nodes = list(NodeSet.parse(self.name.attempt.nodes))
@@ -217,22 +224,30 @@ class Look:
                 yield record
 
     async def _records(self) -> AsyncIterator[LogRecord]:
-        async for stream, item in self.view.caught_up():
-            if self._filter.is_past(item.time_ms):
-                # They come in the order of time.
-                return
-            shown = self._shown(stream, item)
-            for number, record in enumerate(shown, 1):
-                self._midst = number < len(shown)
-                yield record
-        if self.ended:
-            for stream in self.view.streams.values():
-                rest = stream.lines.unfinished(0)
-                if rest is not None and stream.stored is not None and stream.stored.last:
-                    time_ms = _last_time(stream)
-                    whole = replace(rest, unfinished=False, count=1, time_ms=time_ms)
-                    for record in self._shown(stream, whole):
-                        yield record
+        for _ in range(_MOST_REFRESHES):
+            async for stream, item in self.view.caught_up():
+                if self._filter.is_past(item.time_ms):
+                    # They come in the order of time.
+                    return
+                shown = self._shown(stream, item)
+                for number, record in enumerate(shown, 1):
+                    self._midst = number < len(shown)
+                    yield record
+            if not self._moved_to_the_store():
+                break
+            await self._refresh()
+        for stream in self.view.streams.values():
+            rest = stream.last_line()
+            if rest is not None:
+                for record in self._shown(stream, rest):
+                    yield record
+
+    def _moved_to_the_store(self) -> bool:
+        """True if a node no longer has what was not read yet: the store has it by now."""
+        return any(
+            each.fed is not None and each.lines.expected < each.fed.stored_offset
+            for each in self.view.streams.values()
+        )
 
     def _shown(self, stream: StreamView, item: Item) -> list[LogRecord]:
         if not isinstance(item, Lines):
@@ -330,9 +345,3 @@ class Look:
     ) -> LogNote:
         now: datetime = self._sources.clock.now()
         return LogNote(kind=kind, time=now, node=node, words=words, seconds=seconds, lines=lines)
-
-
-def _last_time(stream: StreamView) -> int:
-    assert stream.stored is not None
-    placed = [each for chunk in stream.stored.chunks for each in chunk.index.placed()]
-    return placed[-1].times_ms[1] if placed else 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from lattice.base.errors import Unavailable
@@ -53,6 +53,7 @@ class StreamView:
         self._archive = archive
         self._start = Start()
         self._told_gaps: set[tuple[Position, str]] = set()
+        self._last_told = False
         self._ragged = False
         """True while it may stand in the middle of a line, which is left out."""
 
@@ -129,6 +130,19 @@ class StreamView:
                 if placed.times_ms[0] > until_ms:
                     return placed.begin.offset
         return _NO_END
+
+    def last_line(self) -> Lines | None:
+        """The last line of a stream that is over and does not end in a line feed; told once."""
+        if self.stored is None or not self.stored.last or self._last_told:
+            return None
+        if self.lines.expected < self.end.offset:
+            return None
+        rest = self.lines.unfinished(0)
+        self._last_told = True
+        if rest is None:
+            return None
+        placed = [each for chunk in self.stored.chunks for each in chunk.index.placed()]
+        return replace(rest, unfinished=False, count=1, time_ms=placed[-1].times_ms[1])
 
     async def bytes_from(self, begin: int, end: int) -> AsyncIterator[bytes]:
         """The exact bytes of a range, as far as they can be had."""
