@@ -143,7 +143,8 @@ def test_bootstrap_without_etcd_fails_in_time(tmp_path: Path) -> None:
     done = site.run("--bootstrap")
     assert done.returncode == 75
     assert "can't be reached" in done.stderr
-    assert time.monotonic() - began < 15
+    # Five seconds are etcd's; the rest is for a slow machine to start a process on.
+    assert time.monotonic() - began < 40
 
 
 @pytest.mark.lab
