@@ -119,12 +119,12 @@ def test_attempts_are_kept_apart(quiet_lab: Lab, alice: Person) -> None:
         "alice", "--requeue", wrap="echo attempt $SLURM_RESTART_COUNT; sleep 300"
     )
     quiet_lab.wait_job_state(job, "RUNNING")
-    eventually(lambda: lines_of(alice, job), lambda seen: seen == ["attempt "])
+    eventually(lambda: lines_of(alice, job), lambda seen: seen == ["attempt"])
     quiet_lab.ctl(["scontrol", "requeue", str(job)])
     time.sleep(4)
     quiet_lab.jobs.start_now(job)
     eventually(lambda: lines_of(alice, job), lambda seen: seen == ["attempt 1"], 60)
-    assert lines_of(alice, job, "--attempt", "1") == ["attempt "]
+    assert lines_of(alice, job, "--attempt", "1") == ["attempt"]
 
 
 @pytest.mark.spec("LOG-2")

@@ -47,6 +47,7 @@ _log = logging.getLogger(__name__)
 
 _LOOKS_S = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
 """After a change of the job: processes set up their files some time after they appear."""
+_PATIENT_S = 3.0
 _RETRY_S = (0.5, 1.0, 2.0, 5.0, 15.0)
 _FINAL = (NotFound, PermissionRefused, DataUnavailable, UsageError)
 """What asking again would not change."""
@@ -217,7 +218,8 @@ class Collecting:
                 async with asyncio.timeout(pause_s):
                     await followed.changed.wait()
                 return
-            await self._until_answered(followed, self._open_writers)
+            patient = pause_s < _PATIENT_S
+            await self._until_answered(followed, partial(self._open_writers, patient))
 
     async def _until_answered(
         self, followed: Followed, ask: Callable[[Followed], Awaitable[None]]
@@ -243,11 +245,11 @@ class Collecting:
             _log.warning("output of job %d: %s", followed.identity.job_id, error.message)
         followed.trouble = error.message
 
-    async def _open_writers(self, followed: Followed) -> None:
+    async def _open_writers(self, patient: bool, followed: Followed) -> None:
         job = followed.job
         if job is None or followed.ended:
             return
-        writers = await asyncio.to_thread(writers_of, job, self._look)
+        writers = await asyncio.to_thread(partial(writers_of, job, self._look, patient=patient))
         fresh = [each for each in writers if each.pid not in followed.asked][:64]
         if not fresh:
             return

@@ -38,8 +38,13 @@ class Writer:
 Look = Callable[[int], ProcessLook | None]
 
 
-def writers_of(job: NodeJob, look: Look) -> tuple[Writer, ...]:
-    """Each process at most once; those that are gone meanwhile are left out."""
+def writers_of(job: NodeJob, look: Look, *, patient: bool = True) -> tuple[Writer, ...]:
+    """Each process at most once; those that are gone meanwhile are left out.
+
+    A task begins as a copy of slurmstepd, which puts its files in place before it becomes the
+    program: it is left for a later look, and so is one whose number is not known yet while
+    whoever asks is `patient`.
+    """
     daemons = {each.pid for each in job.daemons}
     found: dict[int, Writer] = {}
     for step in job.steps:
@@ -50,7 +55,10 @@ def writers_of(job: NodeJob, look: Look) -> tuple[Writer, ...]:
             if seen is None:
                 continue
             first = seen.parent in daemons or seen.parent not in inside
-            if first or seen.name == "srun":
+            unready = seen.name == "slurmstepd" or (
+                patient and step.id.number is not None and pid not in tasks
+            )
+            if (first and not unready) or seen.name == "srun":
                 found.setdefault(pid, Writer(pid, str(step.id), tasks.get(pid)))
     for pid in sorted(daemons):
         seen = look(pid)

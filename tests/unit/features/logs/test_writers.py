@@ -1,0 +1,98 @@
+"""Which processes hold Slurm's files, and what their output is called."""
+
+from __future__ import annotations
+
+import pytest
+
+from lattice.domain.logs import LogKind, LogSource
+from lattice.domain.nodejobs import (
+    JobIdentity,
+    NodeJob,
+    NodeStep,
+    NodeTask,
+    ProcessId,
+    StartSign,
+    StepId,
+)
+from lattice.domain.outputs import Holder, OutputFile
+from lattice.features.logs.node.writers import ProcessLook, Writer, stream_of, writers_of
+
+pytestmark = pytest.mark.spec("LOG-2")
+
+DAEMONS = (ProcessId(10, 1), ProcessId(20, 1))
+
+
+def job(*steps: NodeStep) -> NodeJob:
+    return NodeJob(
+        identity=JobIdentity("boot", 7, 5, 1.0),
+        started_by=StartSign.FOLDER,
+        steps=steps,
+        daemons=DAEMONS,
+    )
+
+
+def step(name: str, *pids: int, tasks: dict[int, int] | None = None) -> NodeStep:
+    known = tasks or {}
+    return NodeStep(
+        StepId(name),
+        tuple(NodeTask(task, (ProcessId(pid, 1),)) for pid, task in known.items()),
+        tuple(ProcessId(pid, 1) for pid in pids),
+    )
+
+
+SEEN = {
+    10: ProcessLook(1, "slurmstepd", "slurmstepd: [7.batch]"),
+    20: ProcessLook(1, "slurmstepd", "slurmstepd: [7.0]"),
+    11: ProcessLook(10, "bash"),
+    12: ProcessLook(11, "python"),
+    13: ProcessLook(11, "srun"),
+    21: ProcessLook(20, "train"),
+    22: ProcessLook(20, "slurmstepd"),
+}
+
+
+def test_first_processes_srun_and_daemons_of_steps() -> None:
+    told = job(step("batch", 11, 12, 13), step("0", 21, 22, tasks={21: 3}))
+    assert writers_of(told, SEEN.get) == (
+        Writer(11, "batch"),
+        Writer(13, "batch"),
+        Writer(21, "0", 3),
+        Writer(20, "0"),
+    )
+
+
+def test_a_task_without_its_number_is_waited_for() -> None:
+    told = job(step("0", 21))
+    assert Writer(21, "0") not in writers_of(told, SEEN.get)
+    assert Writer(21, "0") in writers_of(told, SEEN.get, patient=False)
+
+
+def test_a_process_that_is_gone_is_left_out() -> None:
+    assert writers_of(job(step("batch", 99)), {}.get) == ()
+
+
+def file(*holders: tuple[int, int]) -> OutputFile:
+    held = tuple(Holder(*each) for each in holders)
+    return OutputFile(fd=3, device=1, inode=2, born=None, size=0, path="/o", holders=held)
+
+
+WRITERS = (Writer(11, "batch"), Writer(21, "0", 3), Writer(22, "0", 4))
+
+
+@pytest.mark.parametrize(
+    ("holders", "kind", "source"),
+    [
+        (((11, 1), (11, 2)), LogKind.STDOUT, "batch"),
+        (((11, 2),), LogKind.STDERR, "batch"),
+        (((21, 1), (21, 2)), LogKind.STDOUT, "0.3"),
+        (((21, 1), (22, 1)), LogKind.STDOUT, "0"),
+        (((11, 1), (21, 1)), LogKind.STDOUT, "batch"),
+    ],
+)
+def test_names(holders: tuple[tuple[int, int], ...], kind: LogKind, source: str) -> None:
+    assert stream_of(file(*holders), WRITERS, ()) == (kind, LogSource.parse(source))
+
+
+def test_a_second_file_of_the_same_writer_has_a_name_of_its_own() -> None:
+    taken = {(LogKind.STDOUT, LogSource("batch"))}
+    assert stream_of(file((11, 1)), WRITERS, taken)[1] == LogSource("batch", None, 2)
