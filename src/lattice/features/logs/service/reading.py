@@ -196,7 +196,8 @@ def _facts(stream: StreamView) -> LogStreamFacts:
 def _attempt(allocation: Allocation, number: int) -> Attempt:
     attempts = attempts_of(allocation)
     if not number:
-        return attempts[-1]
+        # One that waits to run again has written before.
+        return next((each for each in reversed(attempts) if each.started), attempts[-1])
     for each in attempts:
         if each.number == number:
             return each
