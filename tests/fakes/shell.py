@@ -14,6 +14,7 @@ from lattice.base.call import Call
 from lattice.base.errors import LatticeError, NotFound
 from lattice.base.style import Style
 from lattice.client.decode import decode
+from lattice.features.allocations.command.options import resolve
 
 T = TypeVar("T")
 
@@ -64,6 +65,9 @@ class FakeShell:
         if isinstance(told, LatticeError):
             raise told
         return decode(json.dumps(told).encode(), call.answer)
+
+    def reference(self, word: str) -> str:
+        return resolve(self, word)
 
     def write(self, text: str) -> None:
         self.out += text

@@ -46,6 +46,9 @@ class Shell(Protocol):
     def call(self, call: Call[T], *, anonymous: bool = False) -> T:
         """Ask the server; `anonymous` sends no token and needs none."""
 
+    def reference(self, word: str) -> str:
+        """The allocation that a word means: an id, `@last`, or the name of one's own."""
+
     def write(self, text: str) -> None:
         """Data, to standard output, at once."""
 

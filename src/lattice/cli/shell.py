@@ -75,6 +75,12 @@ class TerminalShell:
             self.warn(f"{call.method} {client.url}{call.path}")
         return client.call(call, anonymous=anonymous)
 
+    def reference(self, word: str) -> str:
+        # Features don't know each other; the shell may know them all.
+        from lattice.features.allocations.command.options import resolve  # noqa: PLC0415
+
+        return resolve(self, word)
+
     def write(self, text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
