@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-TRIES = int(__import__("os").environ.get("TRIES","3"))
+TRIES = 3
 _MOST_STOLEN = 0.2
 _PROPERTY = "run again"
 _TRIAL_S = 1.0

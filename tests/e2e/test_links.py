@@ -26,8 +26,11 @@ from tests.e2e.people import Person, eventually
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
 NODES = ("n1", "n2", "n3")
-LONGEST_PAUSE_S = 15
-"""The table says 5 s and it is one or two; a busy machine that steals time gets this much."""
+LONGEST_PAUSE_S = 5
+"""The table's; where nothing was said, 15 s of silence come before it."""
+AFTER_A_DEATH_S = 8
+"""The table says 5 s here too. Pauses of 0.8 to 4.8 s were measured, which leaves no room for a
+busy machine; what is above this is a fault (13 s once were)."""
 _CHECKOUT = Path(__file__).parents[2]
 
 
@@ -199,11 +202,11 @@ def test_a_server_killed(lab: Lab, olga: Person) -> None:
     with echoes(lab, olga, 9, *NODES) as running:
         time.sleep(2)
         lab.servers[0].kill()
-        relinked_s = _timed(lambda: set(_linked(olga)) == set(NODES) and _one_replica(olga), 20)
+        relinked_s = _timed(lambda: set(_linked(olga)) == set(NODES) and _one_replica(olga), 12)
         results = [each.result() for each in running]
     print(f"relinked after {relinked_s:.1f} s, {results}")
     for result in results:
-        assert result["longest_pause_s"] <= LONGEST_PAUSE_S, result
+        assert result["longest_pause_s"] <= AFTER_A_DEATH_S, result
         assert result["lost"], "the server's death went unnoticed"
 
 
@@ -222,7 +225,7 @@ def test_a_server_frozen(lab: Lab, olga: Person) -> None:
     lab.servers[0].process.thaw()
     print(results)
     for result in results:
-        assert result["longest_pause_s"] <= 15 + LONGEST_PAUSE_S, result
+        assert result["longest_pause_s"] <= 15 + AFTER_A_DEATH_S, result
 
 
 def test_both_servers_restarted_in_turn_under_load(lab: Lab, olga: Person) -> None:
@@ -266,7 +269,7 @@ def test_the_leader_of_etcd_killed(lab: Lab, olga: Person) -> None:
         results = [each.result() for each in running]
     print(f"writes again after {pause_s:.1f} s")
     for result in results:
-        assert result["longest_pause_s"] <= 5, result
+        assert result["longest_pause_s"] <= 2, result
         assert result["lost"] == []
 
 

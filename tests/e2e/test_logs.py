@@ -121,10 +121,21 @@ def test_attempts_are_kept_apart(quiet_lab: Lab, alice: Person) -> None:
     quiet_lab.wait_job_state(job, "RUNNING")
     eventually(lambda: lines_of(alice, job), lambda seen: seen == ["attempt"])
     quiet_lab.ctl(["scontrol", "requeue", str(job)])
-    time.sleep(4)
+    waiting = eventually(
+        lambda: alice.tries("logs", str(job)), lambda said: "REQUEUE" in said.out, 60
+    )
+    assert waiting.out.startswith("attempt\n"), "what it wrote before it waited to run again"
+    eventually(lambda: alice.card(job)["allocation"]["state"], lambda state: state == "pending")
+    # For a moment nobody may know when it ran before: that is said, never "nothing was written".
+    shown = eventually(lambda: alice.tries("logs", str(job)), lambda said: said.code != 75, 60)
+    assert shown.out == waiting.out
     quiet_lab.jobs.start_now(job)
-    eventually(lambda: lines_of(alice, job), lambda seen: seen == ["attempt 1"], 60)
-    assert lines_of(alice, job, "--attempt", "1") == ["attempt"]
+    eventually(
+        lambda: alice.tries("logs", str(job)).out.splitlines(),
+        lambda seen: seen == ["attempt 1"],
+        60,
+    )
+    assert lines_of(alice, job, "--attempt", "1") == waiting.out.splitlines()
 
 
 @pytest.mark.spec("LOG-2")

@@ -14,6 +14,7 @@ from lattice.base.call import BytesCall, Call, StreamCall
 from lattice.base.errors import LatticeError, NotFound
 from lattice.base.style import Style
 from lattice.client.decode import decode
+from lattice.features.allocations.command.options import resolve
 
 T = TypeVar("T")
 
@@ -115,7 +116,7 @@ class FakeShell:
         return FakeFetched(body, 3)
 
     def reference(self, word: str | None) -> str:
-        return word or "42"
+        return resolve(self, word) if word else "42"
 
     def page(self, texts: Iterable[str]) -> None:
         for text in texts:

@@ -71,7 +71,7 @@ class Shell(Protocol):
         """Get the bytes of something."""
 
     def reference(self, word: str | None) -> str:
-        """The allocation that a word means (`@last`, a name); without one, that of this job."""
+        """The allocation a word means: an id, `@last`, a name; without one, that of this job."""
 
     def page(self, texts: Iterable[str]) -> None:
         """Data that may be longer than the screen: through a pager if it is."""

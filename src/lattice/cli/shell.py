@@ -87,6 +87,7 @@ class TerminalShell:
         return self.client.fetch(call)
 
     def reference(self, word: str | None) -> str:
+        # Features don't know each other; the shell may know them all.
         from lattice.features.allocations.command.options import own_job, resolve  # noqa: PLC0415
 
         named = word or own_job(self)

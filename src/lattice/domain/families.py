@@ -37,8 +37,9 @@ def with_elapsed(allocations: Iterable[Allocation], until: datetime) -> list[All
 
 
 def with_attempts(live: Allocation, past: Allocation | None) -> Allocation:
-    """The live allocation with the attempts the accounting store remembers before this one."""
-    before = tuple(each for each in past.attempts if each.number < live.attempt) if past else ()
+    """The live allocation with every attempt before this one that either of the two knows."""
+    known = {each.number: each for each in (*live.attempts, *(past.attempts if past else ()))}
+    before = tuple(known[number] for number in sorted(known) if number < live.attempt)
     current = Attempt(
         number=live.attempt,
         state=live.state,

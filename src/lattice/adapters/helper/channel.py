@@ -49,10 +49,8 @@ class HelperChannel:
             except (OSError, TimeoutError) as error:
                 reason = getattr(error, "strerror", None) or "no answer"
                 raise Unavailable(
-                    f"The part of Lattice that acts as you (lattice-helper) does not answer: "
-                    f"{reason}.",
-                    hint="sbatch and scancel on a login node work meanwhile; an administrator "
-                    "starts lattice-helper again.",
+                    f"lattice-helper does not answer: {reason}.",
+                    hint="An administrator starts it again.",
                 ) from None
             async with asyncio.timeout(self._timeout_s):
                 await _readable(connection)

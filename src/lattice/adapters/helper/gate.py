@@ -71,6 +71,12 @@ class HelperGate:
         )
         try:
             answer, passed = await self._channel.ask(grant, question, descriptors)
+        except Unavailable as away:
+            raise Unavailable(
+                f"The part of Lattice that acts as you is away: {away.message}",
+                hint="sbatch and scancel on a login node work meanwhile; an administrator "
+                "starts lattice-helper again.",
+            ) from None
         except OSError as error:
             raise Unsure(
                 f"The submit gate did not say what became of this: {error or 'no answer'}.",

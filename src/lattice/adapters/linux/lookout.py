@@ -38,6 +38,7 @@ from lattice.domain.nodejobs import (
 _AGAIN_S = (0.2, 1.0, 3.0)
 """After its folders moved a job is read again: tasks and processes follow without a notice."""
 _RECENT_S = 60.0
+"""The sockets of a job outlive its groups by less than this."""
 _NAMELESS_S = 3.0
 """A group without a job number waits this long for a daemon that tells it."""
 
@@ -102,7 +103,8 @@ class Lookout:
         flashes = self._flashes(notices, groups)
         picture = {job.identity: job for job in jobs}
         events = compare(self.picture, picture)
-        flashes += self._sparks(notices, (*self.picture.values(), *picture.values()))
+        told = [event.job for event in flashes]
+        flashes += self._sparks(notices, (*told, *self.picture.values(), *picture.values()))
         self.picture = picture
         return (*flashes, *events)
 

@@ -36,6 +36,7 @@ _LONGEST_ACTOR = 64
 _LOOKS = 8
 _LOOK_EVERY_S = 0.5
 """A node that is put back counts as not responding until slurmctld has asked it."""
+_SEEN_WITHIN_S = 2.0
 
 
 class NodeService:
@@ -143,8 +144,9 @@ class NodeOperations:
             await self._act(actor, act, open_ones, reason)
             after = await self._settled(nodes)
             # So that `lattice nodes`, asked next, shows it; the act is done either way.
-            with suppress(Unavailable):
-                await self._scheduler.fresh(nodes=True)
+            with suppress(Unavailable, TimeoutError):
+                async with asyncio.timeout(_SEEN_WITHIN_S):
+                    await self._scheduler.fresh(nodes=True)
         return NodeActs(
             nodes=tuple(
                 NodeOutcome(

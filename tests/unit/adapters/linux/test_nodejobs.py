@@ -204,6 +204,20 @@ async def test_a_job_that_only_its_sockets_tell_of(tmp_path: Path) -> None:
         assert not story.node.jobs
 
 
+async def test_a_job_that_both_signs_tell_of_is_told_once(tmp_path: Path) -> None:
+    tree = NodeTree(tmp_path)
+    users = tree.group("freezer/slurm_n1/uid_3001")
+    async with _watched(tree) as story:
+        (users / "job_5").mkdir()
+        (users / "job_5").rmdir()
+        (tree.spool / "n1_5.0").touch()
+        (tree.spool / "n1_5.0").unlink()
+        first = await story.next(JobAppeared)
+        assert (await story.next(JobEnded)) == first
+        tree.group("freezer/slurm_n1/uid_3001/job_6/step_0", tree.process())
+        assert (await story.next(JobAppeared)).id == 6, "and not 5 again"
+
+
 async def test_the_last_sockets_of_a_job_are_no_other_job(tmp_path: Path) -> None:
     tree = NodeTree(tmp_path)
     tree.group(f"{_JOB}/step_0", tree.process())

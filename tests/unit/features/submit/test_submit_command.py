@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from lattice.base.errors import NotFound, PermissionRefused, UsageError
 from lattice.cli import argv
 from lattice.features.submit.command.cancel import CANCEL, cancel
 from lattice.features.submit.command.submit import SUBMIT, submit, wrapped
+from tests.fakes import answers
 from tests.fakes.shell import FakeShell, Told
 
 pytestmark = pytest.mark.spec("ALLOC-3")
@@ -160,6 +162,23 @@ def test_cancel_says_what_was_asked_of_slurm() -> None:
     assert shell.out == "Cancelling allocation 1\n"
     with pytest.raises(NotFound):
         cancel(FakeShell(routes), id=("4",))
-    with pytest.raises(UsageError):
-        cancel(FakeShell(routes), id=("1", "--user=root"))
     assert CANCEL.name == "cancel"
+
+
+@pytest.mark.spec("ALLOC-4", "CLI-1")
+def test_cancel_takes_the_names_that_status_takes() -> None:
+    newest = answers.allocation(7, name="train")
+    told = {"id": "7", "cancelling": True, "state": "running"}
+    moment = int(datetime.fromisoformat(newest["first_submitted"]).timestamp())
+    routes: dict[str, Told] = {
+        "/v1/allocations": answers.listing(newest),
+        f"/v1/allocations/7%40{moment}/cancel": told,
+    }
+    for word in ("@last", "train"):
+        shell = FakeShell(routes)
+        assert cancel(shell, id=(word,)) == 0
+        assert shell.out == "Cancelling allocation 7\n"
+    shell = FakeShell(routes)
+    with pytest.raises(NotFound):
+        cancel(shell, id=("@last", "--user=root"))
+    assert [call.method for call in shell.calls] == ["GET", "GET"], "nothing was cancelled"

@@ -16,7 +16,7 @@ from lattice.access.finding import AllocationFinder
 from lattice.access.limits import CallerLimits, Sessions
 from lattice.access.permission import Permission
 from lattice.base.clock import Clock
-from lattice.base.errors import DataUnavailable, NotFound, UsageError
+from lattice.base.errors import DataUnavailable, NotFound, Unavailable, UsageError
 from lattice.domain.allocation import Allocation, Attempt
 from lattice.domain.logs import BadSource, LogSource
 from lattice.domain.scheduler import Scheduler
@@ -149,10 +149,7 @@ class LogReading:
             found = await self._finder.find(actor, Permission.READ_ALLOCATION, name)
             attempt = _attempt(found.allocation, query.attempt or attempt_number)
         if attempt.started is None:
-            raise DataUnavailable(
-                f"Allocation {found.allocation.id} has not started, so it has written nothing.",
-                hint=f"`lattice status {found.allocation.id}` says what it waits for.",
-            )
+            raise _nothing_yet(found.allocation, attempt)
         look = Look(self._sources, AttemptName(found.allocation, attempt), query, line_filter)
         look.places = places
         return look
@@ -190,6 +187,19 @@ def _facts(stream: StreamView) -> LogStreamFacts:
         first=moment(placed[0].times_ms[0]) if placed else None,
         last=moment(placed[-1].times_ms[1]) if placed else None,
         path=path,
+    )
+
+
+def _nothing_yet(allocation: Allocation, attempt: Attempt) -> DataUnavailable | Unavailable:
+    if attempt.number > 1 and attempt.number == allocation.attempt:
+        return Unavailable(
+            f"Allocation {allocation.id} waits to run again, and Slurm's accounting has not said "
+            "yet when it ran before.",
+            hint="Try again in a few seconds.",
+        )
+    return DataUnavailable(
+        f"Allocation {allocation.id} has not started, so it has written nothing.",
+        hint=f"`lattice status {allocation.id}` says what it waits for.",
     )
 
 

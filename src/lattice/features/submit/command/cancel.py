@@ -17,7 +17,8 @@ def cancel(
     id: tuple[str, ...],  # noqa: A002 - the word people read in the usage line
 ) -> int:
     """Each one; what can't be cancelled does not keep the others."""
-    calls = [api.cancel_allocation(name) for name in id]
+    # All are found first: a word that names nothing cancels nothing.
+    calls = [api.cancel_allocation(shell.reference(name)) for name in id]
     if len(calls) == 1:
         return _show(shell, [shell.call(calls[0])], 0)
     answers: list[CancelAnswer] = []
@@ -43,13 +44,15 @@ CANCEL = Command(
     "cancel",
     summary="Cancel allocations",
     text="Runs scancel as you: your own, and others' where Slurm lets you as a coordinator or "
-    "administrator. A bare id of an array cancels all of it, 12345_7 one task.\n\n"
+    "administrator. A bare id of an array cancels all of it, 12345_7 one task; @last is your "
+    "newest, and a name means the only one so called.\n\n"
     "An id that is not there, or not yours, is exit code 102.",
     run=cancel,
     params=(Argument("id", repeat=True, complete="allocations"),),
     examples=(
         ("lattice cancel 12345", "one"),
         ("lattice cancel 12345_7 12346", "a task, and another"),
+        ("lattice cancel @last", "the newest"),
     ),
     permission="any role but ReadOnly, for your own",
 )
