@@ -22,6 +22,8 @@ class Holder:
 
     pid: int
     descriptor: int
+    rank: int = -1
+    """Its task's number in the step, where its environment says one; -1: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

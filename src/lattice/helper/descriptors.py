@@ -44,7 +44,8 @@ class Found:
     path: str
     comm: str = ""
     facts: DescriptorFacts = field(default_factory=lambda: DescriptorFacts(0, 0, 0, None))
-    holders: list[tuple[int, int]] = field(default_factory=list)
+    holders: list[tuple[int, int, int]] = field(default_factory=list)
+    """Process, descriptor, and rank in the step or -1."""
 
     def opened(self, size: int, watch: int) -> OpenedFile:
         return OpenedFile(
@@ -92,8 +93,11 @@ class Finder:
         found: Files = {}
         skipped_before = len(self.skipped)
         with self._allowed_to_look(process, account) as allowed:
+            slurms = process.comm in _SLURMS_OWN
+            rank = None if slurms or not allowed else process.rank()
             for number in self._numbers(process) if allowed else ():
                 if (each := self._find(process, number)) is not None:
+                    each.holders.append((process.pid, number, -1 if rank is None else rank))
                     _merge(found, {each.inode.identity: each})
         if process.unchanged():
             return found
@@ -148,7 +152,7 @@ class Finder:
             fault = CHANGED
         if inode is not None and not fault:
             path = _name_of(process.folder, number)
-            return Found(place, inode, path, process.comm, before, [(process.pid, number)])
+            return Found(place, inode, path, process.comm, before)
         os.close(place)
         if number in STANDARD:
             self.skipped.append(Skipped(process.pid, number, fault))

@@ -119,7 +119,7 @@ class OutputFiles:
         # What Slurm's own processes hold besides (a log of theirs) is none of the job's, even
         # where everybody may read it: a job's output is its owner's, or one he may write to.
         if found.inode.uid != account.pw_uid and not os.access(path, os.W_OK):
-            if all(number in STANDARD for _, number in found.holders):
+            if all(number in STANDARD for _, number, _ in found.holders):
                 self._skip(found, f"{account.pw_name} may not write to it")
             return None
         try:
@@ -135,7 +135,7 @@ class OutputFiles:
         return opened
 
     def _skip(self, found: Found, why: str) -> None:
-        pid, number = found.holders[0] if found.holders else (0, 0)
+        pid, number, _ = found.holders[0] if found.holders else (0, 0, -1)
         self._skipped.append(Skipped(pid, number, why))
 
     def _watched(self, notices: Sequence[int], opened: int) -> int:

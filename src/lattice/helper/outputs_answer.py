@@ -30,7 +30,8 @@ class OpenedFile:
     facts: DescriptorFacts
     path: str
     comm: str
-    holders: tuple[tuple[int, int], ...]
+    holders: tuple[tuple[int, int, int], ...]
+    """Process, descriptor, and rank in the step or -1."""
     watch: int
 
     def told(self, longest_path: int) -> dict[str, object]:

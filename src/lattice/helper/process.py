@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _LARGEST_FILE = 16 * 1024
+_LARGEST_ENVIRONMENT = 256 * 1024
+_RANK = "SLURM_PROCID="
+_LONGEST_RANK = 9
 _JOB = re.compile(r"job_([0-9]{1,10})", re.ASCII)
 _START_AFTER_COMM = 19
 _LONGEST_NUMBER = 20
@@ -29,6 +32,13 @@ class Pinned:
     job_id: int
     started: int
     comm: str
+
+    def rank(self) -> int | None:
+        """Which task of its step it is, as its environment has it; the user's own word."""
+        for each in text_of(self.folder, "environ", _LARGEST_ENVIRONMENT).split("\0"):
+            if each.startswith(_RANK):
+                return _number(each.removeprefix(_RANK)[:_LONGEST_RANK])
+        return None
 
     def unchanged(self) -> bool:
         """It still runs, and in the same job; it may be another program by now."""

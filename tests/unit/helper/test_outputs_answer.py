@@ -24,7 +24,7 @@ def _file(path: str, comm: str = "srun", holders: int = 1) -> OpenedFile:
         facts=DescriptorFacts(2**62, 0o102001, 29, None),
         path=path,
         comm=comm,
-        holders=((4_194_304, 4_000),) * holders,
+        holders=((4_194_304, 4_000, 999_999_999),) * holders,
         watch=64,
     )
 

@@ -142,7 +142,7 @@ def _file(told: Any, fd: int) -> OutputFile:
         born=found["born"],
         size=found["size"],
         path=inert(found["path"]),
-        holders=tuple(_holder(each) for each in found["holders"]),
+        holders=tuple(_ranked_holder(each) for each in found["holders"]),
         comm=inert(found["comm"]),
         flags=found["flags"],
         position=found["position"],
@@ -165,6 +165,12 @@ def _holder(told: Any) -> Holder:
     if type(told) is not list or [type(part) for part in told] != [int, int]:
         raise BadOutputs("a holder can't be read")
     return Holder(told[0], told[1])
+
+
+def _ranked_holder(told: Any) -> Holder:
+    if type(told) is not list or [type(part) for part in told] != [int, int, int]:
+        raise BadOutputs("a holder can't be read")
+    return Holder(told[0], told[1], max(-1, told[2]))
 
 
 def _json(text: str) -> Any:

@@ -45,7 +45,7 @@ def _nothing_leaks() -> Iterator[None]:
 def told(file: Path, **change: Any) -> dict[str, Any]:
     found = file.stat()
     return {
-        "holders": [[7, 1], [8, 2]], "dev": found.st_dev, "ino": found.st_ino, "flags": 33793,
+        "holders": [[7, 1, -1], [8, 2, 3]], "dev": found.st_dev, "ino": found.st_ino, "flags": 33793,
         "position": 3, "size": found.st_size, "born": 1.5, "path": "/x\x1b[2J", "watch": 1,
         "comm": "srun",
     } | change  # fmt: skip
@@ -104,7 +104,7 @@ async def test_what_was_opened_and_its_watch(served: Served, tmp_path: Path) -> 
     unwatched.close()
     (found,) = opened.files
     assert os.pread(found.fd, 10, 0) == b"hello"
-    assert found.holders == (Holder(7, 1), Holder(8, 2))
+    assert found.holders == (Holder(7, 1), Holder(8, 2, 3))
     assert (found.path, found.comm, found.position, found.born) == ("/x␛[2J", "srun", 3, 1.5)
     assert opened.skipped == (SkippedOutput(Holder(7, 2), "it is a pipe"),)
     opened.close()
@@ -174,7 +174,8 @@ async def test_what_can_not_be_asked_is_said_at_once(tmp_path: Path) -> None:
         {"dev": 1},
         {"holders": [[1]]},
         {"holders": [1]},
-        {"holders": [[True, 1]]},
+        {"holders": [[True, 1, 1]]},
+        {"holders": [[1, 1]]},
         {"size": "5"},
         {"watch": None},
         {"born": "x"},

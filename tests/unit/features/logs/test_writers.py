@@ -56,27 +56,23 @@ def test_first_processes_srun_and_daemons_of_steps() -> None:
     assert writers_of(told, SEEN.get) == (
         Writer(11, "batch"),
         Writer(13, "batch"),
-        Writer(21, "0", 3),
-        Writer(20, "0"),
+        Writer(21, "0"),
+        Writer(20, "0", daemon=True),
     )
-
-
-def test_a_task_without_its_number_is_waited_for() -> None:
-    told = job(step("0", 21))
-    assert Writer(21, "0") not in writers_of(told, SEEN.get)
-    assert Writer(21, "0") in writers_of(told, SEEN.get, patient=False)
 
 
 def test_a_process_that_is_gone_is_left_out() -> None:
     assert writers_of(job(step("batch", 99)), {}.get) == ()
 
 
-def file(*holders: tuple[int, int]) -> OutputFile:
+def file(*holders: tuple[int, ...]) -> OutputFile:
     held = tuple(Holder(*each) for each in holders)
     return OutputFile(fd=3, device=1, inode=2, born=None, size=0, path="/o", holders=held)
 
 
-WRITERS = (Writer(11, "batch"), Writer(21, "0", 3), Writer(22, "0", 4))
+WRITERS = (
+    Writer(11, "batch"), Writer(20, "0", daemon=True), Writer(21, "0"), Writer(22, "0"),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -84,12 +80,16 @@ WRITERS = (Writer(11, "batch"), Writer(21, "0", 3), Writer(22, "0", 4))
     [
         (((11, 1), (11, 2)), LogKind.STDOUT, "batch"),
         (((11, 2),), LogKind.STDERR, "batch"),
-        (((21, 1), (21, 2)), LogKind.STDOUT, "0.3"),
-        (((21, 1), (22, 1)), LogKind.STDOUT, "0"),
+        (((21, 1, 3), (21, 2, 3)), LogKind.STDOUT, "0.3"),
+        (((20, 2), (21, 1, 3)), LogKind.STDOUT, "0.3"),
+        (((20, 2), (21, 2, 3)), LogKind.STDERR, "0.3"),
+        (((20, 2),), LogKind.STDOUT, "0"),
+        (((21, 1, 3), (22, 1, 4)), LogKind.STDOUT, "0"),
+        (((11, 1, 0),), LogKind.STDOUT, "batch"),
         (((11, 1), (21, 1)), LogKind.STDOUT, "batch"),
     ],
 )
-def test_names(holders: tuple[tuple[int, int], ...], kind: LogKind, source: str) -> None:
+def test_names(holders: tuple[tuple[int, ...], ...], kind: LogKind, source: str) -> None:
     assert stream_of(file(*holders), WRITERS, ()) == (kind, LogSource.parse(source))
 
 

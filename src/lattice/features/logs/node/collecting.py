@@ -18,6 +18,7 @@ from collections.abc import (
     Coroutine,
     Iterable,
     Iterator,
+    Mapping,
     Sequence,
 )
 from contextlib import suppress
@@ -36,12 +37,13 @@ from lattice.base.errors import (
 )
 from lattice.domain.logs import LogKind, LogSource
 from lattice.domain.nodejobs import JobEnded, JobEvent, JobIdentity, NodeJob
-from lattice.domain.outputs import OpenedOutputs, OutputFile, OutputOpener
+from lattice.domain.outputs import OpenedOutputs, OutputOpener
 from lattice.features.logs.node.capture import JobCapture, Room, Stream
+from lattice.features.logs.node.filenames import FileNames, NamedFile, StreamKey
 from lattice.features.logs.node.intake import Admission, Intake
-from lattice.features.logs.node.spool import StreamHead, StreamSpool, head_of
+from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool, head_of
 from lattice.features.logs.node.tail import FileTail, NoTail
-from lattice.features.logs.node.writers import Look, Writer, stream_of, writers_of
+from lattice.features.logs.node.writers import Look, Writer, writers_of
 
 _log = logging.getLogger(__name__)
 
@@ -68,9 +70,9 @@ class Followed:
     folder: Path
     capture: JobCapture
     job: NodeJob | None
+    names: FileNames
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     ended: bool = False
-    files: set[tuple[int, int]] = field(default_factory=set)
     asked: set[int] = field(default_factory=set)
     """Processes that were looked at often enough."""
     trouble: str = ""
@@ -149,7 +151,8 @@ class Collecting:
     def _begin(self, identity: JobIdentity, job: NodeJob | None) -> Followed:
         name = f"{identity.job_id}-{int(identity.started * 1000)}"
         capture = JobCapture(name, self._clock, self._room, self._on_closed)
-        followed = Followed(identity, self._folder / name, capture, job)
+        folder = self._folder / name
+        followed = Followed(identity, folder, capture, job, FileNames(folder))
         self._followed[identity] = followed
         capture.start()
         self._start(self._follow(followed), f"logs {name}")
@@ -210,6 +213,8 @@ class Collecting:
             await self._end(followed)
         except Exception:  # noqa: BLE001 - one job's defect is not the agent's end
             _log.exception("job %d: its output is not followed", followed.identity.job_id)
+        finally:
+            followed.names.close()
 
     async def _look_around(self, followed: Followed) -> None:
         """Several looks, until something changes again."""
@@ -218,8 +223,9 @@ class Collecting:
                 async with asyncio.timeout(pause_s):
                     await followed.changed.wait()
                 return
-            patient = pause_s < _PATIENT_S
-            await self._until_answered(followed, partial(self._open_writers, patient))
+            await self._until_answered(followed, self._open_writers)
+            if pause_s >= _PATIENT_S:
+                await self._settle_names(followed)
 
     async def _until_answered(
         self, followed: Followed, ask: Callable[[Followed], Awaitable[None]]
@@ -245,11 +251,11 @@ class Collecting:
             _log.warning("output of job %d: %s", followed.identity.job_id, error.message)
         followed.trouble = error.message
 
-    async def _open_writers(self, patient: bool, followed: Followed) -> None:
+    async def _open_writers(self, followed: Followed) -> None:
         job = followed.job
         if job is None or followed.ended:
             return
-        writers = await asyncio.to_thread(partial(writers_of, job, self._look, patient=patient))
+        writers = await asyncio.to_thread(writers_of, job, self._look)
         fresh = [each for each in writers if each.pid not in followed.asked][:64]
         if not fresh:
             return
@@ -258,7 +264,8 @@ class Collecting:
         opened = await self._opener.open_output(admission.grant, pids)
         await self._take(followed, opened, writers, admission)
         # One that has files now keeps them; one that has none may be about to open them.
-        followed.asked |= {each.pid for file in opened.files for each in file.holders}
+        tasks = {each.pid for each in writers if not each.daemon}
+        followed.asked |= tasks & {each.pid for file in opened.files for each in file.holders}
 
     async def _admit(
         self, followed: Followed, pids: Sequence[int], kind: LogKind = LogKind.STDOUT
@@ -282,30 +289,26 @@ class Collecting:
         kind: LogKind | None = None,
     ) -> None:
         with opened:
-            fresh = [each for each in opened.files if each.identity not in followed.files]
-            for file in fresh:
-                stream = await asyncio.to_thread(
-                    self._stream, followed, file, writers, admission, kind
-                )
-                followed.files.add(file.identity)
-                followed.capture.add(stream)
+            fresh = not all(followed.names.knows(each) for each in opened.files)
+            for each in followed.names.take(opened.files, writers, kind):
+                await self._begin_stream(followed, each, admission.stored)
             if fresh and opened.watch_fd is not None:
                 followed.capture.watch(os.dup(opened.watch_fd))
 
+    async def _settle_names(self, followed: Followed) -> None:
+        for each in followed.names.settle():
+            await self._begin_stream(followed, each, {})
+
+    async def _begin_stream(
+        self, followed: Followed, named: NamedFile, stored: Mapping[StreamKey, Stored]
+    ) -> None:
+        stream = await asyncio.to_thread(self._stream, followed, named, stored)
+        followed.capture.add(stream)
+
     def _stream(
-        self,
-        followed: Followed,
-        file: OutputFile,
-        writers: tuple[Writer, ...],
-        admission: Admission,
-        named: LogKind | None,
+        self, followed: Followed, named: NamedFile, stored: Mapping[StreamKey, Stored]
     ) -> Stream:
-        taken: set[tuple[LogKind, LogSource]] = {
-            (each.spool.head.kind, each.spool.head.source) for each in followed.capture.streams
-        }
-        kind, source = stream_of(file, writers, taken)
-        if named is not None:
-            kind, source = named, LogSource("batch")
+        kind, source, file = named.kind, named.source, named.file
         identity = followed.identity
         head = StreamHead(
             node=self._node,
@@ -316,14 +319,15 @@ class Collecting:
             path=file.path,
         )
         spool = StreamSpool(
-            followed.folder / f"{kind.value}-{source}", head, admission.stored.get((kind, source))
+            followed.folder / f"{kind.value}-{source}", head, stored.get((kind, source))
         )
         age_s = self._clock.now().timestamp() - identity.started
         late = age_s > _ATTENTIVE_S or followed.ended
-        return Stream(FileTail(os.dup(file.fd), spool.mark, spool.end.offset), spool, late=late)
+        return Stream(FileTail(file.fd, spool.mark, spool.end.offset), spool, late=late)
 
     async def _end(self, followed: Followed) -> None:
         """The job's processes are gone: read the rest, and stay until it is stored."""
+        await self._settle_names(followed)
         for kind in () if followed.capture.streams else LogKind:
             await self._until_answered(followed, partial(self._open_named, kind))
         for head in followed.left:

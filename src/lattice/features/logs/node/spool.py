@@ -69,6 +69,11 @@ def head_of(folder: Path) -> StreamHead | None:
     return _read(folder / "head.json", StreamHead)
 
 
+def mark_of(folder: Path) -> FileMark | None:
+    """The file of the stream in this folder, as it was last remembered."""
+    return _read(folder / "file.json", FileMark)
+
+
 class StreamSpool:
     """One stream's folder. One thread writes; another may send closed chunks away."""
 
@@ -99,7 +104,7 @@ class StreamSpool:
     @property
     def mark(self) -> FileMark | None:
         """The file as it was last remembered."""
-        return _read(self._folder / "file.json", FileMark)
+        return mark_of(self._folder)
 
     @property
     def size_bytes(self) -> int:
@@ -157,14 +162,15 @@ class StreamSpool:
             last=last,
             sha256=under_way.sha256,
         )
-        self._write_chunk(under_way.stored_frames() + index_frame(index))
+        self._write_chunk(under_way.stored_frames(), index_frame(index))
         under_way.restart(index.end)
         self._over = last
 
-    def _write_chunk(self, content: bytes) -> None:
+    def _write_chunk(self, frames: bytes, index: bytes) -> None:
         unfinished = self._folder / "open.sealed"
         with unfinished.open("wb") as file:
-            file.write(content)
+            file.write(frames)
+            file.write(index)
             file.flush()
             failpoint("spool.chunk.sealed")
             os.fsync(file.fileno())

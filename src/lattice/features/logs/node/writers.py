@@ -28,44 +28,45 @@ class ProcessLook:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A process to ask about: its step, and its task where it is one."""
+    """A process to ask about, and its step. `daemon` if it is Slurm's, and no task."""
 
     pid: int
     step: str
-    task: int | None = None
+    daemon: bool = False
 
 
 Look = Callable[[int], ProcessLook | None]
 
 
-def writers_of(job: NodeJob, look: Look, *, patient: bool = True) -> tuple[Writer, ...]:
+def writers_of(job: NodeJob, look: Look) -> tuple[Writer, ...]:
     """Each process at most once; those that are gone meanwhile are left out.
 
     A task begins as a copy of slurmstepd, which puts its files in place before it becomes the
-    program: it is left for a later look, and so is one whose number is not known yet while
-    whoever asks is `patient`.
+    program: it is left for a later look.
     """
     daemons = {each.pid for each in job.daemons}
     found: dict[int, Writer] = {}
     for step in job.steps:
-        tasks = {process.pid: task.id for task in step.tasks for process in task.processes}
         inside = {process.pid for process in step.processes}
         for pid in sorted(inside):
             seen = look(pid)
             if seen is None:
                 continue
             first = seen.parent in daemons or seen.parent not in inside
-            unready = seen.name == "slurmstepd" or (
-                patient and step.id.number is not None and pid not in tasks
-            )
-            if (first and not unready) or seen.name == "srun":
-                found.setdefault(pid, Writer(pid, str(step.id), tasks.get(pid)))
+            if (first and seen.name != "slurmstepd") or seen.name == "srun":
+                found.setdefault(pid, Writer(pid, str(step.id)))
     for pid in sorted(daemons):
         seen = look(pid)
         title = _TITLE.match(seen.title) if seen else None
         if title is not None and title[1] not in {"extern", "batch"}:
-            found.setdefault(pid, Writer(pid, title[1]))
+            found.setdefault(pid, Writer(pid, title[1], daemon=True))
     return tuple(found.values())
+
+
+def is_nameless(file: OutputFile, writers: Iterable[Writer]) -> bool:
+    """True while only slurmstepd holds it: which task it is for shows when that has begun."""
+    daemons = {each.pid for each in writers if each.daemon}
+    return bool(file.holders) and all(each.pid in daemons for each in file.holders)
 
 
 def stream_of(
@@ -73,15 +74,16 @@ def stream_of(
 ) -> tuple[LogKind, LogSource]:
     """What a file is called: by its holders, and not as another one is called already."""
     by_pid = {each.pid: each for each in writers}
-    descriptors = {each.descriptor for each in file.holders}
-    kind = LogKind.STDERR if 2 in descriptors and 1 not in descriptors else LogKind.STDOUT
-    holders = [by_pid[each.pid] for each in file.holders if each.pid in by_pid]
-    steps = sorted({each.step for each in holders}) or ["batch"]
-    tasks = {each.task for each in holders}
+    held = [(each, by_pid[each.pid]) for each in file.holders if each.pid in by_pid]
+    # As which number slurmstepd holds a file says nothing of what comes through it.
+    descriptors = {each.descriptor for each, writer in held if not writer.daemon}
+    kind = LogKind.STDERR if descriptors == {2} else LogKind.STDOUT
+    steps = sorted({writer.step for _, writer in held}) or ["batch"]
     step = "batch" if "batch" in steps else steps[0]
-    task = tasks.pop() if len(tasks) == 1 and step not in {"batch", "extern"} else None
-    source = LogSource(step, task)
+    ranks = {each.rank for each, writer in held if not writer.daemon}
+    rank = ranks.pop() if len(ranks) == 1 and step not in {"batch", "extern"} else -1
+    source = LogSource(step, rank if rank >= 0 else None)
     known = set(taken)
     while (kind, source) in known:
-        source = LogSource(step, task, source.copy + 1)
+        source = LogSource(step, source.task, source.copy + 1)
     return kind, source
