@@ -63,6 +63,7 @@ class Lookout:
         self._nameless: dict[str, float] = {}
         self._recent: dict[int, float] = {}
         """When each job was last seen, for some time after its end."""
+        self._wanted: set[JobIdentity] = set()
         self._limit = ""
         self.inotify: Inotify | None = None
         self.picture: dict[JobIdentity, NodeJob] = {}
@@ -87,6 +88,10 @@ class Lookout:
     def next_reading(self) -> float | None:
         """The monotonic time at which some job should be read again."""
         return min((times[0] for times in self._again.values()), default=None)
+
+    def read_soon(self, identity: JobIdentity) -> None:
+        """Read this job in the next turn, whether it moved or not. Safe from another thread."""
+        self._wanted.add(identity)
 
     def turn(self, everything: bool) -> tuple[JobEvent, ...]:
         """Look, and say what is new since the last time."""
@@ -154,6 +159,8 @@ class Lookout:
         for path in due:
             self._again[path] = [at for at in self._again[path] if at > now]
         self._again = {path: times for path, times in self._again.items() if times}
+        wanted, self._wanted = self._wanted, set()
+        due |= {path for path, (_, job) in self._read.items() if job.identity in wanted}
         touched = self._touched(notices, groups)
         touched |= {group.path for group in groups} - self._read.keys()
         for path in touched:

@@ -46,7 +46,7 @@ def writers_of(job: NodeJob, look: Look) -> tuple[Writer, ...]:
     """
     daemons = {each.pid for each in job.daemons}
     found: dict[int, Writer] = {}
-    for step in job.steps:
+    for step in (each for each in job.steps if each.id.name != "extern"):
         inside = {process.pid for process in step.processes}
         for pid in sorted(inside):
             seen = look(pid)
