@@ -3,17 +3,20 @@
 One rule carries AUTH-12: every look-up goes the same way, whoever owns what. First the live
 reading cut by the caller's scope, then the accounting store asked with the same scope; what is
 in neither was never there. No branch knows the difference between "not yours" and "not there".
+
+What owners share widens the reach of one look-up by those very allocations. Which shares a caller
+has is hers to know, so a look-up may cost what they cost; it never costs what another's job does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lattice.access.actor import Actor
 from lattice.access.permission import Permission
-from lattice.access.policy import scope_of
+from lattice.access.policy import scope_of, standing_of, takes_shares
 from lattice.base.clock import Clock
 from lattice.base.errors import NotFound, Unavailable, UsageError
 from lattice.domain.allocation import (
@@ -25,7 +28,8 @@ from lattice.domain.allocation import (
 )
 from lattice.domain.families import family, with_attempts, with_elapsed, without_runaways
 from lattice.domain.scheduler import PastQuestion, Reading, Scheduler, Scope
-from lattice.domain.source import PAST, Source
+from lattice.domain.sharing import Share, Shares, Standing
+from lattice.domain.source import AGREED, PAST, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,39 +40,116 @@ class Found:
     siblings: tuple[Allocation, ...]
     earlier: tuple[str, ...]
     sources: tuple[Source, ...]
+    standing: Standing
+    """By which right the caller sees it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """What one caller may see in one look-up: by her own right, and by what is shared with her."""
+
+    scope: Scope
+    shares: tuple[Share, ...]
+    now: datetime
+
+    @property
+    def widest(self) -> Scope:
+        """Where to look; `covers` then decides over what is found there."""
+        owners = frozenset(share.owner for share in self.shares)
+        return replace(self.scope, users=self.scope.users | owners) if owners else self.scope
+
+    def covers(self, allocation: Allocation) -> bool:
+        return self.scope.covers(allocation) or any(
+            share.covers(allocation, self.now) for share in self.shares
+        )
 
 
 class AllocationFinder:
     """Looks up allocations within what a caller may see."""
 
-    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
+    def __init__(self, scheduler: Scheduler, clock: Clock, shares: Shares | None = None) -> None:
         self._scheduler = scheduler
         self._clock = clock
+        self._shares = shares
 
     async def find(self, actor: Actor, permission: Permission, name: str) -> Found:
         """The newest visible one of that name. Raises `NotFound`, `Unavailable`, `UsageError`."""
-        try:
-            reference = parse_reference(name)
-        except BadReference as problem:
-            raise UsageError(f"{problem}.", hint=REFERENCE_HINT) from None
+        reference = _reference(name)
         asked_at = self._clock.now()
         reading = self._scheduler.live()
         scope = scope_of(actor, permission, reading.cluster.accounts)
-        past, past_source = await self.past(PastQuestion(scope=scope, reference=reference))
-        families = self._families(reading, past, scope, reference)
+        reach = _Reach(scope, self._shared(actor, permission), asked_at)
+        past, past_source = await self.past(PastQuestion(scope=reach.widest, reference=reference))
+        families = self._families(reading, past, reach, reference)
+        sources = [reading.source, past_source]
         if not families:
-            # It may be younger than the reading; whosever it is, one more look is taken.
+            # It may be younger than the reading, or shared a moment ago; whosever it is, one more
+            # look is taken.
             reading = await self._scheduler.fresh()
-            families = self._families(reading, past, scope, reference)
+            newest, shares_source = await self._newest_shares(actor, permission)
+            again = _Reach(scope, newest, asked_at)
+            if again.widest != reach.widest:
+                question = PastQuestion(scope=again.widest, reference=reference)
+                past, past_source = await self.past(question)
+            families = self._families(reading, past, again, reference)
+            sources = [reading.source, past_source, *shares_source]
         if not families:
-            raise _absent(reference, reading.source, past_source, asked_at)
-        newest, *older = families
+            raise _absent(reference, sources, asked_at)
+        newest_family, *older = families
+        allocation = newest_family[0]
         return Found(
-            allocation=newest[0],
-            siblings=tuple(newest[1:]),
+            allocation=allocation,
+            siblings=tuple(newest_family[1:]),
             earlier=tuple(each[0].ref for each in older),
             sources=(reading.source, past_source),
+            standing=standing_of(actor, permission, reading.cluster.accounts, allocation)
+            or Standing.SHARED,
         )
+
+    async def confirm(self, actor: Actor, found: Found) -> None:
+        """Raise `NotFound` if what was found by a share is shared no longer.
+
+        Read now, not as last seen; `Unavailable` if that can't be told.
+        """
+        if found.standing is not Standing.SHARED or self._shares is None:
+            return
+        now = self._clock.now()
+        shares = await self._shares.newest_with(actor.user)
+        if not any(share.covers(found.allocation, now) for share in shares):
+            raise _not_there(found.allocation.id)
+
+    def check(self, actor: Actor, permission: Permission, allocation: Allocation) -> None:
+        """Raise if a caller who found it may see it no longer. Never waits."""
+        accounts = self._scheduler.live().cluster.accounts
+        if standing_of(actor, permission, accounts, allocation) is not None:
+            return
+        now = self._clock.now()
+        if not any(each.covers(allocation, now) for each in self._shared(actor, permission)):
+            raise _not_there(allocation.id)
+        if self._shares is not None and not self._shares.source.ok:
+            raise Unavailable(
+                f"Whether {allocation.id} is still shared with you can't be told now: the agreed "
+                "state does not answer.",
+                hint="Try again in a minute.",
+            )
+
+    def _shared(self, actor: Actor, permission: Permission) -> tuple[Share, ...]:
+        if self._shares is None or not takes_shares(actor, permission):
+            return ()
+        return self._shares.with_user(actor.user)
+
+    async def _newest_shares(
+        self, actor: Actor, permission: Permission
+    ) -> tuple[tuple[Share, ...], tuple[Source, ...]]:
+        if self._shares is None or not takes_shares(actor, permission):
+            return (), ()
+        # What is known to be silent is not waited for.
+        if self._shares.source.error is not None:
+            return (), (self._shares.source,)
+        try:
+            return await self._shares.newest_with(actor.user), ()
+        except Unavailable as problem:
+            return (), (Source(name=AGREED, ok=False, error=problem.message),)
 
     def counted_to(self, reading: Reading) -> datetime:
         """Up to when it is known that what runs still runs."""
@@ -87,19 +168,22 @@ class AllocationFinder:
         self,
         reading: Reading,
         past: Iterable[Allocation],
-        scope: Scope,
+        reach: _Reach,
         reference: Reference,
     ) -> list[list[Allocation]]:
         remembered = {
             (each.job_id, each.submitted): each
             for each in past
-            if scope.covers(each) and reference.matches(each)
+            if reach.covers(each) and reference.matches(each)
         }
         found: list[Allocation] = []
-        for each in reading.cluster.visible(scope):
+        for each in reading.cluster.visible(reach.widest):
             if reference.matches(each):
+                # Both know a part of its story, and a share goes by its beginning.
                 memory = remembered.pop((each.job_id, each.submitted), None)
-                found.append(with_attempts(each, memory))
+                whole = with_attempts(each, memory)
+                if reach.covers(whole):
+                    found.append(whole)
         gone = list(remembered.values())
         if reading.source.ok:
             gone = without_runaways(gone, before=reading.cluster.read_at)
@@ -107,20 +191,31 @@ class AllocationFinder:
         return family(found, reference)
 
 
+def _reference(name: str) -> Reference:
+    try:
+        return parse_reference(name)
+    except BadReference as problem:
+        raise UsageError(f"{problem}.", hint=REFERENCE_HINT) from None
+
+
 def _absent(
-    reference: Reference, live: Source, past: Source, asked_at: datetime
+    reference: Reference, sources: Sequence[Source], asked_at: datetime
 ) -> NotFound | Unavailable:
-    if live.ok and past.ok:
+    silent = " and ".join(source.name for source in sources if not source.ok)
+    if not silent:
         # A list too long to be read for every question may be older than a job just submitted.
-        younger = live.as_of is not None and live.as_of < asked_at
-        return NotFound(
-            f"No allocation {reference} of yours.",
-            hint="Slurm's list was read a moment ago: if it is new, try again in a minute."
-            if younger
-            else "`lattice status` lists yours, `lattice history` those of the past.",
-        )
-    silent = " and ".join(source.name for source in (live, past) if not source.ok)
+        read_at = sources[0].as_of
+        return _not_there(str(reference), younger=read_at is not None and read_at < asked_at)
     return Unavailable(
         f"Whether allocation {reference} exists can't be told now: {silent} does not answer.",
         hint="Try again in a minute; `lattice status` shows what is known.",
+    )
+
+
+def _not_there(name: str, *, younger: bool = False) -> NotFound:
+    return NotFound(
+        f"No allocation {name} of yours.",
+        hint="Slurm's list was read a moment ago: if it is new, try again in a minute."
+        if younger
+        else "`lattice status` lists yours, `lattice history` those of the past.",
     )

@@ -11,7 +11,9 @@ from __future__ import annotations
 from lattice.access.actor import ATTACH_SCOPE, READ_SCOPE, Actor, Role
 from lattice.access.permission import Permission
 from lattice.domain.accounts import AccountTree
+from lattice.domain.allocation import Allocation
 from lattice.domain.scheduler import Scope
+from lattice.domain.sharing import Standing
 
 _EVERYONE = frozenset(Role)
 _WORKERS = _EVERYONE - {Role.READ_ONLY}
@@ -19,10 +21,12 @@ _WORKERS = _EVERYONE - {Role.READ_ONLY}
 ALLOWED: dict[Permission, frozenset[Role]] = {
     Permission.IDENTIFIED: _EVERYONE,
     Permission.VIEW_ALLOCATIONS: _EVERYONE,
-    Permission.READ_ALLOCATION: _EVERYONE,
+    Permission.READ_OUTPUT: _EVERYONE,
     Permission.ATTACH_ALLOCATION: _WORKERS,
     Permission.SUBMIT_ALLOCATION: _WORKERS,
     Permission.CANCEL_ALLOCATION: _WORKERS,
+    Permission.SHARE_ALLOCATION: _WORKERS,
+    Permission.VIEW_SHARES: _EVERYONE,
     Permission.VIEW_NODES: _EVERYONE,
     Permission.DRAIN_NODES: frozenset({Role.SYSTEM_ADMIN, Role.TENANT_ADMIN, Role.OPERATOR}),
     Permission.OPERATE_NODES: frozenset({Role.SYSTEM_ADMIN, Role.OPERATOR}),
@@ -39,12 +43,20 @@ ALLOWED: dict[Permission, frozenset[Role]] = {
 }
 
 _NEEDED_SCOPE = {
-    Permission.READ_ALLOCATION: READ_SCOPE,
+    Permission.READ_OUTPUT: READ_SCOPE,
+    # Nobody passes on what she may not read herself.
+    Permission.SHARE_ALLOCATION: READ_SCOPE,
     Permission.ATTACH_ALLOCATION: ATTACH_SCOPE,
 }
 
-# Only the owner, whatever the role: a terminal is the power to act as her.
-_OWNER_ONLY = frozenset({Permission.ATTACH_ALLOCATION})
+# Only the owner, whatever the role: a terminal is the power to act as her, and whom she lets read
+# is hers to say and to know.
+_OWNER_ONLY = frozenset(
+    {Permission.ATTACH_ALLOCATION, Permission.SHARE_ALLOCATION, Permission.VIEW_SHARES}
+)
+
+# What a share gives: the card of that one allocation and its output. Nothing that acts.
+_BY_SHARE = frozenset({Permission.VIEW_ALLOCATIONS, Permission.READ_OUTPUT})
 
 
 def admits(actor: Actor | None, permission: Permission) -> bool:
@@ -78,6 +90,27 @@ def scope_of(actor: Actor, permission: Permission, accounts: AccountTree) -> Sco
         tenant = governed_tenant(actor, accounts)
         governed |= accounts.below(tenant) if tenant else frozenset()
     return Scope(users=own, accounts=governed)
+
+
+def standing_of(
+    actor: Actor, permission: Permission, accounts: AccountTree, allocation: Allocation
+) -> Standing | None:
+    """By which right of hers this caller may use this permission on this allocation, if by any.
+
+    What others share with her is not looked at here.
+    """
+    if not scope_of(actor, permission, accounts).covers(allocation):
+        return None
+    if actor.user and actor.user == allocation.user:
+        return Standing.OWNER
+    if allocation.account in accounts.coordinated_by(actor.user):
+        return Standing.COORDINATOR
+    return Standing.TENANT_ADMIN if actor.role is Role.TENANT_ADMIN else Standing.SYSTEM_ADMIN
+
+
+def takes_shares(actor: Actor, permission: Permission) -> bool:
+    """True if what others share with this caller counts for this permission."""
+    return permission in _BY_SHARE and actor.user != "" and admits(actor, permission)
 
 
 def governed_tenant(actor: Actor, accounts: AccountTree) -> str:

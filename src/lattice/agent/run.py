@@ -57,7 +57,7 @@ async def run(told: Told, log: structlog.stdlib.BoundLogger) -> None:
         jobs = NodeJobs(Roots(spool=told.config.slurmd.spool_dir), clock)
         dialling = Dialling(identity)
         stack.push_async_callback(dialling.aclose)
-        logs = LogParts(told, jobs, dialling, lambda: _linked_at(keeper), clock)
+        logs = LogParts(told, jobs, dialling, lambda: keeper.line, clock)
         sessions = Sessions(
             dialling, checker, {StreamKind.ECHO: serve_echo, StreamKind.LOGS: logs.feed}
         )
@@ -98,10 +98,6 @@ def without_helper(socket: Path) -> str:
         f"{socket} is not there: no terminals in jobs, no output files that only their owner may "
         "read, no counters that only root may; everything else is served"
     )
-
-
-def _linked_at(keeper: LinkKeeper) -> str:
-    return keeper.line.address if keeper.line else ""
 
 
 def _identity(told: Told, checker: GrantChecker, clock: Clock) -> AgentIdentity:

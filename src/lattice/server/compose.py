@@ -10,9 +10,11 @@ from grpc import aio
 
 from lattice import __version__
 from lattice.access.actor import Actor, ClaimNames
+from lattice.access.finding import AllocationFinder
 from lattice.access.limits import CallerLimits
 from lattice.access.tokens import TokenVerifier
 from lattice.base.clock import Clock
+from lattice.domain.lastoutput import LastOutputs
 from lattice.domain.operation import NodeOperator
 from lattice.domain.presence import Presences
 from lattice.domain.scheduler import Scheduler
@@ -40,6 +42,9 @@ from lattice.features.logs.service.reading import LogReading
 from lattice.features.nodes import http as nodes_http
 from lattice.features.nodes.rpc import NodeRpc
 from lattice.features.nodes.service import NodeOperations, NodeService
+from lattice.features.sharing import http as sharing_http
+from lattice.features.sharing.rpc import SharingRpc
+from lattice.features.sharing.service.sharing import SharingService
 from lattice.features.submit import http as submit_http
 from lattice.features.submit.rpc import SubmitRpc
 from lattice.features.submit.service.submitting import SubmitService
@@ -48,6 +53,7 @@ from lattice.server.app import build_app, describe
 from lattice.server.figures import Figures
 from lattice.server.gatekeeper import Gatekeeper
 from lattice.server.journal import LoggedJournal
+from lattice.server.sharing import SharingParts
 from lattice.wire.guard import GuardedRoutes, GuardInterceptor
 from lattice.wire.permissions import declared_permissions
 from lattice.wire.v1.agents_pb2_grpc import add_AgentServiceServicer_to_server
@@ -56,6 +62,7 @@ from lattice.wire.v1.health_pb2_grpc import add_HealthServiceServicer_to_server
 from lattice.wire.v1.identity_pb2_grpc import add_IdentityServiceServicer_to_server
 from lattice.wire.v1.logs_pb2_grpc import add_LogServiceServicer_to_server
 from lattice.wire.v1.nodes_pb2_grpc import add_NodeServiceServicer_to_server
+from lattice.wire.v1.sharing_pb2_grpc import add_SharingServiceServicer_to_server
 from lattice.wire.v1.submit_pb2_grpc import add_SubmitServiceServicer_to_server
 
 _LARGEST_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -90,6 +97,10 @@ class Parts:
     """None where no agents are served."""
     logs: LogReading | None = None
     """None where nothing is stored."""
+    last_outputs: LastOutputs | None = None
+    """None where no agents are served."""
+    sharing: SharingParts | None = None
+    """None where there is no agreed state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +119,27 @@ def compose(parts: Parts) -> Faces:
     gatekeeper = Gatekeeper(parts.verifier, parts.claim_names, journal)
     routes: GuardedRoutes[Actor] = GuardedRoutes(permissions, gatekeeper, journal.defect)
 
-    allocations = AllocationService(parts.scheduler, parts.clock)
+    shared = parts.sharing
+    allocations = AllocationService(
+        parts.scheduler,
+        parts.clock,
+        shared.shares if shared else None,
+        shared.notes if shared else None,
+        parts.last_outputs,
+    )
+    sharing = (
+        SharingService(
+            parts.scheduler,
+            AllocationFinder(parts.scheduler, parts.clock, shared.shares),
+            shared.shares,
+            shared.notes,
+            parts.clock,
+            shared.terms,
+            journal,
+        )
+        if shared
+        else None
+    )
     nodes = NodeService(parts.scheduler, parts.presences)
     operations = NodeOperations(parts.scheduler, parts.operator, journal)
     identity = IdentityService(parts.scheduler, parts.discovery)
@@ -134,6 +165,8 @@ def compose(parts: Parts) -> Faces:
         link_http.offer(routes, parts.probe)
     if parts.logs is not None:
         logs_http.offer(routes, parts.logs)
+    if sharing is not None:
+        sharing_http.offer(routes, sharing)
     rest = build_app(routes, parts.figures, parts.log)
 
     grpc = aio.server(
@@ -156,4 +189,6 @@ def compose(parts: Parts) -> Faces:
         grpc.add_generic_rpc_handlers((ProbeRpc(parts.probe).handlers(),))
     if parts.logs is not None:
         add_LogServiceServicer_to_server(LogRpc(parts.logs), grpc)
+    if sharing is not None:
+        add_SharingServiceServicer_to_server(SharingRpc(sharing), grpc)
     return Faces(rest, grpc, routes)

@@ -35,6 +35,7 @@ from lattice.server.sections import (
     IdentitySection,
     ServerConfig,
 )
+from lattice.server.sharesection import SharingSection
 from lattice.server.tls import TlsFiles, TlsRefused, read_material
 
 __all__ = ["Checked", "ServerConfig", "check_server_config", "load_server_config"]
@@ -98,6 +99,7 @@ def judge(config: ServerConfig, report: Report) -> None:
     _vclusters(config, report)
     _engines(config, report)
     _objects(config.objects, report)
+    _sharing(config.sharing, report)
     _nodes(config, report)
     for key in fields(ServerConfig):
         value, about = getattr(config, key.name), setting_of(key)
@@ -352,6 +354,15 @@ def _objects(objects: ObjectsSection, report: Report) -> None:
         elif _file(path, file, report, secret=True) and not file.read_bytes().strip():
             report.problem(path, f"{file} is empty")
     _authority("objects.ca", objects.ca, report)
+
+
+def _sharing(sharing: SharingSection, report: Report) -> None:
+    if sharing.usual_days > sharing.longest_days:
+        report.problem(
+            "sharing.usual_days",
+            "is longer than sharing.longest_days allows",
+            "sharing.longest_days",
+        )
 
 
 def _nodes(config: ServerConfig, report: Report) -> None:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 
 from lattice.access.finding import AllocationFinder
 from lattice.access.grants import GrantSigner
 from lattice.access.limits import CallerLimits
+from lattice.access.output import OutputDoor
 from lattice.base.clock import Clock
 from lattice.domain.objects import ObjectStore
 from lattice.domain.outputs import JobFiles
 from lattice.domain.scheduler import Scheduler
+from lattice.domain.state import StateStore
 from lattice.domain.stream import NodeStreams
 from lattice.features.logs.rpc import LogIntakeRpc
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.feeds import Feeds
 from lattice.features.logs.service.intake import IntakeJournal, LogIntake
-from lattice.features.logs.service.naming import Naming
+from lattice.features.logs.service.metadata import Summaries
+from lattice.features.logs.service.naming import AttemptName, Naming
 from lattice.features.logs.service.reading import LogReading
+from lattice.features.logs.service.retention import Removals, Retention, RetentionRules
+from lattice.server.figures import Figures
+from lattice.server.sharing import SharingParts
 
 
 def log_intake(
@@ -28,9 +36,11 @@ def log_intake(
     signer: GrantSigner,
     clock: Clock,
     journal: IntakeJournal,
+    on_last: Callable[[AttemptName], None] = lambda _: None,
 ) -> LogIntakeRpc:
     """For the agents' listener."""
-    return LogIntakeRpc(LogIntake(Naming(scheduler, clock), files, objects, signer, journal))
+    intake = LogIntake(Naming(scheduler, clock), files, objects, signer, journal, on_last)
+    return LogIntakeRpc(intake)
 
 
 @asynccontextmanager
@@ -41,12 +51,51 @@ async def open_log_reading(
     signer: GrantSigner,
     clock: Clock,
     limits: CallerLimits,
+    sharing: SharingParts,
 ) -> AsyncIterator[LogReading]:
     """For people, until the context ends."""
     feeds = Feeds(nodes, signer, clock)
     try:
         yield LogReading(
-            scheduler, AllocationFinder(scheduler, clock), Archive(objects), feeds, clock, limits
+            scheduler,
+            OutputDoor(AllocationFinder(scheduler, clock, sharing.shares), sharing.notes, clock),
+            Archive(objects),
+            feeds,
+            clock,
+            limits,
+            Removals(objects),
         )
     finally:
         await feeds.aclose()
+
+
+@asynccontextmanager
+async def open_log_keeping(
+    scheduler: Scheduler,
+    objects: ObjectStore,
+    state: StateStore,
+    clock: Clock,
+    rules: RetentionRules,
+    figures: Figures,
+) -> AsyncIterator[Summaries]:
+    """What is done with stored logs when nobody looks: summed up, and removed in time."""
+    summaries = Summaries(objects, scheduler, clock)
+    retention = Retention(objects, scheduler, clock, rules)
+    figures.watch(lambda: _keeping_counts(summaries, retention))
+    tasks = [
+        asyncio.create_task(summaries.run(), name="log metadata"),
+        asyncio.create_task(retention.run(state), name="log retention"),
+    ]
+    try:
+        yield summaries
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _keeping_counts(summaries: Summaries, retention: Retention) -> dict[str, float]:
+    counts: dict[str, float] = {"logs_metadata_written_total": summaries.written_total}
+    for name, value in asdict(retention.counts).items():
+        counts[f"logs_retention_{name}"] = value
+    return counts

@@ -19,7 +19,9 @@ from lattice.access.actor import ClaimNames
 from lattice.base.logsection import LogSection
 from lattice.base.setting import Secret, Unread, required, setting
 from lattice.domain.vcluster import Kind, Vcluster, Vclusters
+from lattice.server.logsection import LogsSection
 from lattice.server.objectsection import ObjectsSection
+from lattice.server.sharesection import SharingSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +364,7 @@ class ServerConfig:
     objects: ObjectsSection = setting(
         ObjectsSection(), "The object store: where logs are kept when their jobs are over."
     )
+    logs: LogsSection = setting(LogsSection(), "How long what jobs wrote is kept.")
     storage: StorageSection = setting(
         StorageSection(), "Checked; no part uses it yet. The object store is named in `objects`."
     )
@@ -375,6 +378,9 @@ class ServerConfig:
         RateLimitsSection(),
         "What one caller may have open and ask for, over all replicas.",
         alias="rate_limit",
+    )
+    sharing: SharingSection = setting(
+        SharingSection(), "How long owners may let others read what their jobs wrote."
     )
     log: LogSection = setting(LogSection(), "The server's own log.")
     network: Unread = setting(Unread(), "Accepted, not read: Slurm's switch plugin gives out VNIs.")

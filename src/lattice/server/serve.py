@@ -32,16 +32,18 @@ from lattice.base.signing import SigningKey
 from lattice.domain.submission import SubmitGate
 from lattice.features.identity.model import AuthDiscovery
 from lattice.features.link.service.peers import Peers
+from lattice.features.logs.service.lastoutput import NodeLastOutputs
 from lattice.server.agents import AgentParts, new_replica_id, open_agents
 from lattice.server.compose import Faces, Parts, compose
 from lattice.server.figures import Figures
 from lattice.server.journal import LoggedJournal
 from lattice.server.limits import open_limits
 from lattice.server.links import PeerBuckets, open_links, open_reach
-from lattice.server.logs import log_intake, open_log_reading
+from lattice.server.logs import log_intake, open_log_keeping, open_log_reading
 from lattice.server.objects import open_objects
 from lattice.server.presence import show_presence
 from lattice.server.sections import Address, ApiSection, Listener, ServerConfig
+from lattice.server.sharing import open_sharing
 from lattice.server.state import open_state
 from lattice.server.tls import ServerTls, TlsFiles
 from lattice.server.verifier import open_verifier
@@ -60,6 +62,13 @@ async def serve(
         scheduler = await stack.enter_async_context(_scheduler(config, clock, figures))
         verifier = await stack.enter_async_context(open_verifier(config.api, clock))
         state = await stack.enter_async_context(open_state(config.quorum, single, clock, log))
+        sharing = (
+            await stack.enter_async_context(
+                open_sharing(state.store, config.sharing, clock, LoggedJournal(log, figures))
+            )
+            if state
+            else None
+        )
         replica_id = new_replica_id()
         reach = (
             await stack.enter_async_context(open_reach(config, state.store, clock, replica_id))
@@ -92,6 +101,13 @@ async def serve(
             )
         )
         objects = open_objects(config.objects, single)
+        keeping = (
+            await stack.enter_async_context(
+                open_log_keeping(scheduler, objects, state.store, clock, config.logs.rules, figures)
+            )
+            if objects and state
+            else None
+        )
         links = (
             await stack.enter_async_context(
                 open_links(
@@ -109,6 +125,7 @@ async def serve(
                         agents.signer,
                         clock,
                         LoggedJournal(log, figures),
+                        *([keeping.note] if keeping else []),
                     )
                     if objects
                     else None,
@@ -119,9 +136,11 @@ async def serve(
         )
         logs = (
             await stack.enter_async_context(
-                open_log_reading(scheduler, objects, links.desk, agents.signer, clock, limits)
+                open_log_reading(
+                    scheduler, objects, links.desk, agents.signer, clock, limits, sharing
+                )
             )
-            if links and objects and agents
+            if links and objects and agents and sharing
             else None
         )
         faces = compose(
@@ -144,6 +163,10 @@ async def serve(
                 limits=limits,
                 probe=links.probe if links else None,
                 logs=logs,
+                last_outputs=NodeLastOutputs(links.desk, agents.signer, clock)
+                if links and agents
+                else None,
+                sharing=sharing,
             )
         )
         tls = _tls(config.api)

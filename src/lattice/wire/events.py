@@ -1,6 +1,7 @@
 """Server-sent events: records as they come, a sign of life when none do, and an error in words.
 
-Bounded: a reader that is slow is waited for, and with it whoever makes the records.
+Each goes out in the turn that made it: nothing is queued here, so a reader that is slow is waited
+for, and with it whoever makes the records.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from typing import Any
 
 import msgspec
 from starlette.responses import StreamingResponse
+from starlette.types import Send
 
 from lattice.base.errors import InternalError, LatticeError
 from lattice.wire.status import http_error
 
 LIFE_EVERY_S = 5.0
 RECHECK_EVERY_S = 60.0
-_MOST_WAITING = 64
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -35,65 +36,74 @@ class EventStream(StreamingResponse):
     ) -> None:
         """`recheck` raises when the caller may not go on."""
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        super().__init__(_events(records, request_id, recheck, on_defect), headers=headers)
+        super().__init__(_nothing(), headers=headers)
+        self._records = records
+        self._request_id = request_id
+        self._recheck = recheck
+        self._on_defect = on_defect
 
+    async def stream_response(self, send: Send) -> None:
+        """Everything from the head to the last event."""
+        start = {"type": "http.response.start", "status": self.status_code}
+        await send(start | {"headers": self.raw_headers})
+        outlet = _Outlet(send)
+        await outlet.say(b": lattice\n\n")
+        telling = asyncio.create_task(self._tell(outlet), name="events")
+        try:
+            await self._attend(telling, outlet)
+            # Raises what ended the records, if it was an error.
+            telling.result()
+            last = b"event: end\ndata: {}\n\n"
+        except LatticeError as error:
+            last = _error(error, self._request_id)
+        except Exception as error:  # noqa: BLE001 - the status line is sent: it is said in the stream
+            self._on_defect(error)
+            last = _error(InternalError("Lattice has failed here."), self._request_id)
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+        await outlet.say(last)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-async def _events(
-    records: AsyncIterator[tuple[Any, str]],
-    request_id: str,
-    recheck: Callable[[], Awaitable[object]],
-    on_defect: Callable[[BaseException], None],
-) -> AsyncIterator[bytes]:
-    waiting: asyncio.Queue[tuple[Any, str] | None] = asyncio.Queue(_MOST_WAITING)
-    pumping = asyncio.create_task(_pump(records, waiting), name="events")
-    loop = asyncio.get_running_loop()
-    checked = loop.time()
-    try:
-        yield b": lattice\n\n"
-        while True:
-            try:
-                async with asyncio.timeout(LIFE_EVERY_S):
-                    item = await waiting.get()
-            except TimeoutError:
-                yield b": alive\n\n"
-                item = ()  # type: ignore[assignment]
-            if item is None:
-                # Raises what ended the records, if it was an error.
-                pumping.result()
-                yield b"event: end\ndata: {}\n\n"
+    async def _tell(self, outlet: _Outlet) -> None:
+        async for record, cursor in self._records:
+            await outlet.say(_event(record, cursor))
+
+    async def _attend(self, telling: asyncio.Task[None], outlet: _Outlet) -> None:
+        """Until the records are over: signs of life, and whether the caller may still read."""
+        loop = asyncio.get_running_loop()
+        checked = loop.time()
+        while not telling.done():
+            outlet.silent = True
+            await asyncio.wait({telling}, timeout=LIFE_EVERY_S)
+            if telling.done():
                 return
-            if item:
-                yield _event(*item)
+            if outlet.silent:
+                await outlet.say(b": alive\n\n")
             if loop.time() - checked >= RECHECK_EVERY_S:
                 checked = loop.time()
-                await recheck()
-    except LatticeError as error:
-        yield _error(error, request_id)
-    except Exception as error:  # noqa: BLE001 - the status line is sent, so it is said in the stream
-        on_defect(error)
-        yield _error(InternalError("Lattice has failed here."), request_id)
-    finally:
-        pumping.cancel()
-        await asyncio.gather(pumping, return_exceptions=True)
+                await self._recheck()
 
 
-async def _pump(
-    records: AsyncIterator[tuple[Any, str]],
-    waiting: asyncio.Queue[tuple[Any, str] | None],
-) -> None:
-    try:
-        async for each in records:
-            await waiting.put(each)
-    finally:
-        # Behind the last record, and there whatever ended them.
-        asyncio.get_running_loop().call_soon(_close, waiting)
+class _Outlet:
+    """What goes to the reader, one after the other."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._turn = asyncio.Lock()
+        self.silent = False
+
+    async def say(self, text: bytes) -> None:
+        self.silent = False
+        async with self._turn:
+            await self._send({"type": "http.response.body", "body": text, "more_body": True})
 
 
-def _close(waiting: asyncio.Queue[tuple[Any, str] | None]) -> None:
-    if waiting.full():
-        asyncio.get_running_loop().call_later(0.05, _close, waiting)
-    else:
-        waiting.put_nowait(None)
+async def _nothing() -> AsyncIterator[bytes]:
+    """The content as Starlette would have it; it is sent otherwise."""
+    pieces: tuple[bytes, ...] = ()
+    for piece in pieces:
+        yield piece
 
 
 def _event(record: Any, cursor: str) -> bytes:

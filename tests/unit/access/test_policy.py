@@ -17,12 +17,20 @@ from hypothesis import strategies as st
 
 from lattice.access.actor import Actor, Role
 from lattice.access.permission import Permission
-from lattice.access.policy import ALLOWED, admits, governed_tenant, scope_of
+from lattice.access.policy import (
+    ALLOWED,
+    admits,
+    governed_tenant,
+    scope_of,
+    standing_of,
+    takes_shares,
+)
 from lattice.domain.accounts import Account, AccountTree
 from lattice.domain.allocation import Allocation, State
+from lattice.domain.sharing import Standing
 
-READS = "IDENTIFIED VIEW_ALLOCATIONS READ_ALLOCATION VIEW_NODES"
-USES = f"{READS} ATTACH_ALLOCATION SUBMIT_ALLOCATION CANCEL_ALLOCATION"
+READS = "IDENTIFIED VIEW_ALLOCATIONS READ_OUTPUT VIEW_SHARES VIEW_NODES"
+USES = f"{READS} ATTACH_ALLOCATION SUBMIT_ALLOCATION CANCEL_ALLOCATION SHARE_ALLOCATION"
 MAY = {
     "SystemAdmin": f"{USES} DRAIN_NODES OPERATE_NODES REVIEW_AUDIT MANAGE_TENANTS OBSERVE_SERVER "
     "ADMINISTER",
@@ -127,7 +135,7 @@ def may_call(case: Case, permission: str) -> bool:
     if permission not in MAY[case.role].split():
         return False
     limited = [scope for scope in case.scopes if scope.split(":")[0] == "allocations"]
-    if permission == "READ_ALLOCATION" and limited:
+    if permission in {"READ_OUTPUT", "SHARE_ALLOCATION"} and limited:
         return "allocations:read" in limited
     if permission == "ATTACH_ALLOCATION" and limited:
         return "allocations:attach" in limited
@@ -139,7 +147,8 @@ def reaches(case: Case, permission: str, target: Allocation) -> bool:
     owner = case.user != "" and case.user == target.user
     if not may_call(case, permission):
         return False
-    if permission == "ATTACH_ALLOCATION" or case.role == "ReadOnly":
+    owners = {"ATTACH_ALLOCATION", "SHARE_ALLOCATION", "VIEW_SHARES"}
+    if permission in owners or case.role == "ReadOnly":
         return owner
     if case.role == "SystemAdmin" or owner:
         return True
@@ -274,3 +283,62 @@ def test_scopes_on_a_token_only_ever_take_away(
     free = Actor(sub="s", user=actor.user, tenant=actor.tenant, role=actor.role)
     if scope_of(actor, permission, accounts).covers(target):
         assert scope_of(free, permission, accounts).covers(target)
+
+
+def standing(case: Case, target: Allocation) -> str | None:
+    """By which right this caller reads this output, in the words of the specification."""
+    if not reaches(case, "READ_OUTPUT", target):
+        return None
+    if case.user != "" and case.user == target.user:
+        return "owner"
+    if any(each in COORDINATES.get(case.user, []) for each in LINE.get(target.account, [])):
+        return "coordinator"
+    return {"TenantAdmin": "tenant admin", "SystemAdmin": "system admin"}[case.role]
+
+
+@pytest.mark.spec("AUTH-7")
+def test_who_reads_output_and_by_which_right() -> None:
+    wrong = [
+        (case, target.user, target.account)
+        for case in cases()
+        for target in ALLOCATIONS
+        if standing_of(case.actor, Permission.READ_OUTPUT, ACCOUNTS, target)
+        != standing(case, target)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.spec("AUTH-6", "AUTH-7")
+@given(_actors, _trees, _targets, st.sampled_from(Permission))
+def test_a_right_is_named_exactly_where_there_is_one(
+    actor: Actor, accounts: AccountTree, target: Allocation, permission: Permission
+) -> None:
+    found = standing_of(actor, permission, accounts, target)
+    assert (found is not None) is scope_of(actor, permission, accounts).covers(target)
+    assert (found is Standing.OWNER) is (
+        found is not None and actor.user == target.user and actor.user != ""
+    )
+    assert found is not Standing.SHARED, "that is never a right of the caller's own"
+
+
+@pytest.mark.spec("AUTH-7")
+@given(_actors, _trees, _targets)
+def test_a_project_mate_reads_nothing(
+    actor: Actor, accounts: AccountTree, target: Allocation
+) -> None:
+    """Charging the same account gives no right; only owning, coordinating or governing does."""
+    if actor.role in {Role.SYSTEM_ADMIN, Role.TENANT_ADMIN} or actor.user == target.user:
+        return
+    if target.account not in accounts.coordinated_by(actor.user):
+        assert standing_of(actor, Permission.READ_OUTPUT, accounts, target) is None
+
+
+@pytest.mark.spec("AUTH-7")
+@given(_actors, st.sampled_from(Permission))
+def test_a_share_gives_the_card_and_the_output_and_nothing_else(
+    actor: Actor, permission: Permission
+) -> None:
+    if takes_shares(actor, permission):
+        assert permission in {Permission.VIEW_ALLOCATIONS, Permission.READ_OUTPUT}
+        assert actor.user, "nobody shares with one who is no user"
+        assert admits(actor, permission), "and a token's own limits hold"

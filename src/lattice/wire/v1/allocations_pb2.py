@@ -24,10 +24,11 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from lattice.wire.v1 import options_pb2 as lattice_dot_v1_dot_options__pb2
+from lattice.wire.v1 import sharing_pb2 as lattice_dot_v1_dot_sharing__pb2
 from lattice.wire.v1 import source_pb2 as lattice_dot_v1_dot_source__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1clattice/v1/allocations.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18lattice/v1/options.proto\x1a\x17lattice/v1/source.proto\"R\n\x16ListAllocationsRequest\x12\x0e\n\x06states\x18\x01 \x03(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x0b\n\x03\x61ll\x18\x03 \x01(\x08\x12\r\n\x05limit\x18\x04 \x01(\x05\"\"\n\x14GetAllocationRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\xb4\x01\n\x12ListHistoryRequest\x12\x0e\n\x06states\x18\x01 \x03(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x0b\n\x03\x61ll\x18\x03 \x01(\x08\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05limit\x18\x06 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x07 \x01(\t\"~\n\x0e\x41llocationList\x12+\n\x0b\x61llocations\x18\x01 \x03(\x0b\x32\x16.lattice.v1.Allocation\x12#\n\x07sources\x18\x02 \x03(\x0b\x32\x12.lattice.v1.Source\x12\x11\n\x04next\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x07\n\x05_next\"\x9c\x01\n\x0e\x41llocationCard\x12*\n\nallocation\x18\x01 \x01(\x0b\x32\x16.lattice.v1.Allocation\x12(\n\x08siblings\x18\x02 \x03(\x0b\x32\x16.lattice.v1.Allocation\x12\x0f\n\x07\x65\x61rlier\x18\x03 \x03(\t\x12#\n\x07sources\x18\x04 \x03(\x0b\x32\x12.lattice.v1.Source\"\xd6\x08\n\nAllocation\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0e\n\x06job_id\x18\x03 \x01(\r\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\x0c\n\x04user\x18\x05 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x06 \x01(\t\x12\x0e\n\x06tenant\x18\x07 \x01(\t\x12\x11\n\tpartition\x18\x08 \x01(\t\x12\x0b\n\x03qos\x18\t \x01(\t\x12\x15\n\x08vcluster\x18\n \x01(\tH\x00\x88\x01\x01\x12\r\n\x05state\x18\x0b \x01(\t\x12-\n\tsubmitted\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0f\x66irst_submitted\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65ligible\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07started\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05\x65nded\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0e\x65xpected_start\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\telapsed_s\x18\x12 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x0ctime_limit_s\x18\x13 \x01(\x03H\x02\x88\x01\x01\x12\"\n\x06reason\x18\x14 \x01(\x0b\x32\x12.lattice.v1.Reason\x12\r\n\x05nodes\x18\x15 \x01(\t\x12\x12\n\nnode_count\x18\x16 \x01(\x05\x12\x12\n\x05tasks\x18\x17 \x01(\x05H\x03\x88\x01\x01\x12\x11\n\x04\x63pus\x18\x18 \x01(\x05H\x04\x88\x01\x01\x12\x11\n\x04gpus\x18\x19 \x01(\x05H\x05\x88\x01\x01\x12\x19\n\x0cmemory_bytes\x18\x1a \x01(\x03H\x06\x88\x01\x01\x12\'\n\texit_code\x18\x1b \x01(\x0b\x32\x14.lattice.v1.ExitCode\x12\x0f\n\x07\x61ttempt\x18\x1c \x01(\x05\x12%\n\x08\x61ttempts\x18\x1d \x03(\x0b\x32\x13.lattice.v1.Attempt\x12 \n\x05\x61rray\x18\x1e \x01(\x0b\x32\x11.lattice.v1.Array\x12\x30\n\rheterogeneous\x18\x1f \x01(\x0b\x32\x19.lattice.v1.Heterogeneous\x12\x30\n\x0cpreempted_at\x18  \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08work_dir\x18! \x01(\t\x12\x0f\n\x07\x63ommand\x18\" \x01(\t\x12\x0e\n\x06output\x18# \x01(\t\x12\x0f\n\x07\x63omment\x18$ \x01(\t\x12\x12\n\ndependency\x18% \x01(\t\x12\x13\n\x0bsuspended_s\x18& \x01(\x03\x42\x0b\n\t_vclusterB\x0c\n\n_elapsed_sB\x0f\n\r_time_limit_sB\x08\n\x06_tasksB\x07\n\x05_cpusB\x07\n\x05_gpusB\x0f\n\r_memory_bytes\"%\n\x06Reason\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\r\n\x05words\x18\x02 \x01(\t\"(\n\x08\x45xitCode\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0e\n\x06signal\x18\x02 \x01(\x05\"\xfb\x01\n\x07\x41ttempt\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\r\n\x05state\x18\x02 \x01(\t\x12-\n\tsubmitted\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07started\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05\x65nded\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05nodes\x18\x06 \x01(\t\x12\x12\n\nnode_count\x18\x07 \x01(\x05\x12\'\n\texit_code\x18\x08 \x01(\x0b\x32\x14.lattice.v1.ExitCode\"J\n\x05\x41rray\x12\x0e\n\x06job_id\x18\x01 \x01(\r\x12\x14\n\x07task_id\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07waiting\x18\x03 \x01(\tB\n\n\x08_task_id\"/\n\rHeterogeneous\x12\x0e\n\x06job_id\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\r2\x92\x02\n\x11\x41llocationService\x12W\n\x0fListAllocations\x12\".lattice.v1.ListAllocationsRequest\x1a\x1a.lattice.v1.AllocationList\"\x04\x98\xe5\x18\x03\x12S\n\rGetAllocation\x12 .lattice.v1.GetAllocationRequest\x1a\x1a.lattice.v1.AllocationCard\"\x04\x98\xe5\x18\x03\x12O\n\x0bListHistory\x12\x1e.lattice.v1.ListHistoryRequest\x1a\x1a.lattice.v1.AllocationList\"\x04\x98\xe5\x18\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1clattice/v1/allocations.proto\x12\nlattice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18lattice/v1/options.proto\x1a\x18lattice/v1/sharing.proto\x1a\x17lattice/v1/source.proto\"R\n\x16ListAllocationsRequest\x12\x0e\n\x06states\x18\x01 \x03(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x0b\n\x03\x61ll\x18\x03 \x01(\x08\x12\r\n\x05limit\x18\x04 \x01(\x05\"7\n\x14GetAllocationRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x13\n\x0blast_output\x18\x02 \x01(\x08\"\xb4\x01\n\x12ListHistoryRequest\x12\x0e\n\x06states\x18\x01 \x03(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x0b\n\x03\x61ll\x18\x03 \x01(\x08\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05limit\x18\x06 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x07 \x01(\t\"~\n\x0e\x41llocationList\x12+\n\x0b\x61llocations\x18\x01 \x03(\x0b\x32\x16.lattice.v1.Allocation\x12#\n\x07sources\x18\x02 \x03(\x0b\x32\x12.lattice.v1.Source\x12\x11\n\x04next\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x07\n\x05_next\"\x95\x02\n\x0e\x41llocationCard\x12*\n\nallocation\x18\x01 \x01(\x0b\x32\x16.lattice.v1.Allocation\x12(\n\x08siblings\x18\x02 \x03(\x0b\x32\x16.lattice.v1.Allocation\x12\x0f\n\x07\x65\x61rlier\x18\x03 \x03(\t\x12#\n\x07sources\x18\x04 \x03(\x0b\x32\x12.lattice.v1.Source\x12!\n\x06shares\x18\x05 \x03(\x0b\x32\x11.lattice.v1.Share\x12\'\n\x07readers\x18\x06 \x03(\x0b\x32\x16.lattice.v1.ReadRecord\x12+\n\x0blast_output\x18\x07 \x01(\x0b\x32\x16.lattice.v1.LastOutput\"h\n\nLastOutput\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05nodes\x18\x02 \x01(\x05\x12\x10\n\x08\x61nswered\x18\x03 \x01(\x05\x12\x0f\n\x07trouble\x18\x04 \x01(\t\"\xd6\x08\n\nAllocation\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0e\n\x06job_id\x18\x03 \x01(\r\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\x0c\n\x04user\x18\x05 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x06 \x01(\t\x12\x0e\n\x06tenant\x18\x07 \x01(\t\x12\x11\n\tpartition\x18\x08 \x01(\t\x12\x0b\n\x03qos\x18\t \x01(\t\x12\x15\n\x08vcluster\x18\n \x01(\tH\x00\x88\x01\x01\x12\r\n\x05state\x18\x0b \x01(\t\x12-\n\tsubmitted\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0f\x66irst_submitted\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65ligible\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07started\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05\x65nded\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0e\x65xpected_start\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\telapsed_s\x18\x12 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x0ctime_limit_s\x18\x13 \x01(\x03H\x02\x88\x01\x01\x12\"\n\x06reason\x18\x14 \x01(\x0b\x32\x12.lattice.v1.Reason\x12\r\n\x05nodes\x18\x15 \x01(\t\x12\x12\n\nnode_count\x18\x16 \x01(\x05\x12\x12\n\x05tasks\x18\x17 \x01(\x05H\x03\x88\x01\x01\x12\x11\n\x04\x63pus\x18\x18 \x01(\x05H\x04\x88\x01\x01\x12\x11\n\x04gpus\x18\x19 \x01(\x05H\x05\x88\x01\x01\x12\x19\n\x0cmemory_bytes\x18\x1a \x01(\x03H\x06\x88\x01\x01\x12\'\n\texit_code\x18\x1b \x01(\x0b\x32\x14.lattice.v1.ExitCode\x12\x0f\n\x07\x61ttempt\x18\x1c \x01(\x05\x12%\n\x08\x61ttempts\x18\x1d \x03(\x0b\x32\x13.lattice.v1.Attempt\x12 \n\x05\x61rray\x18\x1e \x01(\x0b\x32\x11.lattice.v1.Array\x12\x30\n\rheterogeneous\x18\x1f \x01(\x0b\x32\x19.lattice.v1.Heterogeneous\x12\x30\n\x0cpreempted_at\x18  \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08work_dir\x18! \x01(\t\x12\x0f\n\x07\x63ommand\x18\" \x01(\t\x12\x0e\n\x06output\x18# \x01(\t\x12\x0f\n\x07\x63omment\x18$ \x01(\t\x12\x12\n\ndependency\x18% \x01(\t\x12\x13\n\x0bsuspended_s\x18& \x01(\x03\x42\x0b\n\t_vclusterB\x0c\n\n_elapsed_sB\x0f\n\r_time_limit_sB\x08\n\x06_tasksB\x07\n\x05_cpusB\x07\n\x05_gpusB\x0f\n\r_memory_bytes\"%\n\x06Reason\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\r\n\x05words\x18\x02 \x01(\t\"(\n\x08\x45xitCode\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0e\n\x06signal\x18\x02 \x01(\x05\"\xfb\x01\n\x07\x41ttempt\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\r\n\x05state\x18\x02 \x01(\t\x12-\n\tsubmitted\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07started\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05\x65nded\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05nodes\x18\x06 \x01(\t\x12\x12\n\nnode_count\x18\x07 \x01(\x05\x12\'\n\texit_code\x18\x08 \x01(\x0b\x32\x14.lattice.v1.ExitCode\"J\n\x05\x41rray\x12\x0e\n\x06job_id\x18\x01 \x01(\r\x12\x14\n\x07task_id\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07waiting\x18\x03 \x01(\tB\n\n\x08_task_id\"/\n\rHeterogeneous\x12\x0e\n\x06job_id\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\r2\x92\x02\n\x11\x41llocationService\x12W\n\x0fListAllocations\x12\".lattice.v1.ListAllocationsRequest\x1a\x1a.lattice.v1.AllocationList\"\x04\x98\xe5\x18\x03\x12S\n\rGetAllocation\x12 .lattice.v1.GetAllocationRequest\x1a\x1a.lattice.v1.AllocationCard\"\x04\x98\xe5\x18\x03\x12O\n\x0bListHistory\x12\x1e.lattice.v1.ListHistoryRequest\x1a\x1a.lattice.v1.AllocationList\"\x04\x98\xe5\x18\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,28 +41,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ALLOCATIONSERVICE'].methods_by_name['GetAllocation']._serialized_options = b'\230\345\030\003'
   _globals['_ALLOCATIONSERVICE'].methods_by_name['ListHistory']._loaded_options = None
   _globals['_ALLOCATIONSERVICE'].methods_by_name['ListHistory']._serialized_options = b'\230\345\030\003'
-  _globals['_LISTALLOCATIONSREQUEST']._serialized_start=128
-  _globals['_LISTALLOCATIONSREQUEST']._serialized_end=210
-  _globals['_GETALLOCATIONREQUEST']._serialized_start=212
-  _globals['_GETALLOCATIONREQUEST']._serialized_end=246
-  _globals['_LISTHISTORYREQUEST']._serialized_start=249
-  _globals['_LISTHISTORYREQUEST']._serialized_end=429
-  _globals['_ALLOCATIONLIST']._serialized_start=431
-  _globals['_ALLOCATIONLIST']._serialized_end=557
-  _globals['_ALLOCATIONCARD']._serialized_start=560
-  _globals['_ALLOCATIONCARD']._serialized_end=716
-  _globals['_ALLOCATION']._serialized_start=719
-  _globals['_ALLOCATION']._serialized_end=1829
-  _globals['_REASON']._serialized_start=1831
-  _globals['_REASON']._serialized_end=1868
-  _globals['_EXITCODE']._serialized_start=1870
-  _globals['_EXITCODE']._serialized_end=1910
-  _globals['_ATTEMPT']._serialized_start=1913
-  _globals['_ATTEMPT']._serialized_end=2164
-  _globals['_ARRAY']._serialized_start=2166
-  _globals['_ARRAY']._serialized_end=2240
-  _globals['_HETEROGENEOUS']._serialized_start=2242
-  _globals['_HETEROGENEOUS']._serialized_end=2289
-  _globals['_ALLOCATIONSERVICE']._serialized_start=2292
-  _globals['_ALLOCATIONSERVICE']._serialized_end=2566
+  _globals['_LISTALLOCATIONSREQUEST']._serialized_start=154
+  _globals['_LISTALLOCATIONSREQUEST']._serialized_end=236
+  _globals['_GETALLOCATIONREQUEST']._serialized_start=238
+  _globals['_GETALLOCATIONREQUEST']._serialized_end=293
+  _globals['_LISTHISTORYREQUEST']._serialized_start=296
+  _globals['_LISTHISTORYREQUEST']._serialized_end=476
+  _globals['_ALLOCATIONLIST']._serialized_start=478
+  _globals['_ALLOCATIONLIST']._serialized_end=604
+  _globals['_ALLOCATIONCARD']._serialized_start=607
+  _globals['_ALLOCATIONCARD']._serialized_end=884
+  _globals['_LASTOUTPUT']._serialized_start=886
+  _globals['_LASTOUTPUT']._serialized_end=990
+  _globals['_ALLOCATION']._serialized_start=993
+  _globals['_ALLOCATION']._serialized_end=2103
+  _globals['_REASON']._serialized_start=2105
+  _globals['_REASON']._serialized_end=2142
+  _globals['_EXITCODE']._serialized_start=2144
+  _globals['_EXITCODE']._serialized_end=2184
+  _globals['_ATTEMPT']._serialized_start=2187
+  _globals['_ATTEMPT']._serialized_end=2438
+  _globals['_ARRAY']._serialized_start=2440
+  _globals['_ARRAY']._serialized_end=2514
+  _globals['_HETEROGENEOUS']._serialized_start=2516
+  _globals['_HETEROGENEOUS']._serialized_end=2563
+  _globals['_ALLOCATIONSERVICE']._serialized_start=2566
+  _globals['_ALLOCATIONSERVICE']._serialized_end=2840
 # @@protoc_insertion_point(module_scope)

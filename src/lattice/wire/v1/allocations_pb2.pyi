@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from lattice.wire.v1 import sharing_pb2 as _sharing_pb2
 from lattice.wire.v1 import source_pb2 as _source_pb2
 import builtins as _builtins
 import sys
@@ -54,15 +55,19 @@ class GetAllocationRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
+    LAST_OUTPUT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    last_output: _builtins.bool
+    """Ask the nodes of a running one when it last wrote output: takes up to about a second."""
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
+        last_output: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "last_output", b"last_output"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -145,6 +150,9 @@ class AllocationCard(_message.Message):
     SIBLINGS_FIELD_NUMBER: _builtins.int
     EARLIER_FIELD_NUMBER: _builtins.int
     SOURCES_FIELD_NUMBER: _builtins.int
+    SHARES_FIELD_NUMBER: _builtins.int
+    READERS_FIELD_NUMBER: _builtins.int
+    LAST_OUTPUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def allocation(self) -> Global___Allocation: ...
     @_builtins.property
@@ -157,6 +165,16 @@ class AllocationCard(_message.Message):
 
     @_builtins.property
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[_source_pb2.Source]: ...
+    @_builtins.property
+    def shares(self) -> _containers.RepeatedCompositeFieldContainer[_sharing_pb2.Share]:
+        """For the owner alone: with whom it is shared, and who else has read what it wrote."""
+
+    @_builtins.property
+    def readers(self) -> _containers.RepeatedCompositeFieldContainer[_sharing_pb2.ReadRecord]: ...
+    @_builtins.property
+    def last_output(self) -> Global___LastOutput:
+        """Of a running one, where it was asked for."""
+
     def __init__(
         self,
         *,
@@ -164,14 +182,48 @@ class AllocationCard(_message.Message):
         siblings: _abc.Iterable[Global___Allocation] | None = ...,
         earlier: _abc.Iterable[_builtins.str] | None = ...,
         sources: _abc.Iterable[_source_pb2.Source] | None = ...,
+        shares: _abc.Iterable[_sharing_pb2.Share] | None = ...,
+        readers: _abc.Iterable[_sharing_pb2.ReadRecord] | None = ...,
+        last_output: Global___LastOutput | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "last_output", b"last_output"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "earlier", b"earlier", "siblings", b"siblings", "sources", b"sources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "earlier", b"earlier", "last_output", b"last_output", "readers", b"readers", "shares", b"shares", "siblings", b"siblings", "sources", b"sources"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AllocationCard: _TypeAlias = AllocationCard  # noqa: Y015
+
+@_typing.final
+class LastOutput(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    ANSWERED_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
+    nodes: _builtins.int
+    answered: _builtins.int
+    trouble: _builtins.str
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """Not set: none of those who answered has seen any."""
+
+    def __init__(
+        self,
+        *,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        nodes: _builtins.int = ...,
+        answered: _builtins.int = ...,
+        trouble: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "nodes", b"nodes", "time", b"time", "trouble", b"trouble"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LastOutput: _TypeAlias = LastOutput  # noqa: Y015
 
 @_typing.final
 class Allocation(_message.Message):

@@ -28,6 +28,7 @@ class AdmitOutputRequest(_message.Message):
     PIDS_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     TELL_STORED_FIELD_NUMBER: _builtins.int
+    NOTED_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     started: _builtins.float
     """When it began on this node, in seconds since 1970, by the node's clock."""
@@ -39,6 +40,10 @@ class AdmitOutputRequest(_message.Message):
     def pids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Whose descriptors to look at. None: the job is over, and Slurm's own word names the file."""
 
+    @_builtins.property
+    def noted(self) -> Global___NotedOutput:
+        """Set: the files that the node's helper noted while the job ran, and none of the above."""
+
     def __init__(
         self,
         *,
@@ -47,14 +52,39 @@ class AdmitOutputRequest(_message.Message):
         pids: _abc.Iterable[_builtins.int] | None = ...,
         kind: _builtins.str = ...,
         tell_stored: _builtins.bool = ...,
+        noted: Global___NotedOutput | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["noted", b"noted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "kind", b"kind", "pids", b"pids", "started", b"started", "tell_stored", b"tell_stored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "kind", b"kind", "noted", b"noted", "pids", b"pids", "started", b"started", "tell_stored", b"tell_stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AdmitOutputRequest: _TypeAlias = AdmitOutputRequest  # noqa: Y015
+
+@_typing.final
+class NotedOutput(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNTIL_FIELD_NUMBER: _builtins.int
+    SKIP_FIELD_NUMBER: _builtins.int
+    until: _builtins.float
+    """When the job's last process was gone, in seconds since 1970, by the node's clock; 0: not known."""
+    skip: _builtins.int
+    """So many of them were asked for before."""
+    def __init__(
+        self,
+        *,
+        until: _builtins.float = ...,
+        skip: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["skip", b"skip", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NotedOutput: _TypeAlias = NotedOutput  # noqa: Y015
 
 @_typing.final
 class AdmittedOutput(_message.Message):
@@ -63,9 +93,16 @@ class AdmittedOutput(_message.Message):
     GRANT_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
     STORED_FIELD_NUMBER: _builtins.int
+    NOTED_SINCE_MS_FIELD_NUMBER: _builtins.int
+    NOTED_UNTIL_MS_FIELD_NUMBER: _builtins.int
     grant: _builtins.str
     path: _builtins.str
     """For a job that is over: the file that Slurm names. The grant holds for this path alone."""
+    noted_since_ms: _builtins.int
+    """For noted files: the grant holds for those whose writers began in between, in milliseconds
+    since 1970. An end of 0 is none; a beginning of 0 is a server that knows of no notes.
+    """
+    noted_until_ms: _builtins.int
     @_builtins.property
     def stored(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredStream]:
         """What the store has of this job's output on this node already."""
@@ -76,10 +113,12 @@ class AdmittedOutput(_message.Message):
         grant: _builtins.str = ...,
         path: _builtins.str = ...,
         stored: _abc.Iterable[Global___StoredStream] | None = ...,
+        noted_since_ms: _builtins.int = ...,
+        noted_until_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "path", b"path", "stored", b"stored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "noted_since_ms", b"noted_since_ms", "noted_until_ms", b"noted_until_ms", "path", b"path", "stored", b"stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -325,6 +364,32 @@ class FeedTell(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_tell) -> _WhichOneofReturnType_tell | None: ...
 
 Global___FeedTell: _TypeAlias = FeedTell  # noqa: Y015
+
+@_typing.final
+class OutputLook(_message.Message):
+    """The whole answer where only a look was asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAST_MS_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
+    last_ms: _builtins.int
+    """When one of the job's files was last written, in milliseconds since 1970; 0: none was."""
+    trouble: _builtins.str
+    """Why the node can't tell."""
+    def __init__(
+        self,
+        *,
+        last_ms: _builtins.int = ...,
+        trouble: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_ms", b"last_ms", "trouble", b"trouble"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutputLook: _TypeAlias = OutputLook  # noqa: Y015
 
 @_typing.final
 class FeedStreams(_message.Message):

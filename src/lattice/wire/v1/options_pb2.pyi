@@ -30,7 +30,10 @@ class _PermissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permission
     PUBLIC: _Permission.ValueType  # 1
     IDENTIFIED: _Permission.ValueType  # 2
     VIEW_ALLOCATIONS: _Permission.ValueType  # 3
-    READ_ALLOCATION: _Permission.ValueType  # 4
+    READ_OUTPUT: _Permission.ValueType  # 4
+    """What a job wrote and what was measured of it: the owner, those who govern its account, and
+    whoever the owner shared it with.
+    """
     ATTACH_ALLOCATION: _Permission.ValueType  # 5
     SUBMIT_ALLOCATION: _Permission.ValueType  # 6
     CANCEL_ALLOCATION: _Permission.ValueType  # 7
@@ -45,6 +48,9 @@ class _PermissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permission
     """Not people: the certificate of a node, or of a replica, on the agents' own listener."""
     REPLICA: _Permission.ValueType  # 16
     DRAIN_NODES: _Permission.ValueType  # 17
+    SHARE_ALLOCATION: _Permission.ValueType  # 18
+    """The owner alone."""
+    VIEW_SHARES: _Permission.ValueType  # 19
 
 class Permission(_Permission, metaclass=_PermissionEnumTypeWrapper): ...
 
@@ -52,7 +58,10 @@ PERMISSION_UNSPECIFIED: Permission.ValueType  # 0
 PUBLIC: Permission.ValueType  # 1
 IDENTIFIED: Permission.ValueType  # 2
 VIEW_ALLOCATIONS: Permission.ValueType  # 3
-READ_ALLOCATION: Permission.ValueType  # 4
+READ_OUTPUT: Permission.ValueType  # 4
+"""What a job wrote and what was measured of it: the owner, those who govern its account, and
+whoever the owner shared it with.
+"""
 ATTACH_ALLOCATION: Permission.ValueType  # 5
 SUBMIT_ALLOCATION: Permission.ValueType  # 6
 CANCEL_ALLOCATION: Permission.ValueType  # 7
@@ -67,6 +76,9 @@ AGENT: Permission.ValueType  # 15
 """Not people: the certificate of a node, or of a replica, on the agents' own listener."""
 REPLICA: Permission.ValueType  # 16
 DRAIN_NODES: Permission.ValueType  # 17
+SHARE_ALLOCATION: Permission.ValueType  # 18
+"""The owner alone."""
+VIEW_SHARES: Permission.ValueType  # 19
 Global___Permission: _TypeAlias = Permission  # noqa: Y015
 
 PERMISSION_FIELD_NUMBER: _builtins.int

@@ -72,6 +72,17 @@ class Line:
         """For how long other replicas have not been able to find this link."""
         return 0.0 if self.published else self._clock.monotonic() - self._published_at
 
+    @property
+    def ahead_s(self) -> float | None:
+        """By how much the node's clock is ahead of the replica's; None while that is not known.
+
+        0 where the difference is less than the measurement can err.
+        """
+        if self._ahead_us is None or self._round_trip_us is None:
+            return None
+        known = abs(self._ahead_us) > self._round_trip_us / 2
+        return self._ahead_us / 1e6 if known else 0.0
+
     async def open(self, me: NodeSelf, patience_s: float) -> None:
         """Dial and be welcomed. Raises `LineLost`."""
         try:

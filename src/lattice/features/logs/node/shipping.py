@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 
-from lattice.base.errors import LatticeError
+from lattice.base.errors import LatticeError, PermissionRefused, UsageError
 from lattice.base.failpoints import failpoint
 from lattice.domain.logchunk import BadChunk, ChunkIndex, read_index
 from lattice.features.logs.node.intake import Intake
@@ -19,7 +19,8 @@ from lattice.wire.v1 import logs_pb2 as pb
 
 _log = logging.getLogger(__name__)
 
-PART_BYTES = 256 * 1024
+PART_BYTES = 128 * 1024
+"""Well below what one message on an agent's wire may have."""
 _PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -36,6 +37,7 @@ class Shipping:
         self._spools = spools
         self._on_stored = on_stored
         self._due = asyncio.Event()
+        self._refused: dict[StreamHead, str] = {}
         self.trouble = ""
         """Why chunks wait; empty if they don't."""
 
@@ -77,7 +79,12 @@ class Shipping:
             except BadChunk:
                 _log.exception("a chunk of job %d is torn", spool.head.job_id)
                 continue
-            taken = await self._intake.store(_parts(spool.head, number, content))
+            try:
+                taken = await self._intake.store(_parts(spool.head, number, content))
+            except (PermissionRefused, UsageError) as error:
+                # It stays here and is offered again; it must not keep others from being stored.
+                self._tell_refused(spool, error)
+                continue
             failpoint("ship.acknowledged")
             await asyncio.to_thread(spool.took, number, _stored(taken, index))
             self._on_stored(spool)
@@ -85,8 +92,15 @@ class Shipping:
         return sent
 
 
+    def _tell_refused(self, spool: StreamSpool, error: LatticeError) -> None:
+        if self._refused.get(spool.head) != error.message:
+            _log.error("output of job %d is not stored: %s", spool.head.job_id, error.message)
+        self._refused[spool.head] = error.message
+
+
 def _stored(number: int, index: ChunkIndex) -> Stored:
-    return Stored(number, index.end.offset, index.end.line, index.last)
+    chunks = None if index.before is None else index.before + 1
+    return Stored(number, index.end.offset, index.end.line, index.last, chunks)
 
 
 async def _parts(head: StreamHead, number: int, content: bytes) -> AsyncIterator[pb.ChunkPart]:

@@ -1,0 +1,77 @@
+"""The one door to what a job wrote and what was measured of it: find, write down, look again.
+
+A read by anyone but the owner is written down where the owner sees it before anything is
+answered; what can't be written down is not answered. A read that lasts is looked at again every
+few seconds, so it ends soon after the right to it does. The owner passes without either.
+"""
+
+from __future__ import annotations
+
+from lattice.access.actor import Actor
+from lattice.access.finding import AllocationFinder, Found
+from lattice.access.permission import Permission
+from lattice.base.clock import Clock
+from lattice.domain.sharing import ReadNotes, Standing, Way
+
+LOOK_EVERY_S = 3.0
+"""How long after its end a right may still be used."""
+_NOTE_EVERY_S = 600.0
+
+
+class OutputDoor:
+    """For every feature that shows a job's output or its measurements."""
+
+    def __init__(self, finder: AllocationFinder, notes: ReadNotes, clock: Clock) -> None:
+        self._finder = finder
+        self._notes = notes
+        self._clock = clock
+
+    async def find(self, actor: Actor, name: str) -> Found:
+        """The allocation, if the caller may read its output. Raises as the finder does."""
+        return await self._finder.find(actor, Permission.READ_OUTPUT, name)
+
+    async def enter(self, actor: Actor, found: Found, way: Way) -> Visit:
+        """Write the read down; whatever is shown is shown after this. Raises `Unavailable`."""
+        if found.standing is not Standing.OWNER:
+            await self._finder.confirm(actor, found)
+            reader = actor.user or actor.sub
+            await self._notes.note(reader, found.standing, found.allocation, way)
+        return Visit(self._finder, self._notes, self._clock, actor, found, way)
+
+
+class Visit:
+    """One read by one caller, from its first answer to its last."""
+
+    def __init__(
+        self,
+        finder: AllocationFinder,
+        notes: ReadNotes,
+        clock: Clock,
+        actor: Actor,
+        found: Found,
+        way: Way,
+    ) -> None:
+        self._finder = finder
+        self._notes = notes
+        self._clock = clock
+        self._actor = actor
+        self._found = found
+        self._way = way
+        self._noted_s = clock.monotonic()
+
+    @property
+    def is_owners(self) -> bool:
+        """True if it needs no second look."""
+        return self._found.standing is Standing.OWNER
+
+    async def check(self) -> None:
+        """Raise if it may not go on: `NotFound` once the right has ended, or `Unavailable`."""
+        if self.is_owners:
+            return
+        self._finder.check(self._actor, Permission.READ_OUTPUT, self._found.allocation)
+        if self._clock.monotonic() - self._noted_s >= _NOTE_EVERY_S:
+            reader = self._actor.user or self._actor.sub
+            await self._notes.note(
+                reader, self._found.standing, self._found.allocation, self._way, goes_on=True
+            )
+            self._noted_s = self._clock.monotonic()

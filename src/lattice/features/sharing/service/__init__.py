@@ -1,0 +1,1 @@
+"""What the server does for the feature: shares, read records, and the use case over both."""

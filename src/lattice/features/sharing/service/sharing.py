@@ -1,0 +1,179 @@
+"""The use case: an owner shares, ends a share, and sees who reads.
+
+Every look-up is made with a permission that only owners have, so another's allocation is not
+there, whatever the caller's role.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Protocol
+
+from lattice.access.actor import Actor
+from lattice.access.finding import AllocationFinder, Found
+from lattice.access.permission import Permission
+from lattice.base.clock import Clock
+from lattice.base.errors import NotFound, Unavailable, UsageError
+from lattice.base.moment import age
+from lattice.domain.allocation import Allocation, Reference, parse_reference
+from lattice.domain.scheduler import Scheduler
+from lattice.domain.sharing import ReadNotes, Share
+from lattice.features.sharing.model import LONGEST_USER, AllocationSharing, ShareTerms
+from lattice.features.sharing.service.shares import MOST_SHARES, SharedAllocations
+
+MOST_OF_OWNER = 500
+MOST_OF_ALLOCATION = 100
+_SHORTEST = timedelta(minutes=1)
+_MOST_TASKS = 100
+"""Of an array, whose readers are listed one by one."""
+
+
+class Journal(Protocol):
+    """Where acts are written down."""
+
+    def acted(self, act: str, target: str, sub: str, detail: str) -> None: ...
+
+
+class SharingService:
+    """For owners."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        finder: AllocationFinder,
+        shares: SharedAllocations,
+        notes: ReadNotes,
+        clock: Clock,
+        terms: ShareTerms,
+        journal: Journal,
+    ) -> None:
+        self._scheduler = scheduler
+        self._finder = finder
+        self._shares = shares
+        self._notes = notes
+        self._clock = clock
+        self._terms = terms
+        self._journal = journal
+
+    async def sharing(self, actor: Actor, name: str) -> AllocationSharing:
+        """With whom it is shared, and who else has read it."""
+        found = await self._finder.find(actor, Permission.VIEW_SHARES, name)
+        if not self._shares.source.ok:
+            raise Unavailable(
+                f"With whom {name} is shared can't be told now: the agreed state does not answer.",
+                hint="Try again in a minute.",
+            )
+        return await self._told(found, self._shares_of(found))
+
+    async def share(
+        self, actor: Actor, name: str, user: str, duration_s: int = 0
+    ) -> AllocationSharing:
+        """Let a user read it from now on; again means: from now on until then."""
+        lasts = self._duration(duration_s)
+        found = await self._finder.find(actor, Permission.SHARE_ALLOCATION, name)
+        self._check_user(actor, user)
+        reference = _identity(parse_reference(name), found.allocation)
+        now = self._clock.now().replace(microsecond=0)
+        share = Share(
+            allocation=str(reference),
+            owner=found.allocation.user,
+            user=user,
+            since=now,
+            until=now + lasts,
+        )
+        others = [each for each in self._shares_of(found) if not _same(each, share)]
+        self._check_room(share, len(others))
+        await self._shares.begin(share)
+        detail = f"with {user} for {age(lasts.total_seconds())}"
+        self._journal.acted("share", share.allocation, actor.sub, detail)
+        return await self._told(found, (share, *others))
+
+    async def unshare(self, actor: Actor, name: str, user: str) -> AllocationSharing:
+        """End every share by which this user may read it, that of its whole array too."""
+        found = await self._finder.find(actor, Permission.SHARE_ALLOCATION, name)
+        newest = await self._shares.newest_with(user)
+        ended = [each for each in newest if self._reaches(each, found)]
+        if not ended:
+            raise NotFound(
+                f"Allocation {name} is not shared with {user[:LONGEST_USER]}.",
+                hint=f"`lattice share {name}` lists with whom it is.",
+            )
+        for each in ended:
+            await self._shares.end(each)
+            self._journal.acted("unshare", each.allocation, actor.sub, f"with {user}")
+        left = tuple(each for each in self._shares_of(found) if each.user != user)
+        return await self._told(found, left)
+
+    async def _told(self, found: Found, shares: tuple[Share, ...]) -> AllocationSharing:
+        family = (found.allocation, *found.siblings)[:_MOST_TASKS]
+        return AllocationSharing(
+            allocation=found.allocation.ref,
+            shares=tuple(sorted(shares, key=lambda each: (each.user, each.allocation))),
+            readers=await self._notes.of(family),
+        )
+
+    def _shares_of(self, found: Found) -> tuple[Share, ...]:
+        own = self._shares.of_owner(found.allocation.user)
+        return tuple(share for share in own if self._reaches(share, found))
+
+    def _reaches(self, share: Share, found: Found) -> bool:
+        now = self._clock.now()
+        return any(share.covers(each, now) for each in (found.allocation, *found.siblings))
+
+    def _duration(self, duration_s: int) -> timedelta:
+        if not duration_s:
+            return min(self._terms.usual, self._terms.longest)
+        longest = self._terms.longest
+        if not _SHORTEST.total_seconds() <= duration_s <= longest.total_seconds():
+            raise UsageError(
+                f"An allocation can't be shared for {age(max(duration_s, 0))}.",
+                hint=f"From 1 minute to {age(longest.total_seconds())}; share it again when it is "
+                "over.",
+            )
+        return timedelta(seconds=duration_s)
+
+    def _check_user(self, actor: Actor, user: str) -> None:
+        if user == actor.user:
+            raise UsageError("It is yours already.", hint="Name somebody else.")
+        known = self._scheduler.live().cluster.accounts.members
+        if not known:
+            raise Unavailable(
+                "Which users there are can't be told now: Slurm's accounting has not answered.",
+                hint="Try again in a minute.",
+            )
+        if user not in known:
+            raise UsageError(
+                f"Slurm knows no user {user[:LONGEST_USER]!r} here.",
+                hint="Name the Unix user, as `squeue` shows it.",
+            )
+
+    def _check_room(self, share: Share, with_others: int) -> None:
+        own = self._shares.of_owner(share.owner)
+        if any(_same(each, share) for each in own):
+            return
+        if with_others >= MOST_OF_ALLOCATION or len(own) >= MOST_OF_OWNER:
+            raise UsageError(
+                f"You share as much as one may: {with_others} times this allocation, {len(own)} "
+                "in all.",
+                hint="End a share with `lattice unshare`, or share an array as a whole.",
+            )
+        if self._shares.count >= MOST_SHARES:
+            raise Unavailable(
+                "This cluster holds as many shares as it can.",
+                hint="Try again tomorrow: shares that are over make room.",
+            )
+
+
+def _same(one: Share, other: Share) -> bool:
+    return (one.user, one.allocation) == (other.user, other.allocation)
+
+
+def _identity(reference: Reference, allocation: Allocation) -> Reference:
+    if allocation.first_submitted is None:
+        raise Unavailable(
+            f"When {allocation.id} was first submitted is not known yet, and its id alone might "
+            "come to mean another.",
+            hint="Try again in a minute: Slurm's accounting has it.",
+        )
+    return replace(reference, submitted=allocation.first_submitted)

@@ -1,0 +1,42 @@
+"""The section `logs` of the server's configuration: how long what jobs wrote is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lattice.base.setting import setting
+from lattice.features.logs.service.retention import RetentionRules
+
+_MOST_DAYS = 36_500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantLogs:
+    retention_days: int | None = setting(
+        None,
+        "How many days this tenant's logs are kept; 0: for ever. Not set: as for all.",
+        least=0,
+        most=_MOST_DAYS,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogsSection:
+    retention_days: int = setting(
+        0,
+        "How many days logs are kept after an attempt has ended; 0: for ever.",
+        least=0,
+        most=_MOST_DAYS,
+    )
+    tenants: Mapping[str, TenantLogs] = setting({}, "Otherwise for single tenants, by name.")
+
+    @property
+    def rules(self) -> RetentionRules:
+        """As the feature knows them."""
+        own = {
+            name: each.retention_days
+            for name, each in self.tenants.items()
+            if each.retention_days is not None
+        }
+        return RetentionRules(self.retention_days, own)

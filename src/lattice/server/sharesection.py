@@ -1,0 +1,17 @@
+"""What lattice-server can be told about sharing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lattice.base.setting import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingSection:
+    usual_days: float = setting(
+        7.0, "How long a share lasts if its owner says nothing.", least=0.01, most=365
+    )
+    longest_days: float = setting(
+        30.0, "The longest an owner may share for at a time.", least=0.01, most=365
+    )
