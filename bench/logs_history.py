@@ -1,0 +1,381 @@
+"""Old output from a real S3: what a range costs, against a bare read of the same bytes.
+
+    just bench logs-history [--rounds N] [--bytes N]
+
+A log of 2 GB goes through the node's real spool and the server's real intake into SeaweedFS. Then
+ranges of it are read: by the archive and a stream's view, which know nothing beforehand, and by
+obstore and zstd alone, which are told where the range's frames lie. One JSON line a figure, rounds
+interleaved, each round at another place. What is fetched is counted at the port of the store.
+
+It runs a second time inside the lab's network, where SeaweedFS listens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import obstore
+from backports import zstd
+from obstore.store import S3Store
+
+from bench.logs_pipeline import log_text, paired
+from bench.poll import Figure
+from lab.laboratory import Lab
+from lab.seaweedfs import ACCESS_KEY, BUCKET, SECRET_KEY
+from lattice.adapters.objects.s3 import S3ObjectStore, S3Place
+from lattice.base.clock import SystemClock
+from lattice.base.errors import Unavailable
+from lattice.domain.allocation import State
+from lattice.domain.logchunk import FRAME_BYTES
+from lattice.domain.logs import LogKind, LogSource
+from lattice.domain.objects import ObjectInfo, ObjectStore
+from lattice.features.logs.node.spool import StreamHead, StreamSpool
+from lattice.features.logs.service.archive import Archive, Span, StoredStream
+from lattice.features.logs.service.intake import LogIntake
+from lattice.features.logs.service.lines import Lines
+from lattice.features.logs.service.naming import AttemptName, Naming, attempts_of
+from lattice.features.logs.service.view import Start, StreamView
+from tests.fakes.cluster import allocation
+from tests.fakes.in_memory_scheduler import InMemoryScheduler
+
+ROUNDS = 9
+SIZE = 2_000_000_000
+LASTED = timedelta(hours=1)
+TIME_GOAL = 1.25
+BYTES_GOAL = 1.05
+_READ = 64 * 1024
+_NODE = "n1"
+_TIMED_SHARE = 0.05
+_TRIES = 120
+
+
+class Counting:
+    """The store, and how much was fetched from it."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self.fetched_bytes = 0
+        self.fetches = 0
+
+    async def read(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
+        return self._count(await self._objects.read(key, begin, end))
+
+    async def read_end(self, key: str, most_bytes: int) -> tuple[bytes, int]:
+        body, size = await self._objects.read_end(key, most_bytes)
+        return self._count(body), size
+
+    def listing(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
+        return self._objects.listing(prefix, after=after)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._objects, name)
+
+    def _count(self, body: bytes) -> bytes:
+        self.fetches += 1
+        self.fetched_bytes += len(body)
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Frames side by side in one object, and where each ends."""
+
+    key: str
+    begin: int
+    ends: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return self.ends[-1] - self.begin
+
+
+class Site:
+    """A finished job whose log is in the store."""
+
+    def __init__(self, place: S3Place) -> None:
+        clock = SystemClock()
+        self.began = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=3)
+        scheduler = InMemoryScheduler(clock)
+        job = allocation(
+            7,
+            "alice",
+            "research",
+            submitted=self.began,
+            started=self.began,
+            ended=self.began + LASTED,
+            state=State.COMPLETED,
+            nodes=_NODE,
+        )
+        scheduler.allocations.append(job)
+        scheduler.read()
+        self.name = AttemptName(job, attempts_of(job)[0])
+        self.objects = S3ObjectStore(place, clock)
+        unused: Any = None
+        self.intake = LogIntake(
+            Naming(scheduler, clock), unused, self.objects, unused, journal=unused
+        )
+        self.bare = S3Store(
+            place.bucket,
+            prefix=place.prefix,
+            config={
+                "endpoint": place.endpoint,
+                "region": place.region,
+                "access_key_id": ACCESS_KEY,
+                "secret_access_key": SECRET_KEY,
+                "virtual_hosted_style_request": False,
+            },
+            client_options={"allow_http": True},
+        )
+
+    async def fill(self, folder: Path, size: int) -> None:
+        """As a node would: read bit by bit, chunks sent as they are closed."""
+        started = self.began.timestamp()
+        head = StreamHead(
+            node=_NODE, job_id=7, started=started, kind=LogKind.STDOUT, source=LogSource("batch")
+        )
+        spool = StreamSpool(folder, head)
+        text = log_text(16 * 1024 * 1024)
+        for offset in range(0, size, _READ):
+            begin = offset % len(text)
+            now_ms = self.ms(offset / size)
+            spool.add(text[begin : begin + min(_READ, size - offset)], now_ms)
+            if spool.close_if_due(now_ms):
+                await self._ship(spool)
+        spool.close_chunk(last=True)
+        await self._ship(spool)
+        spool.remove()
+
+    async def _ship(self, spool: StreamSpool) -> None:
+        for number, path in spool.closed():
+            await self._store(spool.head, number, path.read_bytes())
+            path.unlink()
+
+    async def _store(self, head: StreamHead, number: int, content: bytes) -> None:
+        for left in reversed(range(_TRIES)):
+            try:
+                await self.intake.store(
+                    head.node, head.job_id, head.started, head.kind.value, str(head.source),
+                    number, content,
+                )  # fmt: skip
+            except Unavailable:
+                # A store that has just begun has no volume to write to.
+                if not left:
+                    raise
+                await asyncio.sleep(1.0)
+            else:
+                return
+
+    def ms(self, share: float) -> int:
+        return int((self.began + share * LASTED).timestamp() * 1000)
+
+    async def stored(self) -> StoredStream:
+        """Everything that is known of it."""
+        (stream,) = (await Archive(self.objects).streams(self.name, (LogKind.STDOUT,))).values()
+        return stream
+
+
+def runs_of(stream: StoredStream, since_ms: int, until_ms: int) -> list[Run]:
+    """Where the frames lie that overlap a range of time."""
+    runs = []
+    for chunk in stream.chunks:
+        frames = [
+            each
+            for each in chunk.index.placed()
+            if each.times_ms[1] >= since_ms and each.times_ms[0] <= until_ms
+        ]
+        if frames:
+            ends = tuple(each.stored_at + each.frame.stored_bytes for each in frames)
+            runs.append(Run(chunk.key, frames[0].stored_at, ends))
+    return runs
+
+
+async def read_bare(site: Site, runs: list[Run]) -> int:
+    """The same frames by obstore and zstd, one request a chunk."""
+    size = 0
+    for run in runs:
+        stored = memoryview(
+            await obstore.get_range_async(site.bare, run.key, start=run.begin, length=run.size)
+        )
+        size += expanded_bare(stored, run)
+    return size
+
+
+def expanded_bare(stored: memoryview, run: Run) -> int:
+    size = 0
+    begin = run.begin
+    for end in run.ends:
+        size += len(zstd.decompress(stored[begin - run.begin : end - run.begin]))
+        begin = end
+    return size
+
+
+async def opened(site: Site, objects: ObjectStore, since_ms: int, until_ms: int) -> StreamView:
+    """A view of the range, by an archive that has read nothing yet."""
+    archive = Archive(objects)
+    span = Span(since_ms, until_ms)
+    ((name, stored),) = (await archive.streams(site.name, LogKind, (), span)).items()
+    view = StreamView(name, archive, stored, None)
+    view.begin(Start(time_ms=since_ms, until_ms=until_ms))
+    return view
+
+
+async def read_lines(site: Site, objects: ObjectStore, since_ms: int, until_ms: int) -> int:
+    """Lines of a range of time, as people ask for them."""
+    view = await opened(site, objects, since_ms, until_ms)
+    size = 0
+    async for item in view.items(view.end.offset):
+        if isinstance(item, Lines) and item.time_ms <= until_ms:
+            size += len(item.text)
+    return size
+
+
+async def read_raw(site: Site, begin: int, end: int) -> int:
+    """Bytes of a range of offsets, as a download asks for them."""
+    archive = Archive(site.objects)
+    ((name, stored),) = (await archive.streams(site.name, LogKind, (), Span(offset=begin))).items()
+    size = 0
+    async for text in StreamView(name, archive, stored, None).bytes_from(begin, end):
+        size += len(text)
+    return size
+
+
+class Times:
+    """What each round of a way took, by the wall and of this process's processors."""
+
+    def __init__(self) -> None:
+        self.wall_s: list[float] = []
+        self.processor_s: list[float] = []
+
+    async def take(self, reading: Awaitable[int]) -> int:
+        wall, processor = time.perf_counter(), time.process_time()
+        size = await reading
+        self.processor_s.append(time.process_time() - processor)
+        self.wall_s.append(time.perf_counter() - wall)
+        return size
+
+
+async def timed(site: Site, stream: StoredStream, rounds: int) -> list[Figure]:
+    lines, raw, bare_lines, bare_raw = Times(), Times(), Times(), Times()
+    plain = stream.end.offset
+    for number in range(rounds + 1):
+        at = (number + 1) / (rounds + 3)
+        since_ms, until_ms = site.ms(at), site.ms(at + _TIMED_SHARE)
+        begin, end = int(at * plain), int((at + _TIMED_SHARE) * plain)
+        runs = runs_of(stream, since_ms, until_ms)
+        size = await lines.take(read_lines(site, site.objects, since_ms, until_ms))
+        bare_size = await bare_lines.take(read_bare(site, runs))
+        raw_size = await raw.take(read_raw(site, begin, end))
+        await bare_raw.take(read_bare(site, runs))
+        if not (0 <= bare_size - size <= 2 * FRAME_BYTES and raw_size == end - begin):
+            raise AssertionError(f"{size}, {raw_size} and {bare_size} bytes were read")
+    for each in (lines, raw, bare_lines, bare_raw):
+        # The first warms.
+        del each.wall_s[0], each.processor_s[0]
+    share = f"{_TIMED_SHARE:.0%} of {plain / 1e9:.1f} GB"
+    figures = []
+    for name, ours, bare in (
+        (f"logs: an old range of time as lines ({share})", lines, bare_lines),
+        (f"logs: an old range of bytes as it is ({share})", raw, bare_raw),
+    ):
+        against = f"{name}, against a bare ranged read"
+        figures += [
+            paired(against, "s", ours.wall_s, bare.wall_s, at_most=TIME_GOAL),
+            paired(f"{against}, by processor time", "s", ours.processor_s, bare.processor_s),
+        ]
+    return figures
+
+
+async def counted(site: Site, stream: StoredStream, rounds: int) -> list[Figure]:
+    """1 % of the time: what is fetched, over what its frames take and one more frame."""
+    fetched, needed, fetches = [], [], []
+    frame_bytes = max(
+        each.frame.stored_bytes for chunk in stream.chunks for each in chunk.index.placed()
+    )
+    for number in range(rounds):
+        at = (number + 1) / (rounds + 2)
+        since_ms, until_ms = site.ms(at), site.ms(at + 0.01)
+        counting = Counting(site.objects)
+        await read_lines(site, counting, since_ms, until_ms)
+        fetched.append(float(counting.fetched_bytes - frame_bytes))
+        fetches.append(counting.fetches)
+        needed.append(float(sum(run.size for run in runs_of(stream, since_ms, until_ms))))
+    size = f"{stream.end.offset / 1e9:.1f} GB in {len(stream.chunks)} chunks"
+    figure = paired(
+        f"logs: fetched for 1 % of the time of {size}, less one frame, over what is needed",
+        "bytes", fetched, needed, at_most=BYTES_GOAL,
+    )  # fmt: skip
+    requests = Figure(
+        name="logs: requests for it", value=sorted(fetches)[len(fetches) // 2], unit="1"
+    )
+    return [figure, requests]
+
+
+def s3_place(folder: Path, endpoint: str) -> S3Place:
+    access, secret = folder / "s3.access", folder / "s3.secret"
+    access.write_text(f"{ACCESS_KEY}\n")
+    secret.write_text(f"{SECRET_KEY}\n")
+    return S3Place(
+        bucket=BUCKET,
+        prefix="bench",
+        endpoint=endpoint,
+        region="us-east-1",
+        access_key_file=access,
+        secret_key_file=secret,
+        allow_http=True,
+    )
+
+
+async def inside(endpoint: str, rounds: int, size: int) -> list[Figure]:
+    with tempfile.TemporaryDirectory() as name:
+        site = Site(s3_place(Path(name), endpoint))
+        await site.fill(Path(name) / "spool", size)
+        stream = await site.stored()
+        if stream.end.offset != size:
+            raise AssertionError(f"{stream.end.offset} bytes of {size} are stored")
+        return [*await timed(site, stream, rounds), *await counted(site, stream, rounds)]
+
+
+def figures(rounds: int = ROUNDS, size: int = SIZE) -> list[Figure]:
+    """By a store of its own."""
+    lab = Lab("benchlogs", parts=("seaweedfs",))
+    try:
+        lab.up()
+        enter = ["nsenter", f"--net={lab.network.control_file}"]
+        again = [sys.executable, "-m", "bench.logs_history", "--inside", lab.seaweedfs.endpoint]
+        words = [f"--rounds={rounds}", f"--bytes={size}"]
+        told = subprocess.run([*enter, *again, *words], check=True, stdout=subprocess.PIPE)
+    finally:
+        lab.down(purge=True)
+    return [Figure(**json.loads(line)) for line in told.stdout.splitlines()]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench.logs_history")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="at least 7")
+    parser.add_argument("--bytes", type=int, default=SIZE, help="of the log")
+    parser.add_argument("--inside", metavar="ENDPOINT", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    rounds = max(options.rounds, 7)
+    if options.inside:
+        told = asyncio.run(inside(options.inside, rounds, options.bytes))
+    else:
+        told = figures(rounds, options.bytes)
+    for each in told:
+        each.print()
+    missed = any(each.ok is False for each in told) and not options.inside
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
