@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
 from types import TracebackType
@@ -52,9 +53,13 @@ _UNSEEN = {Fault.HANG, Fault.UNAVAILABLE, Fault.REFUSED, Fault.CONFLICT, Fault.C
 
 
 class FaultyProxy:
-    """`meet` says what comes; `always` what meets all others; `seen` counts methods."""
+    """`meet` says what comes; `draw` or `always` what meets all others; `seen` counts methods."""
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(
+        self, upstream: str, *, port: int = 0, draw: Callable[[], Fault] | None = None
+    ) -> None:
+        self._port = port
+        self._draw = draw or (lambda: self.always)
         host, _, port = upstream.partition(":")
         self._upstream = (host, int(port))
         self._coming: list[Fault] = []
@@ -69,7 +74,7 @@ class FaultyProxy:
         self._coming += faults
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
         return self
 
     async def __aexit__(
@@ -99,7 +104,7 @@ class FaultyProxy:
             with suppress(OSError):
                 while request := await next_request(reader):
                     self.seen[request.method] += 1
-                    fault = self._coming.pop(0) if self._coming else self.always
+                    fault = self._coming.pop(0) if self._coming else self._draw()
                     if not await self._pass(request, fault, reader, writer):
                         break
         finally:

@@ -26,9 +26,12 @@ class Site(Protocol):
     folder: Path
 
     def give(self, file: Path) -> None: ...
+    def end(self, pid: int) -> None: ...
     def process(self, stdout: Path | None, job: int = JOB) -> int: ...
     async def open(self, *pids: int, job: int = JOB) -> OpenedOutputs: ...
     async def open_file(self, path: Path | str) -> OpenedOutputs: ...
+    async def note(self, *pids: int, job: int = JOB) -> int: ...
+    async def open_noted(self, skip: int = 0, job: int = JOB) -> OpenedOutputs: ...
 
 
 class FakeSite:
@@ -45,11 +48,20 @@ class FakeSite:
         self.port.hold(str(job), pid, 1, stdout)
         return pid
 
+    def end(self, pid: int) -> None:
+        self.port.held = [each for each in self.port.held if each.holder.pid != pid]
+
     async def open(self, *pids: int, job: int = JOB) -> OpenedOutputs:
         return await self._port.open_output(str(job), pids)
 
     async def open_file(self, path: Path | str) -> OpenedOutputs:
         return await self._port.open_output_file(str(JOB), str(path))
+
+    async def note(self, *pids: int, job: int = JOB) -> int:
+        return await self._port.note_output(job, pids)
+
+    async def open_noted(self, skip: int = 0, job: int = JOB) -> OpenedOutputs:
+        return await self._port.open_noted(str(job), 0, 0, skip)
 
     @property
     def _port(self) -> OutputOpener:
@@ -68,6 +80,18 @@ class HelperSite:
         if stdout is not None:
             self.give(stdout)
         return self._bench.start(["sleep", "300"], stdout=stdout or Path("/dev/null"), job=job)
+
+    def end(self, pid: int) -> None:
+        self._bench.end(pid)
+
+    async def note(self, *pids: int, job: int = JOB) -> int:
+        with being("lattice-agent"):
+            return await self._bench.port.note_output(job, pids)
+
+    async def open_noted(self, skip: int = 0, job: int = JOB) -> OpenedOutputs:
+        grant = self._bench.grant_for_noted(job, skip=skip)
+        with being("lattice-agent"):
+            return await self._bench.port.open_noted(grant, 0, 0, skip)
 
     async def open(self, *pids: int, job: int = JOB) -> OpenedOutputs:
         grant = self._bench.grant_for_pids(pids, job)
@@ -145,8 +169,71 @@ async def test_a_file_by_its_path(site: Site) -> None:
             await site.open_file(missing)
 
 
+@pytest.mark.spec("LOG-3")
+@pytest.mark.parametrize("by", ["note", "open"])
+async def test_what_was_noted_is_opened_when_the_process_is_gone(site: Site, by: str) -> None:
+    """By noting alone, and by opening, which notes too."""
+    out = site.folder / "out"
+    out.write_text("one\n")
+    pid = site.process(out)
+    if by == "note":
+        assert await site.note(pid) == 1
+        assert await site.note(pid) == 1
+    else:
+        (await site.open(pid)).close()
+    with out.open("a") as more:
+        more.write("two\n")
+    site.end(pid)
+    with await site.open(pid) as opened:
+        assert opened.files == ()
+    with await site.open_noted() as opened:
+        (file,) = opened.files
+        assert content(file) == b"one\ntwo\n"
+        assert (file.size, file.path, opened.more) == (8, str(out), False)
+        assert [(each.pid, each.descriptor) for each in file.holders] == [(pid, 1)]
+    with await site.open_noted(job=JOB + 1) as opened:
+        assert opened.files == ()
+    with await site.open_noted(skip=1) as opened:
+        assert opened.files == ()
+
+
+@pytest.mark.spec("LOG-3")
+async def test_a_noted_file_that_is_gone_or_another_is_said_to_be(site: Site) -> None:
+    files = [site.folder / name for name in ("gone", "exchanged", "moved", "same")]
+    for each in files:
+        each.write_text(f"{each.name}\n")
+    pids = [site.process(each) for each in files]
+    assert await site.note(*pids) == 4
+    gone, exchanged, moved, _ = files
+    gone.unlink()
+    other = site.folder / "new"
+    other.write_text("another\n")
+    site.give(other)
+    other.rename(exchanged)
+    moved.rename(site.folder / "elsewhere")
+    with await site.open_noted() as opened:
+        assert [content(each) for each in opened.files] == [b"same\n"]
+        assert {each.holder.pid for each in opened.skipped} == set(pids[:3])
+        assert all(each.why for each in opened.skipped)
+
+
+async def test_of_others_processes_nothing_is_noted(site: Site) -> None:
+    out = site.folder / "out"
+    out.touch()
+    other, without = site.process(out, job=JOB + 1), site.process(None)
+    assert await site.note(other, without, 4_000_000) == 0
+    with await site.open_noted() as opened:
+        assert opened.files == ()
+
+
 async def test_what_can_not_be_asked(site: Site) -> None:
     with pytest.raises(UsageError):
         await site.open()
     with pytest.raises(UsageError):
         await site.open_file("relative")
+    with pytest.raises(UsageError):
+        await site.note()
+    with pytest.raises(UsageError):
+        await site.note(7, job=0)
+    with pytest.raises(UsageError):
+        await site.open_noted(skip=-1)

@@ -23,7 +23,14 @@ from lattice.adapters.helper.outputs import HelperOutputs
 from lattice.base.clock import SystemClock
 from lattice.base.signing import SigningKey
 from lattice.domain.outputs import OpenedOutputs, OutputFile
-from lattice.domain.privileged import OpenOutput, OpenOutputFile, Question, digest_of, verb_of
+from lattice.domain.privileged import (
+    OpenNoted,
+    OpenOutput,
+    OpenOutputFile,
+    Question,
+    digest_of,
+    verb_of,
+)
 from tests.contract.identities import being
 
 JOB = 4242
@@ -70,6 +77,24 @@ class Bench:
         grant = self.grant_for_path(str(path), job, user)
         with being(users.AGENT_USER):
             return asyncio.run(self.port.open_output_file(grant, str(path)))
+
+    def note(self, *pids: int, job: int = JOB) -> int:
+        with being(users.AGENT_USER):
+            return asyncio.run(self.port.note_output(job, pids))
+
+    def open_noted(
+        self, *, user: str = "alice", job: int = JOB, since_ms: int = 0, until_ms: int = 0,
+        skip: int = 0,
+    ) -> OpenedOutputs:  # fmt: skip
+        grant = self.grant_for_noted(job, user, since_ms, until_ms, skip)
+        with being(users.AGENT_USER):
+            return asyncio.run(self.port.open_noted(grant, since_ms, until_ms, skip))
+
+    def grant_for_noted(
+        self, job: int = JOB, user: str = "alice", since_ms: int = 0, until_ms: int = 0,
+        skip: int = 0,
+    ) -> str:  # fmt: skip
+        return self._grant(OpenNoted(since_ms, until_ms, skip), user, job)
 
     def grant_for_pids(self, pids: Sequence[int], job: int = JOB, user: str = "alice") -> str:
         return self._grant(OpenOutput(tuple(pids)), user, job)
@@ -125,6 +150,13 @@ class Bench:
         if owner != "root":
             subprocess.run(["chown", f"{owner}:", str(path)], check=True)
         return path
+
+    def end(self, pid: int) -> None:
+        """One process, as its user or Slurm would."""
+        (process,) = (each for each in self._started if each.pid == pid)
+        self._started.remove(process)
+        process.kill()
+        process.wait()
 
     def end_all(self) -> None:
         """Every process that was started, so that none is in the way of the next test."""

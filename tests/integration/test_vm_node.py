@@ -12,6 +12,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -21,6 +22,7 @@ from lattice.access.grants import GrantSigner
 from lattice.base.clock import SystemClock
 from lattice.base.signing import SigningKey
 from lattice.domain.privileged import OpenOutput, digest_of, verb_of
+from tests.e2e.log_lines import numbers, script
 from tests.e2e.people import Person, eventually
 from tests.integration.test_jobs_on_a_node import (
     _TWO_STEPS,
@@ -160,3 +162,31 @@ def test_the_helper_opens_what_its_jobs_write(machine: Lab) -> None:
 
     wanted = {f"/home/alice/slurm-{job}.out": "batch\n", "/home/alice/v_0": "0: from v2\n"}
     eventually(opened, lambda files: files == wanted, 120)
+
+
+@pytest.mark.spec("LOG-2", "LOG-3", "LOG-4")
+def test_what_its_jobs_write_is_all_there(machine: Lab) -> None:
+    """Followed live while the agent is killed, and by rank where a task has a file of its own."""
+    vm = machine.vm
+    if not vm.run(["pgrep", "-f", "lattice-agent --config"], check=False).stdout:
+        vm.start_agent()
+    alice = Person(machine, "alice").logged_in()
+    batch, task = script("v", 300, pause_s=0.05), script("t", 20, pause_s=0.5)
+    job = machine.sbatch(
+        "alice", "-w", vm.name, "-n2", "--mem=300", wrap=f"{batch}; srun --output=v%t.out {task}"
+    )
+    machine.wait_job_state(job, "RUNNING", timeout_s=120)
+    following = machine.popen_as(
+        "alice", ["lattice", "logs", str(job), "--follow", "--prefix", "none"], env=alice.bearer
+    )
+    time.sleep(8)
+    vm.run(["pkill", "-9", "-f", "lattice-agent --config"])
+    vm.start_agent()
+    out, err = following.communicate(timeout=150)
+    assert following.returncode == 0, err
+    assert numbers(out.splitlines(), "v") == list(range(300)), err
+    for rank in ("0", "1"):
+        ask = partial(alice.tries, "logs", str(job), "--rank", rank)
+        by_rank = eventually(ask, lambda said: said.out.count("\n") >= 20, 60)
+        assert numbers(by_rank.out.splitlines(), "t") == list(range(20))
+    assert numbers(alice.tries("logs", str(job)).out.splitlines(), "v") == list(range(300))

@@ -17,8 +17,8 @@ from types import MappingProxyType
 
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, Unavailable
-from lattice.domain.source import Source
-from lattice.domain.state import AGREED, Changed, Compacted, Entry, Listing, StateStore
+from lattice.domain.source import AGREED, Source
+from lattice.domain.state import Changed, Compacted, Entry, Listing, StateStore
 
 _log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -36,6 +37,8 @@ _FOOT = struct.Struct("<I8s")
 _MARK = b"LATTICE1"
 _LARGEST_INDEX_BYTES = 512 * 1024
 _LARGEST_INDEX_TEXT_BYTES = 8 * 1024 * 1024
+_MOST_GAPS = 64 * 1024
+_SMALLEST_FRAME_BYTES = 9
 _LEVEL = 3
 _OPTIONS: dict[int, int] = {
     zstd.CompressionParameter.compression_level: _LEVEL,
@@ -62,6 +65,12 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     marks: tuple[int, ...]
     late: bool = False
     """True for text that was there before the agent looked: its times are those of the look."""
+
+    @property
+    def times_ms(self) -> tuple[int, int]:
+        """When its first and its last bytes were read."""
+        times = self.marks[1::2]
+        return (times[0], sum(times)) if times else (0, 0)
 
 
 class _Gap(msgspec.Struct, frozen=True, array_like=True):
@@ -91,8 +100,10 @@ class ChunkIndex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     gap_records: tuple[_Gap, ...] = msgspec.field(default=(), name="gaps")
     last: bool = False
     """True if nothing of this stream comes after it."""
+    before: _Count | None = None
+    """How many chunks of this stream came before it; None where that is not known."""
     sha256: str
-    """Of the plain text."""
+    """Of the frames as they are stored, each of which has a checksum of its text inside."""
 
     @property
     def begin(self) -> Position:
@@ -146,8 +157,7 @@ class PlacedFrame:
     @property
     def times_ms(self) -> tuple[int, int]:
         """When its first and its last bytes were read."""
-        times = [time_ms for _, time_ms in unpack_marks(self.frame.marks)]
-        return (times[0], times[-1]) if times else (0, 0)
+        return self.frame.times_ms
 
 
 def pack_marks(marks: Sequence[tuple[int, int]]) -> tuple[int, ...]:
@@ -178,12 +188,23 @@ def unpack_marks(packed: Sequence[int]) -> list[tuple[int, int]]:
     return marks
 
 
+_idle: deque[zstd.ZstdCompressor] = deque(maxlen=2)
+"""To make a compressor for every frame would cost a quarter of the compressing; each of these
+keeps a megabyte and nothing of the text."""
+
+
 def compress(text: bytes) -> bytes:
-    """One frame. `text` has at most `FRAME_BYTES`."""
-    return zstd.compress(text, options=_OPTIONS)
+    """One frame. `text` has at most `FRAME_BYTES`. Safe in any thread."""
+    try:
+        packing = _idle.pop()
+    except IndexError:
+        packing = zstd.ZstdCompressor(options=_OPTIONS)
+    stored = packing.compress(text, zstd.ZstdCompressor.FLUSH_FRAME)
+    _idle.append(packing)
+    return stored
 
 
-def expand(stored: bytes, frame: Frame) -> bytes:
+def expand(stored: bytes | memoryview, frame: Frame) -> bytes:
     """The plain text of a frame. Raises `BadChunk`; never makes more than the frame admits."""
     unpacking = zstd.ZstdDecompressor()
     try:
@@ -229,6 +250,7 @@ def read_index(tail: bytes, object_bytes: int) -> ChunkIndex:
         text = unpacking.decompress(
             frame[_HEAD.size : -_FOOT.size], max_length=_LARGEST_INDEX_TEXT_BYTES
         )
+        _check_plausible(text, object_bytes)
         index = _DECODER.decode(text)
         LogSource.parse(index.source)
     except (zstd.ZstdError, EOFError, msgspec.MsgspecError, ValueError):
@@ -243,11 +265,20 @@ def read_index(tail: bytes, object_bytes: int) -> ChunkIndex:
 _DECODER = msgspec.json.Decoder(ChunkIndex)
 
 
+def _check_plausible(text: bytes, object_bytes: int) -> None:
+    """Before anything is made of it: a kilobyte that is forged unpacks to millions of entries."""
+    frames = object_bytes // _SMALLEST_FRAME_BYTES
+    lists = 2 * frames + _MOST_GAPS + 8
+    numbers = (2 * MOST_MARKS + 8) * frames + 5 * _MOST_GAPS + 64
+    if text.count(b"[") > lists or text.count(b",") > numbers:
+        raise BadChunk("the index tells of more than the object can hold")
+
+
 def _check_marks(frame: Frame) -> None:
-    marks = unpack_marks(frame.marks)
-    if len(frame.marks) % 2 or not marks or len(marks) > MOST_MARKS + 1:
+    sizes = frame.marks[::2]
+    if len(frame.marks) % 2 or not sizes or len(sizes) > MOST_MARKS + 1:
         raise BadChunk("a frame has no times")
-    if marks[-1][0] != frame.plain_bytes or any(size <= 0 for size in frame.marks[::2]):
+    if sum(sizes) != frame.plain_bytes or min(sizes) <= 0:
         raise BadChunk("the times of a frame don't cover it")
 
 
@@ -265,19 +296,22 @@ def pieces_of(placed: PlacedFrame, text: bytes) -> Iterator[Piece]:
     """A frame's text as it was read, moment by moment."""
     at, begin = placed.begin, 0
     for size, time_ms in unpack_marks(placed.frame.marks):
-        part = text[begin:size]
-        yield Piece(at, time_ms, placed.frame.late, part)
-        at, begin = at.past(part), size
+        part = text[begin:size] if size < len(text) or begin else text
+        # The index has counted the frame, and so the last of its pieces.
+        lines = part.count(b"\n") if size < len(text) else placed.end.line - at.line
+        yield Piece(at, time_ms, placed.frame.late, part, lines)
+        at, begin = Position(at.offset + len(part), at.line + lines), size
 
 
 def verify(chunk: bytes) -> ChunkIndex:
     """The index of a chunk every byte of which is as it says. Raises `BadChunk`."""
     index = read_index(chunk, len(chunk))
-    digest = hashlib.sha256()
-    for _, text in frames_of(chunk, index):
-        digest.update(text)
+    digest = hashlib.sha256(memoryview(chunk)[: index.stored_bytes])
     if digest.hexdigest() != index.sha256:
-        raise BadChunk("the text is not what was signed for")
+        raise BadChunk("the frames are not what the index says")
+    for _ in frames_of(chunk, index):
+        # Each is checked.
+        pass
     gaps = index.gaps
     if any(not index.begin.offset <= each.at.offset <= index.end.offset for each in gaps):
         raise BadChunk("a gap lies elsewhere")

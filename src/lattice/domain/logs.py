@@ -8,7 +8,7 @@ the file alone: whoever reads it again counts the same.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 LONGEST_LINE_BYTES = 64 * 1024
@@ -111,10 +111,16 @@ class Piece:
     time_ms: int
     late: bool
     text: bytes
+    counted: int | None = field(default=None, compare=False, repr=False)
+    """How many line feeds are in the text, where someone has counted them."""
+
+    @property
+    def line_feeds(self) -> int:
+        return self.text.count(b"\n") if self.counted is None else self.counted
 
     @property
     def end(self) -> Position:
-        return self.at.past(self.text)
+        return Position(self.at.offset + len(self.text), self.at.line + self.line_feeds)
 
     def starting_at(self, offset: int) -> Piece:
         """The same without what lies before `offset`."""

@@ -24,6 +24,10 @@ class Holder:
     descriptor: int
     rank: int = -1
     """Its task's number in the step, where its environment says one; -1: not known."""
+    step: str = ""
+    """Which step it was of, where that was written down."""
+    daemon: bool = False
+    """It was Slurm's own process for the step, and no task; as far as that was written down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,8 @@ class OpenedOutputs:
     """An inotify instance that tells of each file's writes; None: look again and again instead."""
     files: tuple[OutputFile, ...]
     skipped: tuple[SkippedOutput, ...] = ()
+    more: bool = False
+    """Of noted files: there are others, to be asked for with a larger `skip`."""
 
     def close(self) -> None:
         """Let go of every descriptor. Once only: the numbers are soon somebody else's."""
@@ -105,6 +111,19 @@ class OutputOpener(Protocol):
 
     async def open_output_file(self, grant: str, path: str) -> OpenedOutputs:
         """One file by its absolute path."""
+        ...
+
+    async def note_output(self, job_id: int, pids: Sequence[int]) -> int:
+        """Have written down what these processes write to; how many files. Needs no grant."""
+        ...
+
+    async def open_noted(
+        self, grant: str, since_ms: int, until_ms: int, skip: int
+    ) -> OpenedOutputs:
+        """What was noted of processes that began in between (0: up to now), and is still there.
+
+        `MOST_OUTPUTS` at a time, after `skip` others. Whatever `open_output` found is noted too.
+        """
         ...
 
 

@@ -23,6 +23,8 @@ MOST_OUTPUTS = 64
 """Files that one answer brings."""
 LONGEST_PATH_BYTES = 4096
 _LARGEST_PID = 2**22
+_LARGEST_JOB = 2**32
+_LARGEST_TIME = 2**53
 _DOMAIN = b"lattice question 1\n"
 
 
@@ -86,6 +88,38 @@ class OpenOutputFile:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteOutput:
+    """Write down which files these processes of a job have open as output. Gives nothing away."""
+
+    job_id: int
+    pids: tuple[int, ...]
+
+    def fault(self) -> str:
+        """Why it can't be asked, or an empty text."""
+        if not 0 < self.job_id <= _LARGEST_JOB:
+            return "a number is no job id"
+        return _pids_fault(self.pids)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenNoted:
+    """Files of the granted job that were written down, opened as its owner when all is over.
+
+    Those whose writers began between two moments, in milliseconds since 1970; an end of 0 is none.
+    One answer brings `MOST_OUTPUTS` of them, after `skip` others.
+    """
+
+    since_ms: int
+    until_ms: int
+    skip: int
+
+    def fault(self) -> str:
+        """Why it can't be asked, or an empty text."""
+        told = (self.since_ms, self.until_ms, self.skip)
+        return "" if all(0 <= each < _LARGEST_TIME for each in told) else "a number is too large"
+
+
+@dataclass(frozen=True, slots=True)
 class ReadProcessCounters:
     """What `/proc/PID/io` says of processes of the granted job."""
 
@@ -123,6 +157,8 @@ Question: TypeAlias = (
     Enter
     | OpenOutput
     | OpenOutputFile
+    | NoteOutput
+    | OpenNoted
     | ReadProcessCounters
     | ReadLatencyMaps
     | ProbeMounts
@@ -140,6 +176,8 @@ class Verb:
     role: Role
     act: Act
     question: type[Question]
+    granted: bool = True
+    """Answered with a grant alone. There is one that is not, because it gives nothing away."""
 
 
 VERBS: dict[str, Verb] = {
@@ -148,6 +186,8 @@ VERBS: dict[str, Verb] = {
         Verb("enter", Role.NODE, Act.ATTACH, Enter),
         Verb("open_output", Role.NODE, Act.READ_OUTPUT, OpenOutput),
         Verb("open_output_file", Role.NODE, Act.READ_OUTPUT, OpenOutputFile),
+        Verb("note_output", Role.NODE, Act.READ_OUTPUT, NoteOutput, granted=False),
+        Verb("open_noted", Role.NODE, Act.READ_OUTPUT, OpenNoted),
         Verb("read_process_counters", Role.NODE, Act.READ_COUNTERS, ReadProcessCounters),
         Verb("read_latency_maps", Role.NODE, Act.READ_LATENCY, ReadLatencyMaps),
         Verb("probe_mounts", Role.NODE, Act.PROBE_MOUNTS, ProbeMounts),

@@ -7,6 +7,7 @@ from datetime import datetime
 
 LIVE = "slurmctld"
 PAST = "slurmdbd"
+AGREED = "state"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,6 @@ from typing import Protocol, TypeAlias
 from lattice.base.errors import Unavailable, UsageError
 from lattice.domain.source import Source
 
-AGREED = "state"
-"""The name of this source, where answers say where they came from."""
-
 LONGEST_KEY = 512
 LARGEST_VALUE_BYTES = 64 * 1024
 MOST_CHANGES = 100

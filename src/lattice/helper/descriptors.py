@@ -18,7 +18,7 @@ from lattice.base import packet
 from lattice.domain.privileged import MOST_OUTPUTS
 from lattice.helper.inode import Inode, Inodes
 from lattice.helper.mounts import MOST_MOUNTS_BYTES, Mounts, mount_fault, read_mounts
-from lattice.helper.outputs_answer import OpenedFile, Skipped
+from lattice.helper.outputs_answer import Holding, OpenedFile, Skipped
 from lattice.helper.privilege import Kernel
 from lattice.helper.process import DescriptorFacts, Pinned, pinned, read_descriptor_facts, text_of
 
@@ -42,10 +42,12 @@ class Found:
     place: int
     inode: Inode
     path: str
+    """To be shown."""
     comm: str = ""
     facts: DescriptorFacts = field(default_factory=lambda: DescriptorFacts(0, 0, 0, None))
-    holders: list[tuple[int, int, int]] = field(default_factory=list)
-    """Process, descriptor, and rank in the step or -1."""
+    holders: list[Holding] = field(default_factory=list)
+    name: str = ""
+    """Its path, byte for byte (`os.fsencode`)."""
 
     def opened(self, size: int, watch: int) -> OpenedFile:
         return OpenedFile(
@@ -75,9 +77,12 @@ class Finder:
         self.skipped: list[Skipped] = []
 
     def outputs_of(
-        self, pids: Sequence[int], job_id: int, account: pwd.struct_passwd
+        self, pids: Sequence[int], job_id: int, account: pwd.struct_passwd | None
     ) -> list[Found]:
-        """Each file once, with all who hold it. Raises `TooMany`."""
+        """Each file once, with all who hold it; of this user's and root's processes, or of all.
+
+        Raises `TooMany`.
+        """
         found: Files = {}
         for pid in dict.fromkeys(pids):
             with pinned(self._proc, pid, job_id) as process:
@@ -89,15 +94,26 @@ class Finder:
         """Why a file that this process sees by itself is no output, or an empty text."""
         return inode.kind_fault or mount_fault(self._own.find(inode.mount_id, inode.device), None)
 
-    def _outputs_of(self, process: Pinned, account: pwd.struct_passwd) -> Files:
+    def _outputs_of(self, process: Pinned, account: pwd.struct_passwd | None) -> Files:
         found: Files = {}
         skipped_before = len(self.skipped)
-        with self._allowed_to_look(process, account) as allowed:
+        with self._allowed_to_look(process, account) as uid:
+            allowed = uid >= 0
             slurms = process.comm in _SLURMS_OWN
             rank = None if slurms or not allowed else process.rank()
+            step = process.step() if allowed else ""
             for number in self._numbers(process) if allowed else ():
                 if (each := self._find(process, number)) is not None:
-                    each.holders.append((process.pid, number, -1 if rank is None else rank))
+                    holding = Holding(
+                        process.pid,
+                        number,
+                        -1 if rank is None else rank,
+                        uid,
+                        step,
+                        process.comm,
+                        process.started,
+                    )
+                    each.holders.append(holding)
                     _merge(found, {each.inode.identity: each})
         if process.unchanged():
             return found
@@ -106,18 +122,22 @@ class Finder:
         return {}
 
     @contextmanager
-    def _allowed_to_look(self, process: Pinned, account: pwd.struct_passwd) -> Iterator[bool]:
-        """The folder of descriptors is open to its owner alone; no right here passes that by."""
+    def _allowed_to_look(self, process: Pinned, account: pwd.struct_passwd | None) -> Iterator[int]:
+        """As whom; -1 if not at all.
+
+        The folder of descriptors is open to its owner alone; no right here passes that by.
+        """
         try:
             uid = os.stat("fd", dir_fd=process.folder).st_uid
         except OSError:
             uid = -1
-        if uid not in (0, account.pw_uid):  # a process of somebody else in the job
-            yield False
+        theirs = account is not None and uid not in (0, account.pw_uid)
+        if uid < 0 or theirs:  # a process of somebody else in the job
+            yield -1
             return
         self._kernel.set_file_user(uid)
         try:
-            yield True
+            yield uid
         finally:
             self._kernel.set_file_user(0)
 
@@ -151,8 +171,9 @@ class Finder:
         if not fault and (after is None or not after.same_file(before)):
             fault = CHANGED
         if inode is not None and not fault:
-            path = _name_of(process.folder, number)
-            return Found(place, inode, path, process.comm, before)
+            name = _name_of(process.folder, number)
+            path = os.fsencode(name).decode(errors="replace")
+            return Found(place, inode, path, process.comm, before, name=name)
         os.close(place)
         if number in STANDARD:
             self.skipped.append(Skipped(process.pid, number, fault))
@@ -202,9 +223,8 @@ def _mountinfo(folder: Path) -> str:
 
 
 def _name_of(folder: int, number: int) -> str:
-    """To be shown. The kernel tells none that is longer than a page."""
+    """The kernel tells none that is longer than a page."""
     try:
-        name = os.readlink(f"fd/{number}", dir_fd=folder)
+        return os.readlink(f"fd/{number}", dir_fd=folder)
     except OSError:
         return ""
-    return os.fsencode(name).decode(errors="replace")

@@ -36,7 +36,13 @@ class Asked:
 
     verb: Verb
     question: Question
-    grant: Grant
+    grant: Grant | None
+    """None for the one verb that needs none."""
+
+    @property
+    def user(self) -> str:
+        """In whose name; empty for nobody's."""
+        return self.grant.user if self.grant is not None else ""
 
 
 class Refusal(Exception):
@@ -111,7 +117,15 @@ class Judge:
         if verb.name not in self._offered:
             message = f"the verb `{verb.name}` is not built into this helper"
             raise Refusal(Outcome.NOT_OFFERED, message, message, verb.name)
+        if not verb.granted:
+            if text:
+                words = "no grant belongs to this"
+                raise Refusal(Outcome.BAD_QUESTION, words, words, verb.name)
+            return Asked(verb, question, None)
         self._refresh_keys()
+        return Asked(verb, question, self._granted(text, verb, question))
+
+    def _granted(self, text: str, verb: Verb, question: Question) -> Grant:
         try:
             grant = self._checker.check(text, verb.act, digest=digest_of(question))
         except BadGrant as error:
@@ -119,7 +133,7 @@ class Judge:
         if grant.issued < self._since_s:
             reason = "it was issued before this helper started"
             raise Refusal(Outcome.REFUSED, "no grant for this", reason, verb.name)
-        return Asked(verb, question, grant)
+        return grant
 
     def _file_stamp(self) -> tuple[int, int, int]:
         found = self._keys_file.stat()

@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from lattice.base import packet
-from lattice.domain.privileged import MOST_OUTPUTS, Answer, Outcome, write_answer
+from lattice.domain.privileged import (
+    MOST_OUTPUTS,
+    Answer,
+    NoteOutput,
+    Outcome,
+    Role,
+    write_answer,
+)
 from lattice.helper.journal import Journal, Peer
 from lattice.helper.judge import Asked, Judge, Refusal
 from lattice.helper.places import Child, Places
@@ -162,7 +169,7 @@ class Listener:
             raise Refusal(Outcome.BUSY, "too many questions at once", "busy")
 
     def _find_room_for(self, asked: Asked) -> None:
-        if self._places.hangs_for(asked.grant.user):
+        if self._places.hangs_for(asked.user):
             message = "earlier questions for this user still hang"
             raise Refusal(Outcome.BUSY, message, message, asked.verb.name)
 
@@ -194,18 +201,23 @@ class Listener:
             os._exit(0)
 
     def _tell(self, peer: Peer, asked: Asked, answer: Answer, seconds: float) -> None:
-        grant = asked.grant
+        grant, question = asked.grant, asked.question
+        job = grant.job_id if grant else question.job_id if isinstance(question, NoteOutput) else 0
+        # A gate's words may be those of a user's own program.
+        told = answer.message if asked.verb.role is Role.NODE else ""
+        reason = {"reason": told} if told else {}
         self._journal.note(
             "act",
             peer,
             verb=asked.verb.name,
-            grant=grant.id,
-            subject=grant.subject,
-            user=grant.user,
-            job=answer.output if asked.verb.name == "submit" else str(grant.job_id or ""),
+            grant=grant.id if grant else "",
+            subject=grant.subject if grant else "",
+            user=asked.user,
+            job=answer.output if asked.verb.name == "submit" else str(job or ""),
             outcome=answer.outcome.value,
             exit_code=answer.exit_code,
             seconds=round(seconds, 3),
+            **reason,
         )
 
     def _refuse(self, connection: socket.socket, peer: Peer, refusal: Refusal) -> None:

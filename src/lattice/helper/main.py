@@ -18,7 +18,15 @@ from pathlib import Path
 from lattice import __version__
 from lattice.base.clock import Clock, SystemClock
 from lattice.domain.grant import GATE
-from lattice.domain.privileged import Answer, OpenOutput, OpenOutputFile, ReadProcessCounters, Role
+from lattice.domain.privileged import (
+    Answer,
+    NoteOutput,
+    OpenNoted,
+    OpenOutput,
+    OpenOutputFile,
+    ReadProcessCounters,
+    Role,
+)
 from lattice.domain.submission import CancelQuestion, SubmitQuestion
 from lattice.helper.account import Accounts, LoginDefaults, slurm_users, uids_of
 from lattice.helper.counters import ProcessCounters
@@ -27,6 +35,7 @@ from lattice.helper.inode import Inodes
 from lattice.helper.journal import Journal
 from lattice.helper.judge import Asked, Judge
 from lattice.helper.listen import Act, Listener, SocketRefused, bind
+from lattice.helper.notes import Notes
 from lattice.helper.outputs import OutputFiles
 from lattice.helper.privilege import Capability, Kernel, keep_only
 
@@ -34,6 +43,7 @@ _BAD_CONFIGURATION = 78
 _SLACK_S = 10.0
 _SLURM_FOLDERS = "/usr/bin:/usr/local/bin:/opt/slurm/bin"
 _NODE_VERBS = ("read_process_counters", "open_output", "open_output_file")
+_NOTING_VERBS = ("note_output", "open_noted")
 _OFFERED = {Role.GATE: ("submit", "cancel"), Role.NODE: _NODE_VERBS}
 _KEPT = {
     Role.GATE: (Capability.SETUID, Capability.SETGID, Capability.KILL),
@@ -68,20 +78,34 @@ def _prepare(options: argparse.Namespace, clock: Clock, journal: Journal) -> Lis
     role = Role(options.role)
     _clean_surroundings()
     served = _served(options.allow_user)
+    notes = _notes(options, clock, journal) if role is Role.NODE else None
     judge = Judge(
         role=role,
         place=options.place,
         allowed_uid=served.pw_uid,
         keys_file=options.grant_keys,
-        offered=_OFFERED[role],
+        offered=(*_OFFERED[role], *(_NOTING_VERBS if notes is not None else ())),
         clock=clock,
         on_keys=lambda word: journal.note("grant keys", state=word),
     )
     kernel = Kernel()
-    act = _gate(options, kernel, served) if role is Role.GATE else _node(kernel)
+    act = _gate(options, kernel, served) if role is Role.GATE else _node(kernel, notes)
     door = bind(options.socket, served.pw_gid)
     keep_only(kernel, _KEPT[role])
     return _listener(options, door, judge, act, journal)
+
+
+def _notes(options: argparse.Namespace, clock: Clock, journal: Journal) -> Notes | None:
+    """Without a folder for them the other verbs work as ever."""
+    try:
+        notes = Notes(options.notes or options.socket.parent / "notes", clock)
+        notes.sweep()
+    except (OSError, ValueError) as error:
+        if options.notes is not None:
+            raise
+        journal.note("no notes", reason=str(error))
+        return None
+    return notes
 
 
 def _listener(
@@ -134,11 +158,12 @@ def _gate(options: argparse.Namespace, kernel: Kernel, served: pwd.struct_passwd
     gate = Gate(kernel, accounts, slurm, timeout_s=options.timeout_s)
 
     def act(asked: Asked, descriptors: Sequence[int]) -> tuple[Answer, Sequence[int]]:
-        question = asked.question
+        question, grant = asked.question, asked.grant
+        assert grant is not None
         if isinstance(question, SubmitQuestion):
-            return gate.submit(asked.grant, question, descriptors), ()
+            return gate.submit(grant, question, descriptors), ()
         assert isinstance(question, CancelQuestion)
-        return gate.cancel(asked.grant, question, descriptors), ()
+        return gate.cancel(grant, question, descriptors), ()
 
     return act
 
@@ -150,18 +175,24 @@ def _program(name: str, folders: str) -> Path:
     return Path(found)
 
 
-def _node(kernel: Kernel) -> Act:
+def _node(kernel: Kernel, notes: Notes | None) -> Act:
     counters = ProcessCounters(kernel)
     inodes = Inodes()
 
     def act(asked: Asked, descriptors: Sequence[int]) -> tuple[Answer, Sequence[int]]:
-        question = asked.question
+        question, grant = asked.question, asked.grant
+        files = OutputFiles(kernel, inodes, notes)
+        if isinstance(question, NoteOutput):
+            return files.note(question, descriptors), ()
+        assert grant is not None
         if isinstance(question, OpenOutput):
-            return OutputFiles(kernel, inodes).open(asked.grant, question, descriptors)
+            return files.open(grant, question, descriptors)
         if isinstance(question, OpenOutputFile):
-            return OutputFiles(kernel, inodes).open_path(asked.grant, question, descriptors)
+            return files.open_path(grant, question, descriptors)
+        if isinstance(question, OpenNoted):
+            return files.open_noted(grant, question, descriptors)
         assert isinstance(question, ReadProcessCounters)
-        return counters.read(asked.grant, question, descriptors), ()
+        return counters.read(grant, question, descriptors), ()
 
     return act
 
@@ -186,6 +217,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--grant-keys", required=True, type=Path, metavar="FILE",
         help="public keys of the servers, one in base64 a line; read again when it changes",
+    )  # fmt: skip
+    parser.add_argument(
+        "--notes", type=Path, metavar="DIR",
+        help="beside an agent: where files of running jobs are noted; not set: `notes` beside the "
+        "socket",
     )  # fmt: skip
     parser.add_argument("--slurm-bin", type=Path, metavar="DIR", help="folder of sbatch, scancel")
     parser.add_argument("--slurm-conf", type=Path, metavar="FILE", help="not set: Slurm's own")

@@ -18,7 +18,28 @@ from lattice.helper.process import DescriptorFacts
 
 _MOST_SKIPPED = 64
 _MOST_HOLDERS = 2048
+_MOST_HOLDERS_OF_NOTED = 8
 _SHORTER_PATHS = (LONGEST_PATH_BYTES, 1024, 256, 64, 16, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A descriptor of a process that is open for writing."""
+
+    pid: int
+    descriptor: int
+    rank: int = -1
+    """In the step; -1: not known."""
+    uid: int = 0
+    """The user to whom the process shows its descriptors."""
+    step: str = ""
+    comm: str = ""
+    start_ticks: int = 0
+    """When the process began, since the boot: with the pid, which process it is."""
+
+    @property
+    def daemon(self) -> bool:
+        return self.comm == "slurmstepd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +51,12 @@ class OpenedFile:
     facts: DescriptorFacts
     path: str
     comm: str
-    holders: tuple[tuple[int, int, int], ...]
-    """Process, descriptor, and rank in the step or -1."""
+    holders: tuple[Holding, ...]
     watch: int
 
-    def told(self, longest_path: int) -> dict[str, object]:
+    def told(self, longest_path: int, *, noted: bool) -> dict[str, object]:
         return {
-            "holders": self.holders,
+            "holders": self._holders_of_noted() if noted else self._holders(),
             "dev": self.inode.device,
             "ino": self.inode.number,
             "flags": self.facts.flags,
@@ -48,6 +68,16 @@ class OpenedFile:
             "comm": inert(self.comm),
         }
 
+    def _holders(self) -> list[tuple[int, int, int]]:
+        return [(each.pid, each.descriptor, each.rank) for each in self.holders]
+
+    def _holders_of_noted(self) -> list[tuple[int, int, int, str, bool]]:
+        """Whoever asks saw these processes perhaps never."""
+        return [
+            (each.pid, each.descriptor, each.rank, each.step, each.daemon)
+            for each in self.holders[-_MOST_HOLDERS_OF_NOTED:]
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
@@ -58,14 +88,21 @@ class Skipped:
     why: str
 
 
-def opened_answer(files: Sequence[OpenedFile], skipped: Sequence[Skipped]) -> Answer:
-    """The answer; where it would not fit into a packet, paths are cut short in all of them."""
-    if sum(len(each.holders) for each in files) > _MOST_HOLDERS:
+def opened_answer(
+    files: Sequence[OpenedFile], skipped: Sequence[Skipped], *, more: bool | None = None
+) -> Answer:
+    """The answer; where it would not fit into a packet, paths are cut short in all of them.
+
+    `more` is said of files that had been noted: whether there are others.
+    """
+    noted = more is not None
+    if not noted and sum(len(each.holders) for each in files) > _MOST_HOLDERS:
         message = "too many descriptors: ask for fewer processes"
         return Answer(outcome=Outcome.BAD_QUESTION, message=message)
     for longest_path in _SHORTER_PATHS:
         told = {
-            "files": [each.told(longest_path) for each in files],
+            **({"more": more} if noted else {}),
+            "files": [each.told(longest_path, noted=noted) for each in files],
             "skipped": [(each.pid, each.descriptor, each.why) for each in skipped[:_MOST_SKIPPED]],
         }
         output = json.dumps(told, separators=(",", ":"))

@@ -53,7 +53,7 @@ class Places:
     def hangs_for(self, user: str) -> bool:
         """Enough questions of this user hang already."""
         hanging = [each for each in self._children.values() if each.hangs]
-        return sum(each.asked.grant.user == user for each in hanging) >= _MOST_HANGING_A_USER
+        return sum(each.asked.user == user for each in hanging) >= _MOST_HANGING_A_USER
 
     def overdue(self, now: float) -> list[tuple[int, Child]]:
         """Those that just ran out of time, each once."""

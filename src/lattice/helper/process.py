@@ -19,6 +19,7 @@ _LARGEST_ENVIRONMENT = 256 * 1024
 _RANK = "SLURM_PROCID="
 _LONGEST_RANK = 9
 _JOB = re.compile(r"job_([0-9]{1,10})", re.ASCII)
+_STEP = re.compile(r"step_(batch|extern|interactive|[0-9]{1,10}(?:\+[0-9]{1,6})?)", re.ASCII)
 _START_AFTER_COMM = 19
 _LONGEST_NUMBER = 20
 
@@ -39,6 +40,10 @@ class Pinned:
             if each.startswith(_RANK):
                 return _number(each.removeprefix(_RANK)[:_LONGEST_RANK])
         return None
+
+    def step(self) -> str:
+        """Which step it is of, by its control group; empty where that does not say."""
+        return step_of(text_of(self.folder, "cgroup"), self.job_id)
 
     def unchanged(self) -> bool:
         """It still runs, and in the same job; it may be another program by now."""
@@ -79,6 +84,18 @@ def is_of_job(cgroups: str, job_id: int) -> bool:
         if first == str(job_id):
             return True
     return False
+
+
+def step_of(cgroups: str, job_id: int) -> str:
+    """What stands right below the job's own group on one of the lines."""
+    for line in cgroups.splitlines():
+        parts = line.split("/")[1:]
+        place = next((at for at, part in enumerate(parts) if _JOB.fullmatch(part)), len(parts))
+        if place + 1 < len(parts) and parts[place] == f"job_{job_id}":
+            found = _STEP.fullmatch(parts[place + 1])
+            if found:
+                return found[1]
+    return ""
 
 
 def read_stat(text: str) -> tuple[int, str] | None:

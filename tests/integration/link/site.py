@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -33,7 +33,7 @@ from lattice.base.errors import LatticeError, Unavailable
 from lattice.base.signing import SigningKey
 from lattice.domain.peer import server_name
 from lattice.domain.presence import LINKS, NODES
-from lattice.domain.stream import CarrierLost, StreamKind
+from lattice.domain.stream import CarrierLost, Serve, StreamKind
 from lattice.features.link.model import REPLICAS, Replica, read_replica
 from lattice.features.link.node.dialling import Dialling
 from lattice.features.link.node.echo import serve_echo
@@ -190,13 +190,23 @@ class Server:
 class Agent:
     """One node's agent."""
 
-    def __init__(self, site: Site, node: str, addresses: Sequence[str], seed: int = 1) -> None:
+    def __init__(
+        self,
+        site: Site,
+        node: str,
+        addresses: Sequence[str],
+        seed: int = 1,
+        serves: Mapping[StreamKind, Serve] | None = None,
+    ) -> None:
         self.node = node
         self.identity = NodeKey(site.authority, node, timedelta(hours=1))
         self.dialling = Dialling(self.identity)
         self.checker = GrantChecker(node, site.clock, site.signer.public_keys)
         self.sessions = Sessions(
-            self.dialling, self.checker, {StreamKind.ECHO: serve_echo}, wait_s=site.wait_s
+            self.dialling,
+            self.checker,
+            serves or {StreamKind.ECHO: serve_echo},
+            wait_s=site.wait_s,
         )
         me = NodeSelf(node=node, boot_id="boot", instance=secrets.token_hex(8), agent_version="0")
         self.keeper = LinkKeeper(

@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeAlias
 
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.base import packet
@@ -30,13 +30,20 @@ from lattice.domain.outputs import Holder, OpenedOutputs, OutputFile, SkippedOut
 from lattice.domain.privileged import (
     MOST_OUTPUTS,
     Answer,
+    NoteOutput,
+    OpenNoted,
     OpenOutput,
     OpenOutputFile,
     Outcome,
     Question,
 )
 
+_LONGEST_COUNT = 6
 _LOG_HINT = "An administrator finds the reason in the log of lattice-helper on that node."
+
+
+Outputs: TypeAlias = tuple[tuple[OutputFile, ...], tuple[SkippedOutput, ...], bool]
+"""Opened, not opened, and whether there are more."""
 
 
 class BadOutputs(Exception):
@@ -55,9 +62,27 @@ class HelperOutputs:
     async def open_output_file(self, grant: str, path: str) -> OpenedOutputs:
         return await self._ask(grant, OpenOutputFile(path))
 
-    async def _ask(self, grant: str, question: OpenOutput | OpenOutputFile) -> OpenedOutputs:
-        if fault := question.fault():
-            raise UsageError(f"The helper can't be asked that: {fault}.")
+    async def note_output(self, job_id: int, pids: Sequence[int]) -> int:
+        question = NoteOutput(job_id, tuple(pids))
+        _askable(question)
+        answer, passed = await self._answer("", question, None)
+        packet.close_all(passed)
+        if answer.outcome is not Outcome.DONE:
+            raise _error(answer, noting=True)
+        count = answer.output
+        if not count.isascii() or not count.isdecimal() or len(count) > _LONGEST_COUNT:
+            raise InternalError("lattice-helper said what can't be: no count.", hint=_LOG_HINT)
+        return int(count)
+
+    async def open_noted(
+        self, grant: str, since_ms: int, until_ms: int, skip: int
+    ) -> OpenedOutputs:
+        return await self._ask(grant, OpenNoted(since_ms, until_ms, skip))
+
+    async def _ask(
+        self, grant: str, question: OpenOutput | OpenOutputFile | OpenNoted
+    ) -> OpenedOutputs:
+        _askable(question)
         with ExitStack() as held:
             notices = _notices()
             if notices is not None:
@@ -65,13 +90,13 @@ class HelperOutputs:
             answer, passed = await self._answer(grant, question, notices)
             held.callback(packet.close_all, passed)
             if answer.outcome is not Outcome.DONE:
-                raise _error(answer)
-            files, skipped = _checked(answer.output, passed)
+                raise _error(answer, noting=isinstance(question, OpenNoted))
+            files, skipped, more = _checked(answer.output, passed)
             held.pop_all()
         if notices is not None and all(each.watch < 0 for each in files):
             os.close(notices)
             notices = None
-        return OpenedOutputs(notices, files, skipped)
+        return OpenedOutputs(notices, files, skipped, more)
 
     async def _answer(
         self, grant: str, question: Question, notices: int | None
@@ -97,9 +122,12 @@ def _notices() -> int | None:
     return made if made >= 0 else None
 
 
-def _checked(
-    text: str, passed: Sequence[int]
-) -> tuple[tuple[OutputFile, ...], tuple[SkippedOutput, ...]]:
+def _askable(question: OpenOutput | OpenOutputFile | NoteOutput | OpenNoted) -> None:
+    if fault := question.fault():
+        raise UsageError(f"The helper can't be asked that: {fault}.")
+
+
+def _checked(text: str, passed: Sequence[int]) -> Outputs:
     try:
         return read_outputs(text, passed)
     except BadOutputs as error:
@@ -107,17 +135,17 @@ def _checked(
         raise InternalError(words, hint=_LOG_HINT) from None
 
 
-def read_outputs(
-    text: str, passed: Sequence[int]
-) -> tuple[tuple[OutputFile, ...], tuple[SkippedOutput, ...]]:
+def read_outputs(text: str, passed: Sequence[int]) -> Outputs:
     """What was opened, and what not. Raises `BadOutputs`, and then closes nothing."""
-    told = _object(_json(text), {"files", "skipped"})
-    if type(told["files"]) is not list:
+    told = _json(text)
+    more = told.pop("more", False) if type(told) is dict else False
+    told = _object(told, {"files", "skipped"})
+    if type(more) is not bool or type(told["files"]) is not list:
         raise BadOutputs("the answer has fields of other types")
     if len(passed) != len(told["files"]):
         raise BadOutputs("there are not as many descriptors as files")
     files = tuple(_file(each, fd) for each, fd in zip(told["files"], passed, strict=True))
-    return files, _skipped(told["skipped"])
+    return files, _skipped(told["skipped"]), more
 
 
 _FIELDS: dict[str, type] = {
@@ -168,9 +196,12 @@ def _holder(told: Any) -> Holder:
 
 
 def _ranked_holder(told: Any) -> Holder:
-    if type(told) is not list or [type(part) for part in told] != [int, int, int]:
-        raise BadOutputs("a holder can't be read")
-    return Holder(told[0], told[1], max(-1, told[2]))
+    kinds = [type(part) for part in told] if type(told) is list else []
+    if kinds == [int, int, int]:
+        return Holder(told[0], told[1], max(-1, told[2]))
+    if kinds == [int, int, int, str, bool]:
+        return Holder(told[0], told[1], max(-1, told[2]), inert(told[3]), told[4])
+    raise BadOutputs("a holder can't be read")
 
 
 def _json(text: str) -> Any:
@@ -186,8 +217,11 @@ def _object(told: Any, names: set[str]) -> dict[str, Any]:
     return told
 
 
-def _error(answer: Answer) -> LatticeError:
+def _error(answer: Answer, *, noting: bool = False) -> LatticeError:
     words = inert(answer.message)
+    if noting and answer.outcome in {Outcome.NOT_OFFERED, Outcome.BAD_QUESTION}:
+        # An older one does not even know the verb.
+        return DataUnavailable(f"lattice-helper on the node keeps no notes: {words}.")
     known: dict[Outcome, LatticeError] = {
         Outcome.FAILED: DataUnavailable(f"The output can't be read: {words}."),
         Outcome.ACCOUNT_REFUSED: PermissionRefused(f"Nothing is read for this user: {words}."),
