@@ -13,6 +13,7 @@ _IDENTITY = "lattice.features.identity.command"
 _ALLOCATIONS = "lattice.features.allocations.command"
 _SUBMIT = "lattice.features.submit.command"
 _LOGS = "lattice.features.logs.command"
+_SHARING = "lattice.features.sharing.command"
 _NODES = "lattice.features.nodes.command"
 _AGENTS = "lattice.features.agents.command"
 _LINK = "lattice.features.link.command"
@@ -27,6 +28,8 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("cancel", "Cancel allocations", f"{_SUBMIT}.cancel:CANCEL"),
     ("wait", "Wait until allocations have finished", f"{_ALLOCATIONS}.wait:WAIT"),
     ("logs", "What a job writes, live and afterwards", f"{_LOGS}.logs:LOGS"),
+    ("share", "Let others read a job's output, and see who did", f"{_SHARING}:SHARE"),
+    ("unshare", "Let a user read a job's output no longer", f"{_SHARING}:UNSHARE"),
     ("nodes", "The cluster's nodes and how each is", f"{_NODES}.listing:NODES"),
     ("completion", "Completion for your shell", "lattice.cli.completion:COMPLETION"),
     ("admin drain", "Let nodes end their work and take no more", f"{_NODES}.admin:DRAIN"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC
 from typing import TYPE_CHECKING, TypeVar
 
@@ -132,6 +132,19 @@ class TerminalShell:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    def later(self, seconds: float, act: Callable[[], None]) -> Callable[[], None]:
+        from threading import Timer  # noqa: PLC0415
+
+        timer = Timer(seconds, act)
+        timer.daemon = True
+        timer.start()
+        return timer.cancel
+
+    def keys(self, act: Callable[[str], None]) -> Callable[[], None]:
+        from lattice.cli.keys import listen  # noqa: PLC0415
+
+        return listen(act)
 
     @property
     def scopes(self) -> tuple[str, ...]:

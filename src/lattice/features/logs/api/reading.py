@@ -13,6 +13,7 @@ from datetime import datetime
 from lattice.features.logs.model import LogBlock, LogGap, LogNote, LogRecord, NoteKind
 
 _NEWLINE = "\n"
+_BROKEN = "line"
 
 
 class _Place:
@@ -23,6 +24,12 @@ class _Place:
     def __init__(self) -> None:
         self.line = 0
         self.gaps: set[tuple[int, str]] = set()
+
+    def is_new(self, offset: int, what: str) -> bool:
+        """True the first time that this is told of this place."""
+        new = (offset, what) not in self.gaps
+        self.gaps.add((offset, what))
+        return new
 
 
 class LogReading:
@@ -55,16 +62,15 @@ class LogReading:
     @staticmethod
     def _gap(gap: LogGap, place: _Place) -> Iterable[LogRecord]:
         # Only the very same one is dropped: told twice is better than not told.
-        name = (gap.offset, gap.cause.value)
-        if name in place.gaps:
-            return ()
-        place.gaps.add(name)
-        return (gap,)
+        return (gap,) if place.is_new(gap.offset, gap.cause.value) else ()
 
     @staticmethod
     def _block(block: LogBlock, place: _Place) -> Iterable[LogRecord]:
         if block.unfinished:
             return () if block.seq < place.line else (block,)
+        if not block.count:
+            # A gap took its end: the line after the gap has the same number.
+            return (block,) if place.is_new(block.offset, _BROKEN) else ()
         known = place.line - block.seq
         place.line = max(place.line, block.seq + block.count)
         if known <= 0:

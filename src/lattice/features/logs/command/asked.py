@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,6 +10,8 @@ from lattice.base.errors import UsageError
 from lattice.base.moment import parse_moment
 from lattice.base.shell import Shell
 from lattice.features.logs import api
+from lattice.features.logs.render.highlight import Highlight
+from lattice.features.logs.render.template import Template
 
 _TIME_HINT = "Write a time as 14:02, 2026-11-15T14:02:00Z, 5m, 2h or start."
 
@@ -33,8 +34,10 @@ class Asked:
     timestamps: bool
     grep: str | None
     exclude: str | None
-    highlight: re.Pattern[str] | None
+    highlight: Highlight | None
     prefix: str | None
+    template: Template | None
+    first_error: bool
     raw: bool
     no_sample: bool
     no_pager: bool

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from typing import Any
 
 from lattice.base.command import Argument, Command
@@ -15,14 +16,16 @@ from lattice.domain.allocation import State
 from lattice.features.logs import api
 from lattice.features.logs.command import options
 from lattice.features.logs.command.asked import Asked
+from lattice.features.logs.command.first_error import first_error
 from lattice.features.logs.command.views import JsonView, PlainView, TerminalView, View, paged
-from lattice.features.logs.model import LogRecord
+from lattice.features.logs.model import LogBlock, LogRecord
 from lattice.features.logs.render.labels import Labels
 from lattice.features.logs.render.lines import LineText
 
 FAILED, NOT_FINISHED, CANCELLED = 100, 101, 103
 _LONGEST_HINT = 2000
 """The cursor of a job of many nodes is longer than anyone would paste."""
+_CROWD = 2
 _WORTH_GOING_ON = (LoginRequired, RateLimited, Unavailable)
 
 
@@ -37,6 +40,8 @@ def logs(shell: Shell, **values: Any) -> int:
 
         return download(shell, reference, asked.download, choice)
     as_text = shell.output in {"table", "wide"}
+    if asked.first_error:
+        return first_error(shell, reference, choice, _line_text(shell, reference, asked, choice))
     on_screen = shell.live and as_text and not asked.raw
     call = api.stream_logs(
         reference,
@@ -45,16 +50,17 @@ def logs(shell: Shell, **values: Any) -> int:
         signs_of_life=on_screen and asked.follow,
         **choice,
     )
-    if asked.follow:
-        _await_start(shell, reference)
-    lines = _line_text(shell, reference, asked, choice) if as_text else None
+    node_count = _await_start(shell, reference) if asked.follow else 0
+    lines = _line_text(shell, reference, asked, choice, node_count) if as_text else None
     records = shell.stream(call)
     if lines is not None and on_screen and not asked.follow and not asked.no_pager:
         shown = lines
-        _show(shell, asked, records, lambda: paged(shell, records, shown, reference))
+        paging = _Noted(records)
+        _show(shell, asked, reference, paging, lambda: paged(shell, paging, shown, reference))
     else:
         view = _view(shell, lines, reference, asked)
-        _show(shell, asked, records, lambda: _to(view, records))
+        noted = _Noted(records)
+        _show(shell, asked, reference, noted, lambda: _to(view, noted))
     return _verdict(shell, reference) if asked.exit_status else 0
 
 
@@ -66,50 +72,72 @@ def _view(shell: Shell, lines: LineText | None, reference: str, asked: Asked) ->
     return PlainView(shell, lines, reference)
 
 
-def _await_start(shell: Shell, reference: str) -> None:
-    """A job that waits has written nothing; who follows it waits with it."""
+def _await_start(shell: Shell, reference: str) -> int:
+    """A job that waits has written nothing; who follows it waits with it. How many nodes it has."""
     told = False
     for pause_s in pauses(None, shell.clock):
         try:
             job = shell.call(api.job_end(reference)).allocation
         except (RateLimited, Unavailable):
             if not told:
-                return  # the stream itself may still be had
+                return 0  # the stream itself may still be had
         else:
             if not job.state.waiting:
-                return
+                return job.node_count
             if not told:
                 shell.note(f"{inert(job.id)} has not started; it is shown as soon as it writes.")
                 told = True
         shell.sleep(pause_s)
+    return 0
 
 
-def _line_text(shell: Shell, reference: str, asked: Asked, choice: api.LogChoice) -> LineText:
-    prefix = asked.prefix or ("none" if asked.raw else "auto")
+def _line_text(
+    shell: Shell, reference: str, asked: Asked, choice: api.LogChoice, node_count: int = 0
+) -> LineText:
+    prefix = asked.prefix or ("none" if asked.raw or asked.template else "auto")
     known: list[tuple[str, int | None]] = []
+    expected: list[tuple[str, int | None]] = []
     if prefix == "auto" and not len(choice["nodes"]) == len(choice["ranks"]) == 1:
         try:
             found = shell.call(api.list_streams(reference, attempt=choice["attempt"])).streams
         except LatticeError:
             found = ()  # then the labels begin with the second writer that shows up
-        known = [
-            (each.node, each.rank)
+        chosen = [
+            each
             for each in found
-            if each.bytes
-            and each.stream.value.startswith(choice["stream"])
+            if each.stream.value.startswith(choice["stream"])
             and (not choice["nodes"] or each.node in choice["nodes"])
+            and (not choice["ranks"] or each.rank in choice["ranks"])
         ]
+        expected = [(each.node, each.rank) for each in chosen]
+        # A second writer that has written nothing yet is no reason for labels, a whole crowd is.
+        known = [(each.node, each.rank) for each in chosen if each.bytes or len(chosen) > _CROWD]
     return LineText(
         shell.style,
-        Labels(prefix, shell.style, known),
+        Labels(prefix, shell.style, known, expected, len(choice["nodes"]) or node_count),
         now=shell.clock.now(),
         timestamps=asked.timestamps,
         raw=asked.raw,
         highlight=asked.highlight,
+        template=asked.template,
     )
 
 
-def _to(view: View, records: Followed[LogRecord]) -> None:
+class _Noted:
+    """The records, with the time of the last line that was taken."""
+
+    def __init__(self, records: Followed[LogRecord]) -> None:
+        self.records = records
+        self.last: datetime | None = None
+
+    def __iter__(self) -> Iterator[LogRecord]:
+        for record in self.records:
+            if isinstance(record, LogBlock):
+                self.last = record.time
+            yield record
+
+
+def _to(view: View, records: Iterable[LogRecord]) -> None:
     try:
         for record in records:
             view.show(record)
@@ -118,19 +146,22 @@ def _to(view: View, records: Followed[LogRecord]) -> None:
 
 
 def _show(
-    shell: Shell, asked: Asked, records: Followed[LogRecord], show: Callable[[], None]
+    shell: Shell, asked: Asked, reference: str, noted: _Noted, show: Callable[[], None]
 ) -> None:
     """Show them; if that breaks off for a while only, say how to go on."""
     try:
         show()
     except _WORTH_GOING_ON:
-        if 0 < len(records.cursor) <= _LONGEST_HINT:
-            follow = " -f" if asked.follow else ""
-            name = inert(asked.id or "")
-            shell.warn(f"Go on with: lattice logs {name}{follow} --from {inert(records.cursor)}")
+        again = f"resume: lattice logs {inert(reference)}{' -f' if asked.follow else ''}"
+        cursor = inert(noted.records.cursor)
+        if 0 < len(cursor) <= _LONGEST_HINT:
+            shell.warn(f"{again} --from {cursor}")
+        elif noted.last is not None:
+            moment = noted.last.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            shell.warn(f"{again} --since {moment}   (lines of that moment come again)")
         raise
     finally:
-        records.close()
+        noted.records.close()
 
 
 def _verdict(shell: Shell, reference: str) -> int:
@@ -172,6 +203,8 @@ LOGS = Command(
         options.HIGHLIGHT,
         options.TIMESTAMPS,
         options.PREFIX,
+        options.TEMPLATE,
+        options.FIRST_ERROR,
         options.RAW,
         options.NO_SAMPLE,
         options.NO_PAGER,
@@ -185,6 +218,7 @@ LOGS = Command(
         ("lattice logs -f --tail 20 12345", "the last lines, and what comes"),
         ("lattice logs 12345 --since 10m --grep 'loss=nan'", "what went wrong just now"),
         ("lattice logs 12345 --node n2 --stderr -t", "one node's errors, with times"),
+        ("lattice logs 12345 --first-error", "which of all ranks fell first, and its last words"),
         ("lattice logs 12345 --previous", "of the attempt before it was requeued"),
         ("lattice logs -f 12345 -o json", "an object a line, for a script"),
         ("lattice logs 12345 --download logs", "files to keep"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from lattice.base.command import Option
 from lattice.base.errors import UsageError
 from lattice.domain.nodeset import NodeSet
+from lattice.features.logs.render.highlight import Highlight
 from lattice.features.logs.render.labels import PREFIXES
+from lattice.features.logs.render.template import Template
 
 _MOST = 4096
 
@@ -49,17 +49,6 @@ def read_nodes(text: str) -> tuple[str, ...]:
         raise UsageError(f"{text!r}: {problem}", hint="Write n1 or n[1-3].") from None
 
 
-def read_pattern(text: str) -> re.Pattern[str]:
-    """A regular expression."""
-    try:
-        return re.compile(text)
-    except re.error as problem:
-        raise UsageError(
-            f"{text!r} is no regular expression: {problem}",
-            hint="Put a \\ before a letter that is meant as it is.",
-        ) from None
-
-
 FOLLOW = Option("-f", "--follow", help="Go on showing what comes, until the job ends.")
 STDOUT = Option("--stdout", help="Only standard output.")
 STDERR = Option("--stderr", help="Only standard error, where Slurm keeps it apart.")
@@ -89,10 +78,19 @@ TIMESTAMPS = Option("-t", "--timestamps", help="With the time of each line; ~ is
 GREP = Option("-g", "--grep", metavar="RE", dashed=True, help="Only lines that match.")
 EXCLUDE = Option("-x", "--exclude", metavar="RE", dashed=True, help="No lines that match.")
 HIGHLIGHT = Option(
-    "-H", "--highlight", metavar="RE", read=read_pattern, dashed=True, help="Mark what matches."
+    "-H", "--highlight", metavar="RE", read=Highlight.read, dashed=True, help="Mark what matches."
 )
 PREFIX = Option(
     "--prefix", choices=PREFIXES, help="Who wrote a line; told where there are several."
+)
+TEMPLATE = Option(
+    "--template",
+    metavar="TEXT",
+    read=Template.read,
+    help="A line as you want it: {time} {node} {rank} {stream} {source} {seq} {text}.",
+)
+FIRST_ERROR = Option(
+    "--first-error", help="The first line of all that looks like an error, and what is around it."
 )
 RAW = Option("--raw", help="As it was written: escapes act on your terminal.")
 NO_SAMPLE = Option("--no-sample", help="Every line on a terminal, even of a flood.")

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from threading import Lock
 from typing import Protocol
 
 from lattice.base.shell import Shell
-from lattice.base.text import inert
-from lattice.domain.nodeset import NodeSet
 from lattice.features.logs.model import LogBlock, LogGap, LogNote, LogRecord, NoteKind
+from lattice.features.logs.render.alike import Alike, shown
+from lattice.features.logs.render.labels import nodes_named
 from lattice.features.logs.render.lines import LineText
 from lattice.features.logs.render.live import LiveView
-from lattice.features.logs.render.marks import gap_mark, note_mark
+from lattice.features.logs.render.marks import NotesAlike, gap_mark, note_mark
 from lattice.features.logs.render.records import json_lines
 from lattice.features.logs.render.repeats import Repeats
 
 _SILENT = frozenset({NoteKind.STALLED, NoteKind.DISCONNECTED, NoteKind.NODE_LOST})
 _MUST_SEE = frozenset({NoteKind.NODE_LOST, NoteKind.ARCHIVE_AWAY})
+_TOGETHER = timedelta(seconds=1)
+_MOST_HELD = 5000
+_NOTES_S = 0.5
 
 
 class View(Protocol):
@@ -108,37 +113,102 @@ class TerminalView:
         self._job = job
         self._silent: set[str] = set()
         now = shell.clock.monotonic()
-        self._live = LiveView(shell.style, lines, now=now, sample=sample)
+        keys = shell.interactive
+        self._live = LiveView(shell.style, lines, now=now, sample=sample, keys=keys)
+        self._stop_keys: Callable[[], None] | None = None
+        self._notes = NotesAlike()
+        self._notes_due: float | None = None
+        self._alone = Lock()
+        self._take_back: Callable[[], None] | None = None
 
     def show(self, record: LogRecord) -> None:
-        self._write(self._text(record))
+        with self._alone:
+            self._write(self._text(record))
+            self._await_others()
+            self._await_keys()
+
+    def _await_keys(self) -> None:
+        """Only in a flood: at other times what is typed is the shell's that comes after."""
+        if self._live.samples == (self._stop_keys is not None):
+            return
+        if self._stop_keys is not None:
+            self._stop_keys()
+            self._stop_keys = None
+        elif self._shell.interactive:
+            self._stop_keys = self._shell.keys(self._pressed)
+
+    def _pressed(self, key: str) -> None:
+        if key == "f":
+            with self._alone:
+                self._write(self._live.show_all())
+
+    def _await_others(self) -> None:
+        """What is held for a moment has to be shown when that is over, whatever else comes."""
+        due = [each for each in (self._live.due, self._notes_due) if each is not None]
+        if due and self._take_back is None:
+            left_s = max(min(due) - self._shell.clock.monotonic(), 0.0)
+            self._take_back = self._shell.later(left_s, self._settle)
+
+    def _settle(self) -> None:
+        with self._alone:
+            self._take_back = None
+            now = self._shell.clock.monotonic()
+            if self._live.due is not None and self._live.due <= now:
+                self._write(self._live.settle())
+            if self._notes_due is not None and self._notes_due <= now:
+                self._write(self._told())
+            self._await_others()
 
     def _text(self, record: LogRecord) -> str:
         now = self._shell.clock.monotonic()
         if isinstance(record, LogBlock):
             self._silent.discard(record.node)
-            return self._live.block(record, now)
+            told = self._told() if record.node in self._notes.nodes else ""
+            return told + self._live.block(record, now)
         if isinstance(record, LogGap):
-            return self._live.mark(gap_mark(record))
+            return self._told() + self._live.mark(gap_mark(record))
         if record.kind is NoteKind.ALIVE:
-            return self._live.alive(now, self._answering(record))
+            return self._told() + self._live.alive(now, self._answering(record))
         if record.kind is NoteKind.DISCONNECTED and not record.node:
-            return self._live.trouble(note_mark(record, self._job))
-        if record.kind in _SILENT:
-            self._silent.add(record.node)
-        elif record.kind is NoteKind.RECONNECTED:
-            self._silent.discard(record.node)
-        elif record.kind is NoteKind.END:
-            self._write(self._live.end())
-        return self._live.mark(note_mark(record, self._job))
+            return self._told() + self._live.trouble(note_mark(record, self._job))
+        if record.node:
+            return self._about_a_node(record, now)
+        told = self._told()
+        if record.kind is NoteKind.END:
+            told += self._live.end()
+        return told + self._live.mark(note_mark(record, self._job))
+
+    def _about_a_node(self, note: LogNote, now: float) -> str:
+        """Held for a moment: what happens to one node often happens to hundreds."""
+        if note.kind in _SILENT:
+            self._silent.add(note.node)
+        elif note.kind is NoteKind.RECONNECTED:
+            self._silent.discard(note.node)
+        told = self._told() if note.node in self._notes.nodes else ""
+        self._notes.take(note)
+        if self._notes_due is None:
+            self._notes_due = now + _NOTES_S
+        return told
+
+    def _told(self) -> str:
+        self._notes_due = None
+        marks = [note_mark(each, self._job) for each in self._notes.end()]
+        return "".join(map(self._live.mark, filter(None, marks)))
 
     def _answering(self, note: LogNote) -> str:
         if self._silent:
-            return f"{inert(NodeSet(self._silent).fold())} not answering"
+            return f"{nodes_named(sorted(self._silent))} not answering"
         return note.words or "link ok"
 
     def end(self) -> None:
-        self._write(self._live.end())
+        with self._alone:
+            if self._take_back is not None:
+                self._take_back()
+                self._take_back = None
+            if self._stop_keys is not None:
+                self._stop_keys()
+                self._stop_keys = None
+            self._write(self._told() + self._live.end())
 
     def _write(self, text: str) -> None:
         if text:
@@ -147,28 +217,57 @@ class TerminalView:
 
 def paged(shell: Shell, records: Iterable[LogRecord], lines: LineText, job: str) -> None:
     """A terminal that looks back: all of it, through a pager if it is long."""
-    shell.page(_pages(shell, records, lines, job))
+    shell.page(_Pages(shell, lines, job).of(records))
 
 
-def _pages(shell: Shell, records: Iterable[LogRecord], lines: LineText, job: str) -> Iterator[str]:
-    repeats = Repeats(shell.style.glyph("×", "x"))
-    unfinished = _Unfinished()
-    for record in records:
-        if isinstance(record, LogBlock):
-            if unfinished.whole(record):
-                yield _repeated(repeats, lines, record)
-            continue
-        mark = gap_mark(record) if isinstance(record, LogGap) else note_mark(record, job)
-        if mark:
-            left = [_repeated(repeats, lines, block) for block in unfinished.left()]
-            shown = [*repeats.end(), shell.style.paint(mark, "yellow")]
-            yield "".join(left) + "".join(f"{line}\n" for line in shown)
-    for block in unfinished.left():
-        yield _repeated(repeats, lines, block)
-    yield "".join(f"{line}\n" for line in repeats.end())
+class _Pages:
+    """Records as text for a pager.
+
+    Nobody waits for single lines here: what several wrote within a second is put together by the
+    times of the lines themselves.
+    """
+
+    def __init__(self, shell: Shell, lines: LineText, job: str) -> None:
+        self._shell = shell
+        self._lines = lines
+        self._job = job
+        self._repeats = Repeats(shell.style.glyph("×", "x"))
+        self._alike = Alike()
+        self._until: datetime | None = None
+        self._unfinished = _Unfinished()
+
+    def of(self, records: Iterable[LogRecord]) -> Iterator[str]:
+        for record in records:
+            if isinstance(record, LogBlock):
+                if self._unfinished.whole(record):
+                    yield self._block(record)
+                continue
+            mark = gap_mark(record) if isinstance(record, LogGap) else note_mark(record, self._job)
+            if mark:
+                yield self._rest() + self._shell.style.paint(mark, "yellow") + "\n"
+        yield self._rest()
+
+    def _block(self, block: LogBlock) -> str:
+        head = self._lines.head(block)
+        settled: list[str] = []
+        if head.writer is None:
+            settled = self._settled()
+            for line in self._lines.lines(block):
+                settled += self._repeats.take(head, line)
+            return _ended(settled)
+        if self._until is None or block.time > self._until or self._alike.held > _MOST_HELD:
+            settled = self._settled()
+            self._until = block.time + _TOGETHER
+        self._alike.take(head, self._lines.lines(block))
+        return _ended(settled)
+
+    def _settled(self) -> list[str]:
+        return shown(self._alike.end(), self._lines, self._repeats)
+
+    def _rest(self) -> str:
+        left = "".join(map(self._block, self._unfinished.left()))
+        return left + _ended([*self._settled(), *self._repeats.end()])
 
 
-def _repeated(repeats: Repeats, lines: LineText, block: LogBlock) -> str:
-    head = lines.head(block)
-    shown = [each for line in lines.lines(block) for each in repeats.take(head, line)]
-    return "".join(f"{line}\n" for line in shown)
+def _ended(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

@@ -11,22 +11,41 @@ from lattice.base.escapes import RESET
 from lattice.base.style import Style
 from lattice.base.text import cells, cut
 from lattice.features.logs.model import LogBlock
-from lattice.features.logs.render.lines import LineText
+from lattice.features.logs.render.alike import Alike, shown
+from lattice.features.logs.render.lines import Head, LineText
 from lattice.features.logs.render.marks import number
 from lattice.features.logs.render.repeats import Repeats
 from lattice.features.logs.render.sampling import Sampler
 
 _QUIET_S = 10.0
+_HOLD_S = 0.3
+"""How long a line of one among several writers waits for others that read the same."""
+_LONGEST_HOLD_S = 1.5
+_MOST_HELD = 2000
 
 
 class LiveView:
     """Blocks, marks and signs of life in, text for the terminal out."""
 
-    def __init__(self, style: Style, lines: LineText, *, now: float, sample: bool = True) -> None:
+    def __init__(
+        self,
+        style: Style,
+        lines: LineText,
+        *,
+        now: float,
+        sample: bool = True,
+        keys: bool = False,
+    ) -> None:
+        """`keys` says that a person can press one for `show_all`."""
+        self._keys = keys
         self._style = style
         self._lines = lines
         self._sampler = Sampler(now) if sample else None
         self._repeats = Repeats(style.glyph("×", "x"))
+        self._alike = Alike()
+        self.due: float | None = None
+        """When `settle` has to be called at the latest; None if nothing is held."""
+        self._held_until = now
         self._last_at = now
         self._bottom = ""
         self._trouble = ""
@@ -40,62 +59,95 @@ class LiveView:
         if block.unfinished:
             # The newest goes last, where the bottom line is taken from.
             self._open.pop(key, None)
-            self._open[key] = "".join([*head, *self._lines.lines(block)])
+            self._open[key] = head.time + head.label + "".join(self._lines.lines(block))
             return self._paint([], self._settling())
         self._open.pop(key, None)
         lines = self._lines.lines(block)
-        shown: list[str] = []
+        settled: list[str] = []
         sampler = self._sampler
         if sampler is not None:
             sampler.begin(block.count, now)
             if sampler.step > 1:
                 lines = [line for line in lines if sampler.shows(head, line)]
             else:
-                shown = self._calm(now)
-        for line in lines:
-            shown += self._repeats.take(head, line)
-        return self._paint(shown, self._settling())
+                settled = self._calm(now)
+        settled += self._take(head, lines, now)
+        return self._paint(settled, self._settling())
+
+    def _take(self, head: Head, lines: list[str], now: float) -> list[str]:
+        if head.writer is None:
+            settled = self._settled()
+            for line in lines:
+                settled += self._repeats.take(head, line)
+            return settled
+        self._alike.take(head, lines)
+        if self.due is None:
+            self.due, self._held_until = now + _HOLD_S, now + _LONGEST_HOLD_S
+        elif self._alike.joined:
+            # While more of the same come they are worth waiting for.
+            self.due = min(now + _HOLD_S, self._held_until)
+        return self._settled() if now >= self.due or self._alike.held > _MOST_HELD else []
+
+    def settle(self) -> str:
+        """What was held so that others could join it."""
+        return self._paint(self._settled(), self._settling())
+
+    def _settled(self) -> list[str]:
+        self.due = None
+        return shown(self._alike.end(), self._lines, self._repeats)
 
     def _calm(self, now: float) -> list[str]:
         """After a flood: how much of it was left out, and its last lines."""
         if self._sampler is None or not self._sampler.skipped:
             return []
+        settled = [*self._settled(), *self._repeats.end()]
         last, skipped = self._sampler.calm(now)
-        shown = self._repeats.end()
         if skipped:
             said = f"--- {number(skipped)} lines were not shown; --no-sample shows all ---"
-            shown.append(self._style.paint(said, "dim"))
+            settled.append(self._style.paint(said, "dim"))
         for head, line in last:
-            shown += self._repeats.take(head, line)
-        return shown
+            settled += self._repeats.take(head, line)
+        return settled
+
+    @property
+    def samples(self) -> bool:
+        """True while not all is shown."""
+        return self._sampler is not None and self._sampler.step > 1
+
+    def show_all(self) -> str:
+        """From now on every line."""
+        settled = self._calm(self._last_at)
+        self._sampler = None
+        return self._paint(settled, self._settling())
 
     def mark(self, text: str) -> str:
         """A line about the stream."""
         self._trouble = ""
-        shown = [*self._repeats.end(), self._style.paint(text, "yellow")]
-        return self._paint(shown, self._settling())
+        settled = [*self._settled(), *self._repeats.end(), self._style.paint(text, "yellow")]
+        return self._paint(settled, self._settling())
 
     def trouble(self, text: str) -> str:
         """What is wrong just now, until a mark says that it is over."""
         self._trouble = text
-        return self._paint([], self._settling())
+        return self._paint(self._settled(), self._settling())
 
     def alive(self, now: float, said: str) -> str:
         """A sign of life while nothing comes; `said` is who gave it."""
-        shown = self._calm(now)
+        settled = [*self._settled(), *self._calm(now)]
         quiet_s = now - self._last_at
         status = self._settling()
         if quiet_s >= _QUIET_S and not self._trouble:
             status += "  " if status else ""
             status += f"{self._dots} quiet {_span(quiet_s)}, {said}"
-        return self._paint(shown, status)
+        return self._paint(settled, status)
 
     def end(self) -> str:
         """The last that can be said; the terminal is left at the beginning of a line."""
-        shown = [*self._calm(self._last_at), *self._repeats.end(), *self._open.values()]
+        settled = [*self._settled(), *self._calm(self._last_at), *self._repeats.end()]
+        settled += self._open.values()
         self._open.clear()
         self._trouble = ""
-        return self._paint(shown, "")
+        return self._paint(settled, "")
 
     @property
     def _dots(self) -> str:
@@ -106,9 +158,9 @@ class LiveView:
         if self._trouble:
             return self._trouble
         if sampler is not None and sampler.step > 1:
+            how = "press f for all / --no-sample" if self._keys else "--no-sample shows all"
             return (
-                f"{self._dots} {number(sampler.rate)} lines/s: showing 1 in {sampler.step}; "
-                "--no-sample shows all"
+                f"{self._dots} {number(sampler.rate)} lines/s: showing 1 in {sampler.step}; {how}"
             )
         if self._open:
             return next(reversed(self._open.values()))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lattice.base.text import inert
 from lattice.domain.logs import GapCause, LogKind
 from lattice.features.logs.model import LogGap, LogNote, NoteKind
+from lattice.features.logs.render.labels import nodes_named
 
 _CAUSES = {
     GapCause.TRUNCATED: "file truncated",
     GapCause.DELETED: "file deleted",
     GapCause.POWER_CUT: "power cut",
     GapCause.DISK_FULL: "disk full on the node",
-    GapCause.QUOTA: "quota reached",
     GapCause.UNREADABLE: "file can't be read",
 }
 _SAID = {
@@ -41,15 +43,28 @@ def seconds(value: float) -> str:
 
 
 def number(value: int) -> str:
-    """`48 112`."""
-    return f"{value:,}".replace(",", " ")
+    """`48,112`."""
+    return f"{value:,}"
 
 
 def gap_mark(gap: LogGap) -> str:
     """`--- n2: 4.1 KB missing (file truncated) ---`."""
     lost = "an unknown amount" if gap.lost_bytes is None else size(gap.lost_bytes)
     stream = "" if gap.stream is LogKind.STDOUT else f" {gap.stream.value}"
-    return _mark(f"{inert(gap.node)}{stream}: {lost} missing ({_CAUSES[gap.cause]})")
+    who = f"{inert(gap.node)}{stream}"
+    if gap.cause is GapCause.QUOTA:
+        return _mark(f"{who}: truncated by quota at {_binary(gap.offset)}, {lost} missing")
+    return _mark(f"{who}: {lost} missing ({_CAUSES[gap.cause]})")
+
+
+def _binary(count_bytes: int) -> str:
+    """`10 GiB`, as quotas are set."""
+    value, unit = float(count_bytes), "B"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            break
+        value /= 1024
+    return f"{value:.4g} {unit}"
 
 
 def note_mark(note: LogNote, job: str) -> str:
@@ -71,6 +86,42 @@ def note_mark(note: LogNote, job: str) -> str:
         text = words or _SAID[kind]
     node = inert(note.node)
     return _mark(f"{node}: {text}" if node and not text.startswith(f"{node}:") else text)
+
+
+class NotesAlike:
+    """Notes of single nodes in, and fewer out: what happened to many of them is told once."""
+
+    def __init__(self) -> None:
+        self._alike: dict[tuple[NoteKind, str], list[LogNote]] = {}
+        self.nodes: set[str] = set()
+
+    def take(self, note: LogNote) -> None:
+        # Their words name the node, which the mark does anyway.
+        words = note.words.replace(f" of node {note.node}", "").replace(note.node, "it")
+        self._alike.setdefault((note.kind, words), []).append(note)
+        self.nodes.add(note.node)
+
+    def end(self) -> list[LogNote]:
+        """Those that came, in the order of the first of a kind."""
+        told = []
+        for (_, words), notes in self._alike.items():
+            if len(notes) == 1:
+                told += notes
+                continue
+            longest_s = max((each.seconds or 0.0 for each in notes), default=0.0)
+            lines = [each.lines for each in notes if each.lines is not None]
+            told.append(
+                replace(
+                    notes[0],
+                    node=nodes_named(sorted({each.node for each in notes})),
+                    words=words,
+                    seconds=longest_s or None,
+                    lines=sum(lines) if lines else None,
+                )
+            )
+        self._alike.clear()
+        self.nodes.clear()
+        return told
 
 
 def _missed(note: LogNote) -> str:

@@ -1,0 +1,48 @@
+"""What a pattern marks in a line. Pure, and in linear time whatever both of them are."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from lattice.base.errors import UsageError
+
+_MOST = 200
+"""Marks in one line; more of them say nothing more."""
+_LONGEST_PATTERN = 500
+_HINT = "RE2 patterns, as for --grep; put a \\ before a letter that is meant as it is."
+
+
+class Highlight:
+    """A pattern, as `--grep` reads them."""
+
+    def __init__(self, pattern: Any) -> None:
+        self._pattern = pattern
+
+    @classmethod
+    def read(cls, text: str) -> Highlight:
+        """Raises `UsageError`."""
+        # Late: who marks nothing does not wait for it.
+        import re2  # type: ignore[import-untyped]  # noqa: PLC0415
+
+        if len(text) > _LONGEST_PATTERN:
+            raise UsageError(f"A pattern has at most {_LONGEST_PATTERN} characters.", hint=_HINT)
+        options = re2.Options()
+        options.log_errors = False
+        options.never_capture = True
+        try:
+            return cls(re2.compile(text, options))
+        except re2.error as problem:
+            said = problem.args[0] if problem.args else ""
+            words = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+            raise UsageError(f"{text!r} is no regular expression: {words}", hint=_HINT) from None
+
+    def __call__(self, text: str) -> str:
+        """The text with what matches in reverse."""
+        shown, at = "", 0
+        for found in islice(self._pattern.finditer(text), _MOST):
+            begin, end = found.span()
+            if begin < end:
+                shown += f"{text[at:begin]}\x1b[1;7m{text[begin:end]}\x1b[22;27m"
+                at = end
+        return shown + text[at:]

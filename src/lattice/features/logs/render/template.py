@@ -1,0 +1,61 @@
+"""`--template`: a line put together as its reader wants it. Pure.
+
+Names in braces and nothing else: no format of Python's, in which a name may reach anywhere.
+"""
+
+from __future__ import annotations
+
+import re
+
+from lattice.base.errors import UsageError
+from lattice.base.text import inert
+from lattice.features.logs.model import LogBlock
+
+FIELDS = ("time", "node", "rank", "stream", "source", "seq", "text")
+_PARTS = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|[^{}]+")
+_LONGEST = 500
+_WRITTEN = {"\\t": "\t", "\\n": "\n", "\\\\": "\\"}
+_ESCAPE = re.compile(r"\\[tn\\]")
+
+
+class Template:
+    """Read once, filled in for each line."""
+
+    def __init__(self, parts: list[tuple[str, bool]]) -> None:
+        self._parts = parts
+
+    @classmethod
+    def read(cls, text: str) -> Template:
+        """`{time} {node}:{rank} {text}`. Raises `UsageError`."""
+        if not text or len(text) > _LONGEST:
+            raise UsageError("A template has 1 to 500 characters.", hint=_HINT)
+        parts: list[tuple[str, bool]] = []
+        for found in _PARTS.finditer(text):
+            whole, name = found.group(), found.group(1)
+            if name is not None:
+                if name not in FIELDS:
+                    raise UsageError(f"{name!r} is no field of a line.", hint=_HINT)
+                parts.append((name, True))
+            elif whole in {"{", "}"}:
+                raise UsageError("A brace of the template stands alone.", hint=_HINT)
+            elif whole in {"{{", "}}"}:
+                parts.append((whole[0], False))
+            else:
+                parts.append((_ESCAPE.sub(lambda each: _WRITTEN[each.group()], whole), False))
+        return cls(parts)
+
+    def line(self, block: LogBlock, time: str, number: int, text: str) -> str:
+        """The line of that number in the block, whose text is safe already."""
+        told = {
+            "time": time.rstrip(),
+            "node": inert(block.node),
+            "rank": "" if block.rank is None else str(block.rank),
+            "stream": block.stream.value,
+            "source": inert(block.source),
+            "seq": str(block.seq + number),
+            "text": text,
+        }
+        return "".join(told[part] if field else part for part, field in self._parts)
+
+
+_HINT = "Fields: " + ", ".join(f"{{{each}}}" for each in FIELDS) + "; \\t, \\n, and {{ for a brace."
