@@ -100,11 +100,13 @@ class Doorway:
                 asyncio.create_task(self._carry(number, reader, inner[1])),
                 asyncio.create_task(self._carry(number, inner[0], writer)),
             ]
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for way in ways:
-                way.cancel()
-            for end in (writer, inner[1]):
-                end.transport.abort()
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                for end in (writer, inner[1]):
+                    end.transport.abort()
 
         return handle
 

@@ -72,13 +72,15 @@ class Server:
         # Without etcd one server has a database of its own, and a second one would not know it.
         alone = "etcd" not in self._parts and number == 1
         single = ("--single", str(layout.state / self.name / "state")) if alone else ()
+        self.environment = {"HOME": f"/home/{SERVER_USER}"}
+        """Of its process, from the next start on."""
         self.process = Process(
             self.name,
             [str(EXECUTABLE), "--config", str(self.config_file), *single],
             layout,
             self._room,
             user=SERVER_USER,
-            env={"HOME": f"/home/{SERVER_USER}"},
+            env=self.environment,
             cwd=f"/home/{SERVER_USER}",
             probe=self.healthy,
         )

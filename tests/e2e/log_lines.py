@@ -14,16 +14,21 @@ import os, sys, time, zlib
 writer, count, pause, size = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
 node = os.environ.get("SLURMD_NODENAME", "?")
 rank = os.environ.get("SLURM_PROCID", "0")
+noise = len(sys.argv) > 5
 for number in range(count):
-    body = f"{node} {writer}.{rank} {number} " + "x" * size
+    text = os.urandom(size // 2).hex() if noise else "x" * size
+    body = f"{node} {writer}.{rank} {number} {text}"
     os.write(1, f"{body} {zlib.crc32(body.encode()):08x}\n".encode())
     if pause: time.sleep(pause)
 """
 
 
-def script(writer: str, count: int, *, pause_s: float = 0.0, size: int = 20) -> str:
-    """A command for a job's script."""
-    return f"/usr/bin/python3 -c {_quoted(PROGRAM)} {writer} {count} {pause_s} {size}"
+def script(
+    writer: str, count: int, *, pause_s: float = 0.0, size: int = 20, noise: bool = False
+) -> str:
+    """A command for a job's script. `noise` can't be compressed to less than half."""
+    words = f"{writer} {count} {pause_s} {size}" + (" noise" if noise else "")
+    return f"/usr/bin/python3 -c {_quoted(PROGRAM)} {words}"
 
 
 def _quoted(text: str) -> str:

@@ -11,8 +11,11 @@ from joserfc.jwk import OctKey
 
 from lattice.access.actor import ClaimNames
 from lattice.access.finding import AllocationFinder
+from lattice.access.grants import GrantSigner
+from lattice.access.output import OutputDoor
 from lattice.adapters.oidc.verify import HmacVerifier
 from lattice.base.clock import SystemClock
+from lattice.domain.stream import NodeStreams
 from lattice.features.identity.model import AuthDiscovery
 from lattice.features.link.service.probe import ProbeService
 from lattice.features.logs.service.archive import Archive
@@ -27,6 +30,7 @@ from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
+from tests.fakes.sharing import sharing_parts
 
 _Silent = structlog.make_filtering_bound_logger(logging.CRITICAL)
 
@@ -34,17 +38,26 @@ SECRET = b"a secret of the tests, long enough to be one"
 AUDIENCE = "lattice"
 
 
-def composed(scheduler: InMemoryScheduler | None = None) -> Faces:
-    """Both faces, behind the real guard; tokens are signed with `SECRET`."""
+def composed(
+    scheduler: InMemoryScheduler | None = None,
+    *,
+    nodes: NodeStreams | None = None,
+    signer: GrantSigner | None = None,
+) -> Faces:
+    """Both faces, behind the real guard; tokens are signed with `SECRET`.
+
+    Logs are fed by `nodes`, which believe grants of the `signer`.
+    """
     clock = SystemClock()
     scheduler = scheduler or InMemoryScheduler(clock)
     state = InMemoryStateStore(clock)
     agents = agent_parts(clock, state)
+    sharing = sharing_parts(state)
     logs = LogReading(
         scheduler,
-        AllocationFinder(scheduler, clock),
+        OutputDoor(AllocationFinder(scheduler, clock, sharing.shares), sharing.notes, clock),
         Archive(InMemoryObjectStore(clock)),
-        Feeds(EchoingNodes(), agents.signer, clock),
+        Feeds(nodes or EchoingNodes(), signer or agents.signer, clock),
         clock,
     )
     return compose(
@@ -60,6 +73,7 @@ def composed(scheduler: InMemoryScheduler | None = None) -> Faces:
             gate=InMemoryGate(scheduler),
             agents=agents,
             logs=logs,
+            sharing=sharing,
             probe=ProbeService(EchoingNodes("n1"), agents.signer, clock, "r1"),
             log=structlog.wrap_logger(None, wrapper_class=_Silent),
         )

@@ -95,6 +95,10 @@ class FakeShell:
         self.following = FakeFollowed([])
         self.bodies: dict[str, bytes] = {}
         self.longest_s = 3600.0
+        self.asked: list[tuple[float, Callable[[], None]]] = []
+        """What is to be done later; `sleep` does it in its time."""
+        self.listening: Callable[[str], None] | None = None
+        """What hears the keys that are typed."""
 
     def call(self, call: Call[T], *, anonymous: bool = False) -> T:  # noqa: ARG002
         self.calls.append(call)
@@ -140,7 +144,29 @@ class FakeShell:
     def ask(self, prompt: str) -> str:  # noqa: ARG002
         return self.typed.pop(0)
 
+    def later(self, seconds: float, act: Callable[[], None]) -> Callable[[], None]:
+        asked = (self.clock.passed_s + seconds, act)
+        self.asked.append(asked)
+
+        def take_back() -> None:
+            if asked in self.asked:
+                self.asked.remove(asked)
+
+        return take_back
+
+    def keys(self, act: Callable[[str], None]) -> Callable[[], None]:
+        self.listening = act
+
+        def stop() -> None:
+            self.listening = None
+
+        return stop
+
     def sleep(self, seconds: float) -> None:
         self.clock.passed_s += seconds
+        due = [each for each in self.asked if each[0] <= self.clock.passed_s]
+        for each in due:
+            self.asked.remove(each)
+            each[1]()
         if self.clock.passed_s > self.longest_s:
             raise KeyboardInterrupt

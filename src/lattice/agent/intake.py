@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from grpc import aio
 
-from lattice.base.errors import Unavailable
+from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.domain.logs import LogKind, LogSource
 from lattice.features.link.node.dialling import Dialling
 from lattice.features.logs.node.intake import Admission, PastJob
@@ -41,6 +41,28 @@ class LinkedIntake:
         request = pb.AdmitOutputRequest(
             job_id=job_id, started=started, pids=pids, kind=kind.value, tell_stored=tell_stored
         )
+        return await self._admission(request)
+
+    async def admit_noted(
+        self,
+        job_id: int,
+        started: float,
+        *,
+        until: float = 0.0,
+        skip: int = 0,
+        tell_stored: bool = False,
+    ) -> Admission:
+        noted = pb.NotedOutput(until=until, skip=skip)
+        admission = await self._admission(
+            pb.AdmitOutputRequest(
+                job_id=job_id, started=started, noted=noted, tell_stored=tell_stored
+            )
+        )
+        if not admission.since_ms:
+            raise DataUnavailable("This server is older than the node and knows of no notes.")
+        return admission
+
+    async def _admission(self, request: pb.AdmitOutputRequest) -> Admission:
         answer: pb.AdmittedOutput = await self._ask(
             lambda stub: stub.AdmitOutput(request, timeout=_ASK_S)
         )
@@ -50,7 +72,9 @@ class LinkedIntake:
             )
             for each in answer.stored
         }
-        return Admission(answer.grant, answer.path, stored)
+        return Admission(
+            answer.grant, answer.path, stored, answer.noted_since_ms, answer.noted_until_ms
+        )
 
     async def store(self, parts: AsyncIterator[pb.ChunkPart]) -> int:
         answer: pb.StoredChunk = await self._ask(

@@ -15,9 +15,12 @@ from lattice.agent.config import Told
 from lattice.agent.intake import LinkedIntake
 from lattice.base.clock import Clock
 from lattice.features.link.node.dialling import Dialling
+from lattice.features.link.node.keeper import Line
+from lattice.features.link.node.servertime import ServerTime
 from lattice.features.logs.node.budget import Budget
 from lattice.features.logs.node.collecting import Collecting
 from lattice.features.logs.node.feed import LogFeed
+from lattice.features.logs.node.quota import NO_QUOTA
 from lattice.features.logs.node.shipping import Shipping
 from lattice.features.logs.node.spool import StreamSpool
 from lattice.features.logs.node.writers import ProcessLook
@@ -33,25 +36,27 @@ class LogParts:
         told: Told,
         jobs: NodeJobs,
         dialling: Dialling,
-        linked_at: Callable[[], str],
+        link: Callable[[], Line | None],
         clock: Clock,
     ) -> None:
         config = told.config
         folder = config.state_dir / "logs"
         folder.mkdir(mode=0o700, exist_ok=True)
         self._loop = asyncio.get_running_loop()
-        intake = LinkedIntake(dialling, linked_at)
-        self._jobs = jobs
+        intake = LinkedIntake(dialling, lambda: line.address if (line := link()) else "")
         self.budget = Budget(folder, config.logs.spool_mb * 1024 * 1024, self._spools)
         self.collecting = Collecting(
             told.node,
             folder,
             intake,
             HelperOutputs(HelperChannel(config.helper.socket)),
+            jobs,
             _look,
             clock,
-            self.budget.room,
-            self._chunk_closed,
+            stamps=ServerTime(clock, lambda: line.ahead_s if (line := link()) else None),
+            room=self.budget.room,
+            on_closed=self._chunk_closed,
+            quota_bytes=config.logs.job_quota_mb * 1024 * 1024 or NO_QUOTA,
         )
         self.feed = LogFeed(lambda: self.collecting.followed)
         self.shipping = Shipping(intake, self._spools, self.collecting.stored)
@@ -59,14 +64,10 @@ class LogParts:
     def steps(self) -> tuple[tuple[str, Coroutine[Any, Any, None]], ...]:
         """What has to run."""
         return (
-            ("logs", self._collect()),
+            ("logs", self.collecting.run()),
             ("logs budget", self.budget.run()),
             ("logs shipping", self.shipping.run()),
         )
-
-    async def _collect(self) -> None:
-        await self._jobs.ready()
-        await self.collecting.run(self._jobs.changes(), lambda: self._jobs.jobs)
 
     def _chunk_closed(self) -> None:
         # In the thread of a capture.

@@ -50,7 +50,13 @@ class LogsSection:
         2048,
         "How much of what jobs wrote may wait on this node to be stored. When that is full, no "
         "more is read until there is room: the jobs' own files keep it.",
-        least=64,
+        least=16,
+    )
+    job_quota_mb: int = setting(
+        10_240,
+        "How much of what one job writes on this node is kept; 0: all of it. What comes after is "
+        "counted and shown as a gap of that size. The job's own file is not touched.",
+        least=0,
     )
 
 

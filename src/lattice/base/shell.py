@@ -6,7 +6,7 @@ import neither the SDK nor any adapter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from lattice.base.call import BytesCall, Call, StreamCall
@@ -96,3 +96,12 @@ class Shell(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
+
+    def later(self, seconds: float, act: Callable[[], None]) -> Callable[[], None]:
+        """Call `act` then, in a thread of its own; what is answered takes it back."""
+
+    def keys(self, act: Callable[[str], None]) -> Callable[[], None]:
+        """Call `act` with each key that is typed, in a thread of its own.
+
+        What is answered ends that. Only where a person can be asked.
+        """

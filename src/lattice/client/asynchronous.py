@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lattice.features.logs.api import LogChoice
     from lattice.features.logs.model import LogPage, LogRecord, LogStreams
     from lattice.features.nodes.model import NodeActs, NodeCard, NodeList
+    from lattice.features.sharing.model import AllocationSharing
     from lattice.features.submit.model import CancelAnswer, SubmitAnswer, SubmitRequest
 
 T = TypeVar("T")
@@ -325,6 +326,24 @@ class Client:
         from lattice.features.submit import api
 
         return await self.call(api.cancel_allocation(reference))
+
+    async def share(self, reference: str, user: str, *, duration_s: int = 0) -> AllocationSharing:
+        """Let a user read what one of the caller's own wrote, for a while."""
+        from lattice.features.sharing import api
+
+        return await self.call(api.share_allocation(reference, user, duration_s))
+
+    async def unshare(self, reference: str, user: str) -> AllocationSharing:
+        """End that now."""
+        from lattice.features.sharing import api
+
+        return await self.call(api.unshare_allocation(reference, user))
+
+    async def shares(self, reference: str) -> AllocationSharing:
+        """With whom one of the caller's own is shared, and who else has read it."""
+        from lattice.features.sharing import api
+
+        return await self.call(api.list_shares(reference))
 
     async def read_logs(
         self,

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import re
-import select
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,18 +17,11 @@ import pyte
 import pytest
 
 from tests.fakes import answers, logs
+from tests.fakes.terminal import PROGRAM, Terminal
 from tests.fakes.web import Answer, Web, web
 
 pytestmark = pytest.mark.spec("LOG-4")
 
-# What runs tests in the background may have interrupts ignored, and children inherit that.
-PROGRAM = [
-    "env",
-    "--default-signal=INT",
-    sys.executable,
-    "-c",
-    "from lattice.cli.main import main; main()",
-]
 STREAM = "/v1/allocations/42/logs/stream"
 STREAMS = "/v1/allocations/42/logs/streams"
 END = logs.note("end", words="completed, exit 0", lines=0)
@@ -69,72 +56,6 @@ def run(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess
         timeout=60,
         check=False,
     )
-
-
-class Terminal:
-    """The program on a terminal of 24 rows, and what stands on it."""
-
-    def __init__(self, environment: dict[str, str], *words: str, columns: int = 80) -> None:
-        self._leader, follower = pty.openpty()
-        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        self._before = termios.tcgetattr(follower)
-        self._follower = follower
-        self.screen = pyte.HistoryScreen(columns, 24, history=10_000)
-        self._stream = pyte.ByteStream(self.screen)
-        self.written = b""
-        self.process = subprocess.Popen(
-            [*PROGRAM, "logs", *words],
-            env=environment,
-            stdin=follower,
-            stdout=follower,
-            stderr=follower,
-            start_new_session=True,
-        )
-
-    def rows(self) -> list[str]:
-        above = [
-            "".join(row[column].data for column in range(self.screen.columns)).rstrip()
-            for row in self.screen.history.top
-        ]
-        rows = above + [row.rstrip() for row in self.screen.display]
-        while rows and not rows[-1]:
-            rows.pop()
-        return rows
-
-    def until(self, holds: Callable[[list[str]], bool], timeout_s: float = 30.0) -> list[str]:
-        end = time.monotonic() + timeout_s
-        while not holds(self.rows()):
-            if not self._read(max(end - time.monotonic(), 0)):
-                raise AssertionError(f"on the terminal stands {self.rows()}")
-        return self.rows()
-
-    def _read(self, timeout_s: float) -> bool:
-        ready, _, _ = select.select([self._leader], [], [], timeout_s)
-        if not ready:
-            return False
-        try:
-            piece = os.read(self._leader, 65536)
-        except OSError:
-            return False
-        self.written += piece
-        self._stream.feed(piece)
-        return bool(piece)
-
-    def type(self, keys: bytes) -> None:
-        os.write(self._leader, keys)
-
-    def end(self, code: int) -> list[str]:
-        while self.process.poll() is None:
-            self._read(0.1)
-        while self._read(0.05):
-            pass
-        assert self.process.returncode == code
-        assert termios.tcgetattr(self._follower) == self._before
-        assert self.screen.cursor.attrs == pyte.Screen(1, 1).cursor.attrs
-        assert not self.screen.cursor.hidden
-        os.close(self._follower)
-        os.close(self._leader)
-        return self.rows()
 
 
 def going_on(*pieces: bytes) -> Callable[[Any], Answer]:

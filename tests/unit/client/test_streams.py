@@ -384,11 +384,15 @@ async def test_what_a_server_sends_is_what_a_client_reads() -> None:
     async def fine() -> None:
         pass
 
-    sent = EventStream(told(), "r-1", fine, lambda _: None)
+    body: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        body.append(message.get("body", b""))
+
+    await EventStream(told(), "r-1", fine, lambda _: None).stream_response(send)
     one = course(ManualClock())
     one.opened()
-    body = [piece async for piece in sent.body_iterator]
-    taken = [each for piece in body for each in one.feed(bytes(piece), "u")]  # type: ignore[arg-type]
+    taken = [each for piece in body for each in one.feed(piece, "u")]
     assert text(taken) == "a\r日\x1b\u2028\n"
     assert (one.cursor, one.ended) == ("c-1", True)
 

@@ -51,7 +51,7 @@ def chunk_of(
         frames=tuple(frames),
         gap_records=gap_records(gaps),
         last=last,
-        sha256=hashlib.sha256(b"".join(texts)).hexdigest(),
+        sha256=hashlib.sha256(stored).hexdigest(),
     )
     return stored + index_frame(index)
 

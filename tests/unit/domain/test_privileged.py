@@ -16,6 +16,8 @@ from lattice.domain.privileged import (
     BadQuestion,
     DumpStacks,
     Enter,
+    NoteOutput,
+    OpenNoted,
     OpenOutput,
     OpenOutputFile,
     Outcome,
@@ -49,6 +51,8 @@ QUESTIONS: list[Question] = [
     Enter(("bash", "-l"), "xterm", 24, 80),
     OpenOutput((1, 2)),
     OpenOutputFile("/home/alice/slurm-1.out"),
+    NoteOutput(7, (1, 2)),
+    OpenNoted(1, 2, 64),
     ReadProcessCounters((1, 2)),
     ReadLatencyMaps(),
     ProbeMounts(100),
@@ -58,10 +62,11 @@ QUESTIONS: list[Question] = [
 
 def test_every_verb_has_a_question_and_an_act_of_its_own() -> None:
     assert {type(each) for each in QUESTIONS} == {verb.question for verb in VERBS.values()}
-    # Two ways to name an output are one act.
+    # Several ways to name an output are one act.
     outputs = {name for name, verb in VERBS.items() if verb.act is Act.READ_OUTPUT}
-    assert outputs == {"open_output", "open_output_file"}
-    assert len({verb.act for verb in VERBS.values()}) == len(VERBS) - 1
+    assert outputs == {"open_output", "open_output_file", "note_output", "open_noted"}
+    assert len({verb.act for verb in VERBS.values()}) == len(VERBS) - 3
+    assert [name for name, verb in VERBS.items() if not verb.granted] == ["note_output"]
     gate = {name for name, verb in VERBS.items() if verb.role is Role.GATE}
     assert gate == {"submit", "cancel"}
     assert VERBS["submit"].act is Act.SUBMIT
@@ -132,9 +137,23 @@ def test_what_is_not_exactly_a_question_is_refused(change: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("pids", [(), (0,), (-1,), (2**30,), (1,) * 129])
 def test_process_ids_are_bounded(pids: tuple[int, ...]) -> None:
-    for question in (ReadProcessCounters(pids), DumpStacks(pids), OpenOutput(pids)):
+    for question in (
+        ReadProcessCounters(pids), DumpStacks(pids), OpenOutput(pids), NoteOutput(7, pids)
+    ):  # fmt: skip
         with pytest.raises(BadQuestion):
             read_request(write_request("g", question))
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        NoteOutput(0, (1,)), NoteOutput(-1, (1,)), NoteOutput(2**33, (1,)),
+        OpenNoted(-1, 0, 0), OpenNoted(0, -1, 0), OpenNoted(0, 0, -1), OpenNoted(2**60, 0, 0),
+    ],
+)  # fmt: skip
+def test_jobs_and_moments_are_bounded(question: Question) -> None:
+    with pytest.raises(BadQuestion):
+        read_request(write_request("g", question))
 
 
 @pytest.mark.parametrize("path", ["", "relative", "~/x", "/x\0y", "/" + "ü" * 2048, "/\udcff"])

@@ -12,7 +12,18 @@ import pytest
 from lattice.access.grants import GrantSigner
 from lattice.base.signing import SigningKey
 from lattice.domain.grant import GATE, Act
-from lattice.domain.privileged import Enter, Outcome, Question, Role, digest_of, write_request
+from lattice.domain.privileged import (
+    Enter,
+    NoteOutput,
+    OpenNoted,
+    OpenOutput,
+    OpenOutputFile,
+    Outcome,
+    Question,
+    Role,
+    digest_of,
+    write_request,
+)
 from lattice.domain.submission import CancelQuestion
 from lattice.helper.journal import Peer
 from lattice.helper.judge import Judge, Refusal, read_keys
@@ -21,6 +32,7 @@ from tests.fakes.manual_clock import ManualClock
 pytestmark = pytest.mark.spec("AUTH-9", "ALLOC-3")
 
 CANCEL = CancelQuestion(jobs=("7",))
+NOTE = NoteOutput(7, (11,))
 
 
 class Bench:
@@ -32,7 +44,8 @@ class Bench:
         self.file = folder / "keys"
         self.write(self.key)
         self.words: list[str] = []
-        offered = ("submit", "cancel") if role is Role.GATE else ()
+        node = ("open_output", "open_output_file", "note_output", "open_noted")
+        offered = ("submit", "cancel") if role is Role.GATE else node
         self.judge = Judge(
             role=role, place=GATE, allowed_uid=995, keys_file=self.file, offered=offered,
             clock=self.clock, on_keys=self.words.append,
@@ -64,7 +77,7 @@ def bench(tmp_path: Path) -> Bench:
 def test_a_granted_question_passes_once(bench: Bench) -> None:
     packet = write_request(bench.grant(), CANCEL)
     asked = bench.judge.judge(packet)
-    assert (asked.question, asked.grant.user) == (CANCEL, "alice")
+    assert (asked.question, asked.user) == (CANCEL, "alice")
     assert bench.refused(packet).reason == "it was used before"
 
 
@@ -122,6 +135,31 @@ def test_a_verb_of_the_other_role_and_one_not_built(tmp_path: Path, bench: Bench
     assert node.refused(write_request("g", CANCEL)).outcome is Outcome.NOT_OFFERED
     found = node.refused(write_request("g", enter))
     assert found.message == "the verb `enter` is not built into this helper"
+
+
+def test_only_noting_goes_without_a_grant(tmp_path: Path) -> None:
+    node = Bench(tmp_path, Role.NODE)
+    asked = node.judge.judge(write_request("", NOTE))
+    assert (asked.question, asked.grant, asked.user) == (NOTE, None, "")
+    for question in (OpenOutput((1,)), OpenOutputFile("/x"), OpenNoted(1, 0, 0)):
+        assert node.refused(write_request("", question)).outcome is Outcome.REFUSED
+    # What has a grant was meant to be another question.
+    grant = node.grant(NOTE, Act.READ_OUTPUT)
+    assert node.refused(write_request(grant, NOTE)).outcome is Outcome.BAD_QUESTION
+    assert node.refused(write_request("", CANCEL)).outcome is Outcome.NOT_OFFERED
+
+
+def test_a_gate_notes_nothing(bench: Bench) -> None:
+    assert bench.refused(write_request("", NOTE)).outcome is Outcome.NOT_OFFERED
+
+
+def test_a_grant_for_noted_files_is_for_these_moments_alone(tmp_path: Path) -> None:
+    node = Bench(tmp_path, Role.NODE)
+    question = OpenNoted(1000, 2000, 0)
+    for other in (OpenNoted(0, 2000, 0), OpenNoted(1000, 0, 0), OpenNoted(1000, 2000, 64)):
+        grant = node.grant(question, Act.READ_OUTPUT)
+        assert node.refused(write_request(grant, other)).reason == "it is for another question"
+    node.judge.judge(write_request(node.grant(question, Act.READ_OUTPUT), question))
 
 
 def test_keys_are_read_again_when_the_file_changes(bench: Bench) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lattice.base.packet import LARGEST_BYTES
 from lattice.domain.privileged import MOST_OUTPUTS, Outcome, read_answer, write_answer
 from lattice.helper.inode import Inode
-from lattice.helper.outputs_answer import OpenedFile, Skipped, opened_answer
+from lattice.helper.outputs_answer import Holding, OpenedFile, Skipped, opened_answer
 from lattice.helper.process import DescriptorFacts
 
 pytestmark = pytest.mark.spec("LOG-2")
@@ -24,7 +24,7 @@ def _file(path: str, comm: str = "srun", holders: int = 1) -> OpenedFile:
         facts=DescriptorFacts(2**62, 0o102001, 29, None),
         path=path,
         comm=comm,
-        holders=((4_194_304, 4_000, 999_999_999),) * holders,
+        holders=(Holding(4_194_304, 4_000, 999_999_999, step="4294967295+999999"),) * holders,
         watch=64,
     )
 
@@ -54,3 +54,12 @@ def test_the_longest_names_are_cut_and_nothing_else() -> None:
 def test_too_many_holders_are_refused() -> None:
     answer = opened_answer([_file("/x", holders=2049)], [])
     assert answer.outcome is Outcome.BAD_QUESTION
+
+
+def test_of_noted_files_it_is_said_who_held_them_and_whether_there_are_more() -> None:
+    answer = opened_answer([_file("\U0001f600" * 4096, holders=16)] * 64, [], more=True)
+    told = json.loads(answer.output)
+    assert len(write_answer(answer)) <= LARGEST_BYTES
+    assert (len(told["files"]), told["more"]) == (64, True)
+    step = "4294967295+999999"
+    assert told["files"][0]["holders"] == [[4_194_304, 4_000, 999_999_999, step, False]] * 8

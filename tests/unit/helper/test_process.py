@@ -15,6 +15,7 @@ from lattice.helper.process import (
     pinned,
     read_descriptor_facts,
     read_stat,
+    step_of,
     text_of,
 )
 
@@ -23,6 +24,25 @@ pytestmark = pytest.mark.spec("LOG-2", "AUTH-9")
 V1 = "9:freezer:/slurm_n1/uid_3001/job_42/step_0\n1:name=systemd:/\n"
 V2 = "0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0\n"
 FIELDS = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 987654 20 21"
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "step"),
+    [
+        (V1, "0"),
+        (V2, "0"),
+        ("1:name=systemd:/\n9:freezer:/job_42/step_batch\n", "batch"),
+        ("0::/a/job_42/step_3+1/user/task_9\n", "3+1"),
+        ("0::/job_42\n", ""),
+        ("0::/job_42/user/step_1\n", ""),
+        ("0::/job_7/step_0/job_42/step_1\n", ""),
+        ("0::/job_42/step_../x\n", ""),
+        ("0::/job_42/step_99999999999\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_step_stands_right_below_the_job(cgroups: str, step: str) -> None:
+    assert step_of(cgroups, 42) == step
 
 
 @pytest.mark.parametrize("cgroups", [V1, V2, "0::/\n" + V1, "3:a:/\n" * 100 + V2])

@@ -240,6 +240,10 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
             )
         ],
     ),
+    "shared for longer than one may": (
+        "sharing: {usual_days: 8, longest_days: 2}",
+        ["sharing.usual_days: is longer than sharing.longest_days allows"],
+    ),
     "objects nowhere": (
         "objects: {endpoint: 'https://s3.example', ca: ca}",
         ["objects.endpoint: needs objects.url too", "objects.ca: needs objects.url too"],

@@ -35,6 +35,8 @@ from lattice.wire.v1 import (
     logs_pb2_grpc,
     nodes_pb2,
     nodes_pb2_grpc,
+    sharing_pb2,
+    sharing_pb2_grpc,
     submit_pb2,
     submit_pb2_grpc,
 )
@@ -102,6 +104,7 @@ _TENANT_ADMINS = frozenset({"TenantAdmin", "TenantAdmin of a project", "TenantAd
 RESERVED = {
     "SUBMIT_ALLOCATION": frozenset(ROLES) - {"ReadOnly"},
     "CANCEL_ALLOCATION": frozenset(ROLES) - {"ReadOnly"},
+    "SHARE_ALLOCATION": frozenset(ROLES) - {"ReadOnly"},
     "ADMINISTER": frozenset({"SystemAdmin", "SystemAdmin by claim"}),
     "OBSERVE_SERVER": _OPERATES,
     "OPERATE_NODES": _OPERATES,
@@ -326,6 +329,18 @@ CALLS: dict[str, tuple[Any, Any]] = {
         logs_pb2_grpc.LogServiceStub,
         logs_pb2.ReadRawLogRequest(id="1", node="n1"),
     ),
+    "lattice.v1.SharingService/ShareAllocation": (
+        sharing_pb2_grpc.SharingServiceStub,
+        sharing_pb2.ShareAllocationRequest(id="1", user="bob"),
+    ),
+    "lattice.v1.SharingService/UnshareAllocation": (
+        sharing_pb2_grpc.SharingServiceStub,
+        sharing_pb2.UnshareAllocationRequest(id="1", user="nobody"),
+    ),
+    "lattice.v1.SharingService/ListShares": (
+        sharing_pb2_grpc.SharingServiceStub,
+        sharing_pb2.ListSharesRequest(id="1"),
+    ),
     "lattice.v1.AllocationService/ListAllocations": (
         allocations_pb2_grpc.AllocationServiceStub,
         alloc_pb.ListAllocationsRequest(all=True),
@@ -381,6 +396,7 @@ BEHIND_THE_GUARD = {
     "lattice.v1.AgentService/Enrol": grpc.StatusCode.PERMISSION_DENIED,
     "lattice.v1.AgentService/RestoreAgent": grpc.StatusCode.NOT_FOUND,
     "lattice.v1.LogService/ReadRawLog": grpc.StatusCode.NOT_FOUND,
+    "lattice.v1.SharingService/UnshareAllocation": grpc.StatusCode.NOT_FOUND,
 }
 MACHINES = {"AGENT", "REPLICA"}
 ECHO = "lattice.v1.LinkProbe/EchoNode"

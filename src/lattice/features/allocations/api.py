@@ -23,13 +23,18 @@ def list_allocations(
     )
 
 
-def get_allocation(reference: str) -> Call[AllocationCard]:
-    """One, by any of its names."""
+def get_allocation(reference: str, *, last_output: bool = False) -> Call[AllocationCard]:
+    """One, by any of its names. With `last_output` its nodes are asked when it last wrote."""
     try:
         name = str(parse_reference(reference))
     except BadReference as problem:
         raise UsageError(f"{problem}.", hint=REFERENCE_HINT) from None
-    return Call("GET", f"/v1/allocations/{quote(name, safe='')}", AllocationCard)
+    return Call(
+        "GET",
+        f"/v1/allocations/{quote(name, safe='')}",
+        AllocationCard,
+        params(last_output=last_output),
+    )
 
 
 def list_history(

@@ -44,8 +44,9 @@ def offer(routes: GuardedRoutes[Actor], service: AllocationService) -> None:
     async def get_allocation(
         request: Request,
         id: Annotated[str, Path(pattern=REFERENCE_PATTERN)],
+        last_output: bool = False,
     ) -> AllocationCard:
-        return await service.card(routes.caller(request), id)
+        return await service.card(routes.caller(request), id, last_output=last_output)
 
     @routes.get("/history", rpc=rpc + "ListHistory", response_model=AllocationList)
     async def list_history(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lattice.domain.allocation import Allocation, State
+from lattice.domain.lastoutput import LastOutput
+from lattice.domain.sharing import ReadRecord, Share
 from lattice.domain.source import Source
 
 LARGEST_LIST = 1000
@@ -48,9 +50,16 @@ class AllocationList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationCard:
-    """One allocation in full, the rest of its array or het job, and older uses of its id."""
+    """One allocation in full, the rest of its array or het job, and older uses of its id.
+
+    The owner is also told with whom it is shared, and who else has read what it wrote.
+    """
 
     allocation: Allocation
     sources: tuple[Source, ...]
     siblings: tuple[Allocation, ...] = ()
     earlier: tuple[str, ...] = ()
+    shares: tuple[Share, ...] = ()
+    readers: tuple[ReadRecord, ...] = ()
+    last_output: LastOutput | None = None
+    """Of a running one, where it was asked for."""

@@ -30,7 +30,8 @@ class AllocationRpc(allocations_pb2_grpc.AllocationServiceServicer):
     async def GetAllocation(
         self, request: pb.GetAllocationRequest, context: Any
     ) -> pb.AllocationCard:
-        return card_message(await self._service.card(grpc_caller(), request.id))
+        card = await self._service.card(grpc_caller(), request.id, last_output=request.last_output)
+        return card_message(card)
 
     async def ListHistory(self, request: pb.ListHistoryRequest, context: Any) -> pb.AllocationList:
         return list_message(await self._service.history(grpc_caller(), history_query(request)))

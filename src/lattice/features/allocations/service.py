@@ -11,15 +11,17 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from lattice.access.actor import Actor
-from lattice.access.finding import AllocationFinder
+from lattice.access.finding import AllocationFinder, Found
 from lattice.access.permission import Permission
 from lattice.access.policy import scope_of
 from lattice.base.clock import Clock
-from lattice.base.errors import UsageError
+from lattice.base.errors import Unavailable, UsageError
 from lattice.domain.allocation import Allocation
 from lattice.domain.families import newest_first, position, with_elapsed, without_runaways
+from lattice.domain.lastoutput import LastOutputs
 from lattice.domain.scheduler import PastQuestion, Scheduler, Scope
-from lattice.domain.source import PAST, Source
+from lattice.domain.sharing import ReadNotes, ReadRecord, Share, Shares, Standing
+from lattice.domain.source import AGREED, PAST, Source
 from lattice.features.allocations.model import (
     LARGEST_LIST,
     AllocationCard,
@@ -35,10 +37,20 @@ _HISTORY = timedelta(days=7)
 class AllocationService:
     """Lists, looks up and remembers allocations for one caller at a time."""
 
-    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        clock: Clock,
+        shares: Shares | None = None,
+        notes: ReadNotes | None = None,
+        outputs: LastOutputs | None = None,
+    ) -> None:
+        self._outputs = outputs
         self._scheduler = scheduler
         self._clock = clock
-        self._finder = AllocationFinder(scheduler, clock)
+        self._shares = shares
+        self._notes = notes
+        self._finder = AllocationFinder(scheduler, clock, shares)
 
     async def recent(self, actor: Actor, query: ListQuery) -> AllocationList:
         """The unfinished ones and those that ended within a day."""
@@ -75,15 +87,42 @@ class AllocationService:
         found = with_elapsed(found, self._finder.counted_to(reading))
         return _page(found, query, (Source(name=PAST, ok=True, as_of=now, age_s=0.0),))
 
-    async def card(self, actor: Actor, name: str) -> AllocationCard:
-        """One allocation by its name; the newest visible one where an id was used twice."""
+    async def card(self, actor: Actor, name: str, *, last_output: bool = False) -> AllocationCard:
+        """One allocation by its name; the newest visible one where an id was used twice.
+
+        With `last_output` its nodes are asked when it last wrote.
+        """
         found = await self._finder.find(actor, Permission.VIEW_ALLOCATIONS, name)
+        shares, readers, sharing_sources = await self._for_owner(found)
         return AllocationCard(
             allocation=found.allocation,
             siblings=found.siblings,
             earlier=found.earlier,
-            sources=found.sources,
+            sources=(*found.sources, *sharing_sources),
+            shares=shares,
+            readers=readers,
+            last_output=await self._outputs.of(found.allocation)
+            if last_output and self._outputs
+            else None,
         )
+
+    async def _for_owner(
+        self, found: Found
+    ) -> tuple[tuple[Share, ...], tuple[ReadRecord, ...], tuple[Source, ...]]:
+        """With whom it is shared and who else has read it; the owner's alone to know."""
+        if self._shares is None or self._notes is None or found.standing is not Standing.OWNER:
+            return (), (), ()
+        # What is known to be silent is not waited for: the card itself needs none of it.
+        source = self._shares.source
+        if not source.ok:
+            return (), (), (source,)
+        now = self._clock.now()
+        own = self._shares.of_owner(found.allocation.user)
+        shares = tuple(each for each in own if each.covers(found.allocation, now))
+        try:
+            return shares, await self._notes.of((found.allocation,)), ()
+        except Unavailable as problem:
+            return shares, (), (Source(name=AGREED, ok=False, error=problem.message),)
 
 
 def _narrowed(permitted: Scope, actor: Actor, query: ListQuery) -> Scope:

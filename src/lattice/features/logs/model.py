@@ -165,6 +165,7 @@ class JobEnd:
     id: str
     state: State
     exit_code: ExitCode | None = None
+    node_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from lattice.features.logs.convert import (
     streams_message,
 )
 from lattice.features.logs.model import LogQuery
-from lattice.features.logs.service.intake import LogIntake
+from lattice.features.logs.service.intake import Admitted, LogIntake
 from lattice.features.logs.service.reading import LogReading
 from lattice.wire.guard import grpc_caller
 from lattice.wire.peerguard import grpc_peer
@@ -31,17 +31,12 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
         self._intake = intake
 
     async def AdmitOutput(self, request: pb.AdmitOutputRequest, context: Any) -> pb.AdmittedOutput:
-        admitted = await self._intake.admit(
-            grpc_peer().name,
-            request.job_id,
-            request.started,
-            tuple(request.pids),
-            kind=kind_of(request.kind or LogKind.STDOUT.value),
-            tell_stored=request.tell_stored,
-        )
+        admitted = await self._admitted(grpc_peer().name, request)
         return pb.AdmittedOutput(
             grant=admitted.grant,
             path=admitted.path,
+            noted_since_ms=admitted.since_ms,
+            noted_until_ms=admitted.until_ms,
             stored=[
                 pb.StoredStream(
                     kind=each.kind.value,
@@ -53,6 +48,25 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
                 )
                 for each in admitted.stored
             ],
+        )
+
+    async def _admitted(self, node: str, request: pb.AdmitOutputRequest) -> Admitted:
+        if request.HasField("noted"):
+            return await self._intake.admit_noted(
+                node,
+                request.job_id,
+                request.started,
+                until=request.noted.until,
+                skip=request.noted.skip,
+                tell_stored=request.tell_stored,
+            )
+        return await self._intake.admit(
+            node,
+            request.job_id,
+            request.started,
+            tuple(request.pids),
+            kind=kind_of(request.kind or LogKind.STDOUT.value),
+            tell_stored=request.tell_stored,
         )
 
     async def StoreChunk(

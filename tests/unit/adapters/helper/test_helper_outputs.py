@@ -45,9 +45,9 @@ def _nothing_leaks() -> Iterator[None]:
 def told(file: Path, **change: Any) -> dict[str, Any]:
     found = file.stat()
     return {
-        "holders": [[7, 1, -1], [8, 2, 3]], "dev": found.st_dev, "ino": found.st_ino, "flags": 33793,
-        "position": 3, "size": found.st_size, "born": 1.5, "path": "/x\x1b[2J", "watch": 1,
-        "comm": "srun",
+        "holders": [[7, 1, -1], [8, 2, 3]], "dev": found.st_dev, "ino": found.st_ino,
+        "flags": 33793, "position": 3, "size": found.st_size, "born": 1.5, "path": "/x\x1b[2J",
+        "watch": 1, "comm": "srun",
     } | change  # fmt: skip
 
 
@@ -69,10 +69,17 @@ class Served:
             if raw:
                 packet.send(connection, raw, descriptors, most_descriptors=100)
 
-    async def ask(self, raw: bytes, descriptors: Sequence[int] = ()) -> Any:
+    async def ask(
+        self, raw: bytes, descriptors: Sequence[int] = (), verb: str = "open_output"
+    ) -> Any:
         serving = asyncio.create_task(asyncio.to_thread(self.answer, raw, descriptors))
+        port = HelperOutputs(HelperChannel(self.path, timeout_s=5))
         try:
-            return await HelperOutputs(HelperChannel(self.path, timeout_s=5)).open_output("g", (7,))
+            if verb == "note_output":
+                return await port.note_output(7, (7,))
+            if verb == "open_noted":
+                return await port.open_noted("g", 1, 2, 3)
+            return await port.open_output("g", (7,))
         finally:
             await serving
 
@@ -134,6 +141,48 @@ async def test_each_answer_has_its_error(
     assert "\x1b" not in error.value.message
 
 
+@pytest.mark.parametrize("verb", ["note_output", "open_noted"])
+@pytest.mark.parametrize(
+    ("outcome", "kind"),
+    [
+        (Outcome.FAILED, DataUnavailable),
+        (Outcome.BUSY, Unavailable),
+        (Outcome.REFUSED, Unavailable),
+        # Of a helper that is older, or has no folder for notes: asking again changes nothing.
+        (Outcome.BAD_QUESTION, DataUnavailable),
+        (Outcome.NOT_OFFERED, DataUnavailable),
+    ],
+)
+async def test_a_helper_without_notes_is_not_asked_for_ever(
+    served: Served, verb: str, outcome: Outcome, kind: type[LatticeError]
+) -> None:
+    raw = write_answer(Answer(outcome=outcome, message="no"))
+    with pytest.raises(kind):
+        await served.ask(raw, verb=verb)
+
+
+async def test_what_was_noted_and_by_whom_it_was_held(served: Served, tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    file.write_text("hello")
+    holders = [[7, 1, 2, "0", False], [8, 5, -1, "0", True]]
+    output = json.dumps({"files": [told(file, holders=holders)], "skipped": [], "more": True})
+    raw = write_answer(Answer(outcome=Outcome.DONE, output=output))
+    with file.open() as one:
+        opened = await served.ask(raw, [one.fileno()], verb="open_noted")
+    assert opened.more
+    assert opened.files[0].holders == (Holder(7, 1, 2, "0"), Holder(8, 5, -1, "0", daemon=True))
+    opened.close()
+
+
+@pytest.mark.parametrize("count", ["", "-1", "x", "1.5", "9" * 30, "٣"])
+async def test_a_count_is_a_number(served: Served, count: str) -> None:
+    raw = write_answer(Answer(outcome=Outcome.DONE, output=count))
+    with pytest.raises(InternalError):
+        await served.ask(raw, verb="note_output")
+    three = write_answer(Answer(outcome=Outcome.DONE, output="3"))
+    assert await served.ask(three, verb="note_output") == 3
+
+
 @pytest.mark.parametrize("raw", [b"", b"{}", b"x", _done([]), _done([{}])])
 async def test_broken_answers_are_errors(served: Served, tmp_path: Path, raw: bytes) -> None:
     with (tmp_path / "x").open("w") as file, pytest.raises((Unavailable, InternalError)):
@@ -176,6 +225,8 @@ async def test_what_can_not_be_asked_is_said_at_once(tmp_path: Path) -> None:
         {"holders": [1]},
         {"holders": [[True, 1, 1]]},
         {"holders": [[1, 1]]},
+        {"holders": [[1, 1, 1, 1, True]]},
+        {"holders": [[1, 1, 1, "0", 1]]},
         {"size": "5"},
         {"watch": None},
         {"born": "x"},

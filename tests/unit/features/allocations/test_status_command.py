@@ -222,6 +222,33 @@ def test_card_fits_one_screen_and_ends_in_what_to_do_next() -> None:
     assert lines[-1] == "Next: lattice status 12345 --watch · lattice wait 12345 --exit-status"
 
 
+@pytest.mark.spec("ALLOC-1")
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        ({"time": "2026-11-15T14:01:30Z", "nodes": 2, "answered": 2}, "14:01:30Z (41 s ago)"),
+        ({"time": None, "nodes": 2, "answered": 2}, "none yet"),
+        (
+            {"time": None, "nodes": 1, "answered": 0, "trouble": "Node n1 is not linked."},
+            "not known: Node n1 is not linked.",
+        ),
+        (
+            {
+                "time": "2026-11-15T12:01:30Z",
+                "nodes": 64,
+                "answered": 62,
+                "trouble": "n7 did not answer in time",
+            },
+            "12:01:30Z (2 h ago); 2 of 64 nodes did not say: n7 did not answer in time",
+        ),
+    ],
+)
+def test_card_of_a_running_one_says_when_it_last_wrote(last: dict[str, Any], words: str) -> None:
+    shell = run({f"{LIST}/1": answers.card(answers.allocation(1), last_output=last)}, id="1")
+    assert f"Last output  {words}\n" in shell.out
+    assert ("last_output", "true") in shell.calls[0].params
+
+
 @pytest.mark.spec("ALLOC-2")
 def test_card_of_a_pending_one_says_why_and_when() -> None:
     each = answers.pending(expected_start="2026-11-15T15:00:00Z")
@@ -421,3 +448,35 @@ def test_watch_keeps_to_the_height_of_the_terminal() -> None:
     lines = shell.out.splitlines()
     assert len(lines) == 23
     assert lines[-1].startswith("… ")
+
+
+@pytest.mark.spec("AUTH-7")
+def test_the_owners_card_says_with_whom_it_is_shared_and_who_read_it() -> None:
+    share = {
+        "allocation": "12345@1",
+        "owner": "alice",
+        "user": "bob",
+        "since": "2026-11-15T12:00:00Z",
+        "until": "2026-11-15T15:00:00Z",
+    }
+    record = {
+        "allocation": "12345@1",
+        "reader": "carol",
+        "standing": "tenant admin",
+        "first": "2026-11-15T12:00:00Z",
+        "last": "2026-11-15T12:31:00Z",
+        "reads": 1,
+        "follows": 0,
+        "downloads": 0,
+    }
+    older = record | {"last": "2026-11-15T11:00:00Z", "follows": 1, "reads": 0}
+    others = [record | {"reader": f"r{number}\x1b[1m"} for number in range(4)]
+    card = answers.card(answers.allocation()) | {
+        "shares": [share],
+        "readers": [record, older, *others],
+    }
+    out = run({f"{LIST}/12345": card}, id="12345").out
+    assert "Shared  with bob until 15:00:00Z" in out
+    assert "Read    by carol (tenant admin) 2 times, last 12:31:00Z" in out
+    assert "and by 2 more: lattice share 12345" in out
+    assert "\x1b" not in out

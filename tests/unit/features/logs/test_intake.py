@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lattice.access.grants import GrantChecker, GrantSigner
-from lattice.base.errors import NotFound, PermissionRefused, Unavailable
+from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.base.signing import SigningKey
 from lattice.domain.allocation import Allocation, Attempt, State
 from lattice.domain.grant import Act
 from lattice.domain.logs import LogKind
 from lattice.domain.outputs import NamedOutputs
-from lattice.domain.privileged import OpenOutput, OpenOutputFile, digest_of
+from lattice.domain.privileged import OpenNoted, OpenOutput, OpenOutputFile, digest_of
 from lattice.features.logs.service.intake import LogIntake
 from lattice.features.logs.service.naming import Naming
 from tests.fakes.cluster import allocation
@@ -157,6 +157,35 @@ async def test_only_the_first_node_reads_the_scripts_file(site: Site) -> None:
     site.files.named = NamedOutputs("n0", site.files.named.files)
     admitted = await site.intake.admit("n1", 7, site.started + 0.5, (), tell_stored=False)
     assert (admitted.grant, admitted.path) == ("", "")
+
+
+@pytest.mark.spec("LOG-2", "LOG-3")
+async def test_the_grant_for_noted_files_is_for_this_attempt_alone(site: Site) -> None:
+    started = site.started + 0.5
+    admitted = await site.intake.admit_noted("n1", 7, started, skip=64, tell_stored=False)
+    assert (admitted.since_ms, admitted.until_ms) == (int((started - 2) * 1000), 0)
+    question = OpenNoted(admitted.since_ms, 0, 64)
+    grant = site.checker.check(admitted.grant, Act.READ_OUTPUT, digest=digest_of(question))
+    assert (grant.user, grant.job_id, grant.place) == ("alice", 7, "n1")
+    for node, moment in (("n2", started), ("n1", started - 5000)):
+        with pytest.raises(NotFound):
+            await site.intake.admit_noted(node, 7, moment)
+
+
+@pytest.mark.parametrize(("told", "until"), [(0.0, 22), (15.0, 17), (100.0, 22)])
+async def test_noted_files_end_with_the_attempt(site: Site, told: float, until: int) -> None:
+    """As Slurm says, or earlier by the node's own word."""
+    ended = datetime.fromtimestamp(site.started + 20, UTC)
+    site.scheduler.allocations[:] = [site.job(7, ended=ended, state=State.COMPLETED)]
+    site.scheduler.read()
+    moment = site.started + told if told else 0.0
+    admitted = await site.intake.admit_noted("n1", 7, site.started + 0.5, until=moment)
+    assert admitted.until_ms == (site.started + until) * 1000
+
+
+async def test_moments_that_can_not_be_are_refused(site: Site) -> None:
+    with pytest.raises(UsageError):
+        await site.intake.admit_noted("n1", 7, site.started + 0.5, until=1e300)
 
 
 @pytest.mark.spec("LOG-3")

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lattice.base.escapes import folded
 from lattice.domain.logs import LONGEST_LINE_BYTES, Piece, Position
-from lattice.features.logs.service.lines import LineAssembler, Lines
+from lattice.features.logs.service.lines import LineAssembler, Lines, last_state
 
 TEXT = st.binary(max_size=400).map(lambda raw: raw.replace(b"\0", b"\n"))
 
@@ -74,3 +75,26 @@ def test_a_very_long_line_is_shown_in_part_and_costs_little(cut_at: int) -> None
     assert shown == b"x" * LONGEST_LINE_BYTES + b"\nnext\n"
     assert sum(each.cut for each in found) == 1
     assert found[-1].end == Position(len(text), 2)
+
+
+@pytest.mark.spec("LOG-7")
+def test_a_bar_that_is_redrawn_for_hours_shows_its_last_state() -> None:
+    bars = [f"\r{number:6} of 100000|####".encode() for number in range(20_000)]
+    found, lines = assembled(bars)
+    begun = lines.unfinished(0)
+    assert not found
+    assert begun is not None
+    assert last_state(begun.text).endswith(b" 19999 of 100000|####")
+    assert len(last_state(begun.text)) < 100
+    assert lines.expected == sum(map(len, bars))
+    found, lines = assembled([*bars, b"\rdone\n"])
+    assert found[0].text.endswith(b"\rdone\n")
+    assert found[0].count == 1
+    found, lines = assembled([b"".join(bars) + b"\rdone\n"])
+    assert found[0].text.endswith(b"\rdone\n")
+
+
+@given(st.lists(st.sampled_from([b"ab", b"\r", b"x" * 9]), max_size=12).map(b"".join))
+def test_the_last_state_is_what_a_terminal_shows(begun: bytes) -> None:
+    shown = folded(last_state(begun).decode())
+    assert folded(begun.decode()).startswith(shown)

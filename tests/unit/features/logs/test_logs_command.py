@@ -13,6 +13,7 @@ from lattice.cli import argv
 from lattice.client.decode import decode
 from lattice.features.logs.command.logs import LOGS
 from lattice.features.logs.model import LogBlock, LogGap, LogNote, LogRecord
+from lattice.features.logs.render.template import Template
 from tests.fakes import answers, logs
 from tests.fakes.shell import FakeFollowed, FakeShell
 
@@ -254,7 +255,7 @@ def test_what_breaks_off_says_how_to_go_on(error: Exception) -> None:
     shell = shell_of(logs.block("a\n"), error)
     with pytest.raises(type(error)):
         run(shell, "42", "-f")
-    assert shell.warnings == ["Go on with: lattice logs 42 -f --from c-7"]
+    assert shell.warnings == ["resume: lattice logs 42 -f --from c-7"]
     shell = shell_of(NotFound("No."))
     with pytest.raises(NotFound):
         run(shell, "42", "-f")
@@ -373,4 +374,145 @@ def test_download_on_a_terminal_has_a_bar_and_can_be_stopped(tmp_path: Path) -> 
     assert (tmp_path / "n1.batch.stdout.log.part").read_bytes() == b"hello\n"
     assert shell.warnings == [
         f"Stopped; what is there is kept. Go on with: lattice logs 42 --download {tmp_path}"
+    ]
+
+
+@pytest.mark.spec("LOG-7")
+def test_on_a_terminal_a_crowd_is_shown_a_moment_later_as_one() -> None:
+    names = [f"n{number}" for number in range(1, 9)]
+    crowd = logs.streams(*(logs.stream(node=each) for each in names))
+    told = [logs.block("up\n", node=each) for each in names]
+    shell = shell_of(routes={STREAMS: crowd}, live=True, width=60)
+    seen: list[str] = []
+    shell.following = FakeFollowed(
+        [*map(record, told), lambda: shell.sleep(1.0), lambda: seen.append(shell.out), record(END)]
+    )
+    run(shell, "42", "-f")
+    assert seen == ["×8 │ up  (all)\n"]
+    assert not shell.asked, "nothing is left to be done later"
+
+
+@pytest.mark.spec("LOG-7")
+def test_on_a_terminal_what_happens_to_many_nodes_is_one_mark() -> None:
+    away = [logs.note("disconnected", node=f"n{n}", words="gone") for n in range(1, 9)]
+    back = [logs.note("reconnected", node=f"n{n}", seconds=n) for n in range(1, 9)]
+    shell = shell_of(*away, logs.note("alive"), *back, END, live=True, width=100)
+    run(shell, "42", "-f")
+    marks = [line for line in shell.out.splitlines() if line.startswith("---")]
+    assert marks == [
+        "--- n[1-8]: disconnected (gone); trying again ---",
+        "--- n[1-8]: reconnected after 8.0 s ---",
+        "--- end of job 42 (completed, exit 0), 0 lines missed ---",
+    ]
+
+
+@pytest.mark.spec("LOG-7")
+def test_a_flood_can_be_shown_whole_by_a_key() -> None:
+    shell = shell_of(live=True, width=80)
+    shell.interactive = True
+
+    def press() -> None:
+        assert shell.listening is not None
+        shell.listening("x")
+        shell.listening("f")
+
+    def flood(number: int) -> dict[str, Any]:
+        text = "".join(f"{number * 9000 + n}\n" for n in range(9000))
+        return logs.block(text, number * 9000)
+
+    heard: list[bool] = []
+    shell.following = FakeFollowed(
+        [
+            *map(record, map(flood, range(3))),
+            press,
+            record(flood(3)),
+            lambda: heard.append(shell.listening is None),
+            record(END),
+        ]
+    )
+    run(shell, "42", "-f")
+    assert "press f for all / --no-sample" in shell.out
+    lines = shell.out.splitlines()
+    assert [str(n) for n in range(27_000, 36_000)] == [each for each in lines if each.isdigit()][
+        -9000:
+    ]
+    assert heard == [True], "what is typed afterwards is the shell's"
+
+
+def test_a_template() -> None:
+    told = (logs.block("a\nb\n", 4, rank=3, node="n2"), logs.block("c\n", stream="stderr"))
+    shell = shell_of(*told)
+    run(shell, "42", "--template", r"{{{seq}}}\t{node}:{rank} {stream} {text}")
+    assert shell.out == "{4}\tn2:3 stdout a\n{5}\tn2:3 stdout b\n{0}\tn1: stderr c\n"
+    shell = shell_of(logs.block("a\n"), live=True, width=80)
+    run(shell, "42", "-f", "--template", "{time} {text}")
+    assert shell.out == "14:02:11.402 a\n"
+
+
+@pytest.mark.parametrize("template", ["", "{", "a}b", "{nodes}", "{text.__class__}", "{0}", "{}"])
+def test_a_template_that_is_none(template: str) -> None:
+    assert argv.read(LOGS, ["42", "--template", template]) is None, "so that it is explained"
+    with pytest.raises(UsageError) as caught:
+        Template.read(template)
+    assert "{text}" in (caught.value.hint or "")
+
+
+def page(*records: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "allocation": "42@2026-11-15T13:00:00Z",
+        "attempt": 1,
+        "attempts": 1,
+        "records": list(records),
+        "cursor": "",
+        "ranked": True,
+        "finished": True,
+    }
+
+
+def test_the_first_error_of_all_and_what_is_around_it() -> None:
+    found = page(logs.block("E: CUDA error\nother error\n", 10, node="n7", rank=5, offset=2000))
+    around = page(
+        logs.block("".join(f"line {n}\n" for n in range(5, 10)), 5, node="n7", rank=5),
+        logs.block("of another step\n", 0, node="n7", rank=5, source="1.5"),
+        logs.block("E: CUDA error\nother error\n", 10, node="n7", rank=5),
+        logs.block("".join(f"after {n}\n" for n in range(12, 90)), 12, node="n7", rank=5),
+    )
+    answers_in_turn = iter([found, around])
+    shell = shell_of(routes={"/v1/allocations/42/logs": lambda: next(answers_in_turn)})
+    assert run(shell, "42", "--first-error", "--exclude", "retry") == 0
+    lines = [each.removeprefix("n7 │ ") for each in shell.out.splitlines()]
+    assert lines[:5] == ["line 7", "line 8", "line 9", "E: CUDA error", "other error"]
+    assert lines[-1] == "after 29"
+    assert shell.notes == [
+        (
+            "--- the first of all, 2026-11-15T14:02:11.402Z on n7; "
+            "more: lattice logs 42 --node n7 --rank 5 ---"
+        )
+    ]
+    first, second = (dict(each.params) for each in shell.calls if each.path.endswith("/logs"))
+    assert first["limit"] == "1"
+    assert first["exclude"] == "retry"
+    assert "traceback" in first["grep"]
+    assert (second["node"], second["rank"], second["offset"]) == ("n7", "5", "1000")
+    assert "grep" not in second
+
+
+def test_no_error_at_all() -> None:
+    shell = shell_of(routes={"/v1/allocations/42/logs": page()})
+    assert run(shell, "42", "--first-error") == 0
+    assert shell.notes == ["No line looks like an error."]
+    assert shell.out == ""
+
+
+def test_a_cursor_too_long_to_type_is_told_as_a_time() -> None:
+    shell = shell_of()
+    told = [record(logs.block("a\n")), LoginRequired("Ended.")]
+    shell.following = FakeFollowed(told, cursor="c" * 5000)
+    with pytest.raises(LoginRequired):
+        run(shell, "42", "-f")
+    assert shell.warnings == [
+        (
+            "resume: lattice logs 42 -f --since 2026-11-15T14:02:11.402Z"
+            "   (lines of that moment come again)"
+        )
     ]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from lattice.access.actor import Actor
 from lattice.access.finding import AllocationFinder
+from lattice.access.output import OutputDoor
 from lattice.base.errors import NotFound, UsageError
 from lattice.domain.allocation import State
 from lattice.domain.logchunk import (
@@ -25,14 +26,18 @@ from lattice.domain.logchunk import (
 )
 from lattice.domain.logs import Gap, GapCause, LogKind, Position
 from lattice.domain.stream import NodeStreams
+from lattice.features.logs.api.reading import LogReading as FollowedRecords
 from lattice.features.logs.model import LogBlock, LogGap, LogPage, LogQuery
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.feeds import Feeds
 from lattice.features.logs.service.reading import LogReading
+from lattice.features.logs.service.retention import Removals
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
+from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.sharing import sharing_parts
 
 ALICE = Actor(sub="sub-alice", user="alice")
 BOB = Actor(sub="sub-bob", user="bob")
@@ -68,12 +73,19 @@ class Site:
         self.scheduler.allocations.append(job)
         self.scheduler.read()
         feeds = Feeds(NoNodes(), None, self.clock)  # type: ignore[arg-type]
+        self.state = InMemoryStateStore(self.clock)
+        sharing = sharing_parts(self.state)
         self.reading = LogReading(
             self.scheduler,
-            AllocationFinder(self.scheduler, self.clock),
+            OutputDoor(
+                AllocationFinder(self.scheduler, self.clock, sharing.shares),
+                sharing.notes,
+                self.clock,
+            ),
             Archive(self.objects),
             feeds,
             self.clock,
+            removals=Removals(self.objects),
         )
 
     def ms(self, seconds: float) -> int:
@@ -115,7 +127,7 @@ class Site:
                 frames=tuple(frames),
                 gap_records=gap_records(gaps if number == 1 else ()),
                 last=number == len(chunks),
-                sha256=hashlib.sha256(whole).hexdigest(),
+                sha256=hashlib.sha256(stored).hexdigest(),
             )
             stamp = int(self.began.timestamp())
             key = (
@@ -275,6 +287,18 @@ async def test_a_gap_is_shown_where_it_is(site: Site) -> None:
     assert kinds.count("gap") == 1
     (found,) = [each for each in page.records if isinstance(each, LogGap)]
     assert (found.seq, found.lost_bytes, found.cause) == (5, 1234, GapCause.TRUNCATED)
+
+
+@pytest.mark.spec("LOG-3")
+async def test_what_is_before_a_gap_and_after_it_is_not_one_line(site: Site) -> None:
+    gap = Gap(Position(10, 1), GapCause.TRUNCATED, 1234, site.ms(1))
+    await site.put("n1", [(0.0, b"whole\n"), (1.0, b"begun"), (2.0, b"another\n")], gaps=(gap,))
+    page = await site.page()
+    told = [each.text if isinstance(each, LogBlock) else "gap" for each in page.records]
+    assert told == ["whole\n", "begu", "gap", "nanother\n"]
+    once = FollowedRecords()
+    records = [each for record in page.records * 2 for each in once.record(record)]
+    assert len(records) == 4, "and by whoever comes back: each once"
 
 
 async def test_a_file_without_a_last_line_feed_is_shown_whole(site: Site) -> None:

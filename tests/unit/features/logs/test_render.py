@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +15,7 @@ from lattice.base.style import Style
 from lattice.client.decode import decode
 from lattice.features.logs.model import LogBlock, LogGap, LogNote
 from lattice.features.logs.render.bar import Rate, bar
+from lattice.features.logs.render.highlight import Highlight
 from lattice.features.logs.render.labels import Labels, colour_of
 from lattice.features.logs.render.lines import CUT, Head, LineText
 from lattice.features.logs.render.marks import gap_mark, note_mark
@@ -103,11 +103,11 @@ def test_progress_is_shown_in_its_last_state() -> None:
 
 
 def test_highlight_marks_what_matches_between_colours() -> None:
-    pattern = re.compile(r"\d+")
+    pattern = Highlight.read(r"\d+")
     text = shown(block("\x1b[31mstep 12\x1b[0m\n"), style=COLOURED, highlight=pattern)
     assert text == "\x1b[31mstep \x1b[1;7m12\x1b[22;27m\x1b[0m\x1b[0m\n"
     assert shown(block("step 12\n"), highlight=pattern) == "step 12\n", "a pipe has no looks"
-    assert shown(block("ab\n"), style=COLOURED, highlight=re.compile("x*")) == "ab\n"
+    assert shown(block("ab\n"), style=COLOURED, highlight=Highlight.read("x*")) == "ab\n"
 
 
 def test_a_long_line_says_that_it_is_cut() -> None:
@@ -179,7 +179,9 @@ def test_gaps() -> None:
     assert gap(lost_bytes=None, cause="power_cut", stream="stderr") == (
         "--- n2 stderr: an unknown amount missing (power cut) ---"
     )
-    assert gap(lost_bytes=12, cause="quota") == "--- n2: 12 B missing (quota reached) ---"
+    assert gap(lost_bytes=12, cause="quota", offset=1 << 20) == (
+        "--- n2: truncated by quota at 1 MiB, 12 B missing ---"
+    )
     assert "␛" in gap(node="n\x1b2")
 
 

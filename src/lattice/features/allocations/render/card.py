@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from lattice.base.moment import duration, moment
+from lattice.base.moment import age, duration, moment
 from lattice.base.style import Style
 from lattice.base.table import Cell, Column, fields, table
 from lattice.base.text import cells, cut, inert
 from lattice.domain.allocation import Allocation, Attempt
+from lattice.domain.lastoutput import LastOutput
 from lattice.features.allocations.model import AllocationCard
 from lattice.features.allocations.render.states import (
     MOVING,
@@ -27,6 +28,8 @@ def card(answer: AllocationCard, style: Style, now: datetime) -> str:
     head = _head(each, style)
     body = fields(_facts(each, style, now), style)
     parts = [head, body]
+    if answer.last_output is not None:
+        parts.append(fields([("Last output", _last_words(answer.last_output, style, now))], style))
     if len(each.attempts) > 1:
         parts.append(f"  {style.paint('Attempts', 'dim')}\n")
         parts.append(_indented(_attempts(each.attempts, style, now)))
@@ -39,6 +42,10 @@ def card(answer: AllocationCard, style: Style, now: datetime) -> str:
     if answer.earlier:
         names = ", ".join(answer.earlier)
         parts.append(fields([("Earlier", f"the id was used before: {names}")], style))
+    if answer.shares or answer.readers:
+        from lattice.features.allocations.render.readers import reader_facts  # noqa: PLC0415
+
+        parts.append(fields(reader_facts(answer, style, now), style))
     return "".join(parts)
 
 
@@ -77,6 +84,20 @@ def _facts(each: Allocation, style: Style, now: datetime) -> list[tuple[str, Cel
         ("Output", each.output),
         ("Comment", each.comment),
     ]
+
+
+def _last_words(last: LastOutput, style: Style, now: datetime) -> str:
+    silent = last.nodes - last.answered
+    if not last.answered:
+        return f"not known: {inert(last.trouble)}"
+    if last.time is None:
+        said = "none yet"
+    else:
+        ago = age(max(0.0, (now - last.time).total_seconds()))
+        said = f"{moment(last.time, style, now)} ({ago} ago)"
+    if silent:
+        said += f"; {silent} of {last.nodes} nodes did not say: {inert(last.trouble)}"
+    return said
 
 
 def _node_words(each: Allocation) -> str:

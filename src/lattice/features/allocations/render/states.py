@@ -10,7 +10,7 @@ from lattice.base.moment import age, moment
 from lattice.base.style import Style
 from lattice.base.text import inert
 from lattice.domain.allocation import Allocation, Reason, State
-from lattice.domain.source import LIVE, PAST, Source
+from lattice.domain.source import AGREED, LIVE, PAST, Source
 
 MOVING = frozenset(
     {State.RUNNING, State.CONFIGURING, State.COMPLETING, State.STAGE_OUT, State.RESIZING}
@@ -102,6 +102,8 @@ def source_notes(sources: Iterable[Source], style: Style, now: datetime) -> list
             continue
         if source.name == PAST:
             notes.append("Finished allocations are missing: slurmdbd does not answer.")
+        elif source.name == AGREED:
+            notes.append("Who else has read it is missing: the agreed state does not answer.")
         elif source.as_of is None:
             notes.append(f"{source.name} has not answered yet; nothing is known of it.")
         else:

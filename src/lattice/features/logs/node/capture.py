@@ -20,6 +20,7 @@ from typing import Protocol
 
 from lattice.base.clock import Clock
 from lattice.domain.logs import GapCause, LogKind, LogSource, Position
+from lattice.features.logs.node.quota import JobQuota, Overrun
 from lattice.features.logs.node.spool import StreamSpool
 from lattice.features.logs.node.tail import Tail
 
@@ -68,6 +69,8 @@ class Stream:
         self.spool = spool
         self.trouble = ""
         """Why it is not read just now; empty if it is."""
+        self.overrun = Overrun.left(spool, tail)
+        """From the job's quota on: what comes is counted and not kept."""
         self._late = late
         self._mark = spool.mark
         if self._mark != tail.mark:
@@ -95,6 +98,20 @@ class Stream:
         head = self.spool.head
         return Added(head.kind, head.source, at, read.text, now_ms, self._late)
 
+    def look_on(self, now_ms: int) -> None:
+        """Nothing may be kept just now; what is taken away meanwhile is told of all the same."""
+        found = self.tail.look()
+        if found.anew or found.lost_bytes:
+            self.spool.add_gap(GapCause.TRUNCATED, found.lost_bytes, now_ms)
+        if self.tail.mark != self._mark:
+            self._remember()
+
+    def pass_over(self, now_ms: int, *, end: bool = False) -> bool:
+        """Beyond the quota: count what was written. True if a chunk that tells of it waits."""
+        if self.overrun is None:
+            self.overrun = Overrun(self.spool, self.tail)
+        return self.overrun.look(now_ms, end=end)
+
     def _remember(self) -> None:
         self.spool.remember(self.tail.mark)
         self._mark = self.tail.mark
@@ -109,8 +126,10 @@ class JobCapture:
         clock: Clock,
         room: Room,
         on_closed: Callable[[], None],
+        quota: JobQuota | None = None,
     ) -> None:
         """`on_closed` hears, in this thread, that a chunk waits to be stored."""
+        self._quota = quota or JobQuota()
         self._clock = clock
         self._room = room
         self._on_closed = on_closed
@@ -131,7 +150,7 @@ class JobCapture:
 
     @property
     def over(self) -> bool:
-        """True when nothing more will be read."""
+        """True when everything was read to the end; an agent that stops leaves it False."""
         return self._ended.is_set()
 
     def start(self) -> None:
@@ -141,6 +160,7 @@ class JobCapture:
         """Follow one more file."""
         with self._lock:
             self._streams.append(stream)
+            self._quota.took(stream.spool.end.offset)
         self._wake()
 
     def watch(self, descriptor: int) -> None:
@@ -179,6 +199,7 @@ class JobCapture:
             while not self._stopping:
                 busy = self._round()
                 if self._finishing and not busy and self._finish_streams():
+                    self._ended.set()
                     break
                 if not busy:
                     self._wait()
@@ -191,25 +212,29 @@ class JobCapture:
         """A turn for each stream; True if one has more to read."""
         busy = False
         for stream in self.streams:
+            before, stream.trouble = stream.trouble, ""
             try:
                 busy |= self._turn(stream)
-                stream.trouble = ""
             except OSError as error:
-                trouble = error.strerror or str(error)
-                if trouble != stream.trouble:
-                    _log.warning("output of job %d: %s", stream.spool.head.job_id, trouble)
-                stream.trouble = trouble
+                stream.trouble = error.strerror or str(error)
+            if stream.trouble not in {"", before}:
+                _log.warning("output of job %d: %s", stream.spool.head.job_id, stream.trouble)
         return busy
 
     def _turn(self, stream: Stream) -> bool:
         left = _ROUND_BYTES
         while left > 0:
+            now_ms = int(self._clock.now().timestamp() * 1000)
+            left_bytes = self._quota.left_bytes
+            if stream.overrun or (not left_bytes and stream.tail.behind_bytes):
+                self._pass_over(stream, now_ms)
+                return False
             if not self._room():
+                stream.look_on(now_ms)
                 stream.trouble = "the spool is full"
                 return False
-            now_ms = int(self._clock.now().timestamp() * 1000)
             gaps = len(stream.spool.gaps())
-            added = stream.advance(now_ms, min(left, 1024 * 1024))
+            added = stream.advance(now_ms, min(left, 1024 * 1024, left_bytes))
             if added is None:
                 if stream.spool.close_if_due(now_ms):
                     self._on_closed()
@@ -217,17 +242,26 @@ class JobCapture:
                     self._tell(None)
                 return False
             left -= len(added.text)
+            self._quota.took(len(added.text))
             self._tell(added)
             if stream.spool.close_if_due(now_ms):
                 self._on_closed()
         return True
 
+    def _pass_over(self, stream: Stream, now_ms: int, *, end: bool = False) -> None:
+        if stream.pass_over(now_ms, end=end):
+            self._on_closed()
+            self._tell(None)
+
     def _finish_streams(self) -> bool:
         """Close the last chunks; False if one can't be closed yet."""
         for stream in self.streams:
-            if stream.tail.behind_bytes or stream.trouble:
+            if (stream.tail.behind_bytes and not stream.overrun) or stream.trouble:
                 return False
             try:
+                if stream.overrun:
+                    now_ms = int(self._clock.now().timestamp() * 1000)
+                    self._pass_over(stream, now_ms, end=True)
                 stream.spool.close_chunk(last=True)
             except OSError as error:
                 stream.trouble = error.strerror or str(error)
@@ -261,7 +295,6 @@ class JobCapture:
             threading.Event().wait(_COALESCE_S)
 
     def _close(self) -> None:
-        self._ended.set()
         self._tell(None)
         for stream in self.streams:
             stream.tail.close()

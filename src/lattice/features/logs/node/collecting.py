@@ -2,7 +2,8 @@
 
 Each job on the node has a task here: it asks the server for a grant and the helper for the files,
 looks again a few times as steps and processes appear, and ends when everything is stored. A job
-that was over before anyone looked is read from the file that Slurm names.
+that was over before anyone looked is read from the file that Slurm names, and from the files that
+were noted while it ran.
 """
 
 from __future__ import annotations
@@ -12,17 +13,14 @@ import itertools
 import logging
 import os
 from collections.abc import (
-    AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
-    Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,21 +33,26 @@ from lattice.base.errors import (
     PermissionRefused,
     UsageError,
 )
-from lattice.domain.logs import LogKind, LogSource
-from lattice.domain.nodejobs import JobEnded, JobEvent, JobIdentity, NodeJob
+from lattice.domain.logs import GapCause, LogKind, LogSource
+from lattice.domain.nodejobs import JobEnded, JobEvent, JobIdentity, NodeJob, StepId
 from lattice.domain.outputs import OpenedOutputs, OutputOpener
+from lattice.domain.privileged import MOST_OUTPUTS
 from lattice.features.logs.node.capture import JobCapture, Room, Stream
 from lattice.features.logs.node.filenames import FileNames, NamedFile, StreamKey
+from lattice.features.logs.node.followed import Followed, JobsHere, heads_in
 from lattice.features.logs.node.intake import Admission, Intake
-from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool, head_of
+from lattice.features.logs.node.noting import LOOKS_S, Noting
+from lattice.features.logs.node.quota import NO_QUOTA, JobQuota
+from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool
 from lattice.features.logs.node.tail import FileTail, NoTail
-from lattice.features.logs.node.writers import Look, Writer, writers_of
+from lattice.features.logs.node.writers import Look, Writer, noted_writers, writers_of
 
 _log = logging.getLogger(__name__)
 
-_LOOKS_S = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
-"""After a change of the job: processes set up their files some time after they appear."""
+_SOON_S = 0.2
+"""An answer that takes longer is not waited for before the files are noted."""
 _PATIENT_S = 3.0
+_FEW = 16
 _RETRY_S = (0.5, 1.0, 2.0, 5.0, 15.0)
 _FINAL = (NotFound, PermissionRefused, DataUnavailable, UsageError)
 """What asking again would not change."""
@@ -62,44 +65,36 @@ _ATTENTIVE_S = 5.0
 """Text that was there when a job this old was first looked at is older than the look."""
 
 
-@dataclass(eq=False, slots=True)
-class Followed:
-    """A job whose output is collected."""
-
-    identity: JobIdentity
-    folder: Path
-    capture: JobCapture
-    job: NodeJob | None
-    names: FileNames
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: bool = False
-    asked: set[int] = field(default_factory=set)
-    """Processes that were looked at often enough."""
-    trouble: str = ""
-    left: list[StreamHead] = field(default_factory=list)
-    """Streams that an agent before this one had begun."""
-
-
 class Collecting:
     """Owns what is followed on this node."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of
         self,
         node: str,
         folder: Path,
         intake: Intake,
         opener: OutputOpener,
+        jobs: JobsHere,
         look: Look,
         clock: Clock,
+        *,
+        stamps: Clock,
         room: Room,
         on_closed: Callable[[], None],
+        quota_bytes: int = NO_QUOTA,
     ) -> None:
-        """`on_closed` hears, in any thread, that a chunk waits."""
+        """`stamps` is the time that lines are given; `clock` is the node's own.
+
+        `on_closed` hears, in any thread, that a chunk waits.
+        """
+        self._stamps = stamps
+        self._quota_bytes = quota_bytes
         self._node = node
         self._folder = folder
         self._intake = intake
         self._opener = opener
         self._look = look
+        self._jobs = jobs
         self._clock = clock
         self._room = room
         self._on_closed = on_closed
@@ -123,14 +118,13 @@ class Collecting:
             for stream in each.capture.streams:
                 yield stream.spool
 
-    async def run(
-        self, changes: AsyncIterator[JobEvent], present: Callable[[], Iterable[JobIdentity]]
-    ) -> None:
-        """Until cancelled. `present` are the jobs on the node, complete from the first on."""
+    async def run(self) -> None:
+        """Until cancelled."""
         try:
-            self._take_up_left(set(present()))
+            await self._jobs.ready()
+            self._take_up_left(set(self._jobs.jobs))
             self._start(self._take_up_missed(), "logs missed")
-            async for event in changes:
+            async for event in self._jobs.changes():
                 self._hear(event)
         finally:
             for task in self._tasks:
@@ -145,14 +139,19 @@ class Collecting:
         if known is None:
             known = self._begin(identity, event.job)
         known.job = event.job
-        known.ended |= isinstance(event, JobEnded)
+        if isinstance(event, JobEnded):
+            known.ended = True
+            known.ended_at = self._clock.now().timestamp()
         known.changed.set()
+        known.noting.changed()
 
     def _begin(self, identity: JobIdentity, job: NodeJob | None) -> Followed:
         name = f"{identity.job_id}-{int(identity.started * 1000)}"
-        capture = JobCapture(name, self._clock, self._room, self._on_closed)
+        quota = JobQuota(self._quota_bytes)
+        capture = JobCapture(name, self._stamps, self._room, self._on_closed, quota)
         folder = self._folder / name
-        followed = Followed(identity, folder, capture, job, FileNames(folder))
+        noting = Noting(self._opener, identity.job_id, lambda anew: self._writers(followed, anew))
+        followed = Followed(identity, folder, capture, job, FileNames(folder), noting)
         self._followed[identity] = followed
         capture.start()
         self._start(self._follow(followed), f"logs {name}")
@@ -167,7 +166,7 @@ class Collecting:
         """Jobs that ended while no agent looked, of which something waits here still."""
         here = {(each.job_id, int(each.started * 1000)) for each in present}
         for folder in sorted(self._folder.glob("*-*")):
-            heads = [head for each in sorted(folder.iterdir()) if (head := head_of(each))]
+            heads = heads_in(folder)
             if not heads:
                 continue
             job_id, started = heads[0].job_id, heads[0].started
@@ -176,7 +175,6 @@ class Collecting:
             identity = JobIdentity("", job_id, 0, started)
             followed = self._begin(identity, None)
             followed.ended = True
-            followed.left = heads
 
     async def _take_up_missed(self) -> None:
         """Jobs that came and went while no agent looked."""
@@ -205,23 +203,37 @@ class Collecting:
             await asyncio.sleep(_SIGN_S)
 
     async def _follow(self, followed: Followed) -> None:
+        noting = asyncio.create_task(followed.noting.run(), name="logs noting")
         try:
+            looked: frozenset[StepId] | None = None
+            before = bool(await asyncio.to_thread(followed.left))
             while not followed.ended:
                 followed.changed.clear()
-                await self._look_around(followed)
+                if followed.steps == looked:
+                    await self._until_answered(followed, self._open_writers)
+                else:
+                    looked = followed.steps
+                    await self._look_around(followed)
+                if before and not followed.ended:
+                    # Of steps that were over before this agent began.
+                    before = False
+                    await self._until_answered(followed, self._open_noted)
                 await followed.changed.wait()
             await self._end(followed)
         except Exception:  # noqa: BLE001 - one job's defect is not the agent's end
             _log.exception("job %d: its output is not followed", followed.identity.job_id)
         finally:
+            noting.cancel()
             followed.names.close()
 
     async def _look_around(self, followed: Followed) -> None:
-        """Several looks, until something changes again."""
-        for pause_s in _LOOKS_S:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await followed.changed.wait()
+        """Several looks, until there are other steps."""
+        steps = followed.steps
+        for pause_s in LOOKS_S:
+            await asyncio.sleep(pause_s)
+            followed.job = await self._jobs.reread(followed.identity) or followed.job
+            if followed.ended or followed.steps != steps:
+                followed.changed.set()
                 return
             await self._until_answered(followed, self._open_writers)
             if pause_s >= _PATIENT_S:
@@ -256,16 +268,46 @@ class Collecting:
         if job is None or followed.ended:
             return
         writers = await asyncio.to_thread(writers_of, job, self._look)
-        fresh = [each for each in writers if each.pid not in followed.asked][:64]
-        if not fresh:
-            return
-        pids = [each.pid for each in fresh]
-        admission = await self._admit(followed, pids)
-        opened = await self._opener.open_output(admission.grant, pids)
-        await self._take(followed, opened, writers, admission)
+        fresh = [each.pid for each in writers if each.pid not in followed.asked]
+        while fresh:
+            pids = fresh[: followed.at_once]
+            try:
+                await self._open_pids(followed, pids, writers)
+            except UsageError as error:
+                # More files than one answer brings.
+                followed.at_once = len(pids) // 2 or _FEW
+                if len(pids) > 1:
+                    continue
+                self._tell(followed, error)
+                followed.asked.add(pids[0])
+            fresh = fresh[len(pids) :]
+
+    async def _open_pids(
+        self, followed: Followed, pids: Sequence[int], writers: tuple[Writer, ...]
+    ) -> None:
+        late = asyncio.get_running_loop().call_later(_SOON_S, followed.noting.awaited)
+        try:
+            admission = await self._admit(followed, pids)
+            opened = await self._opener.open_output(admission.grant, pids)
+        except LatticeError:
+            followed.noting.awaited()
+            raise
+        finally:
+            late.cancel()
+        holding = {each.pid for file in opened.files for each in file.holders}
+        followed.noting.answered(holding)
+        await self._take(followed, opened, writers, admission.stored)
         # One that has files now keeps them; one that has none may be about to open them.
         tasks = {each.pid for each in writers if not each.daemon}
-        followed.asked |= tasks & {each.pid for file in opened.files for each in file.holders}
+        followed.asked |= tasks & holding
+
+    async def _writers(self, followed: Followed, anew: bool) -> tuple[Writer, ...]:
+        if anew:
+            followed.job = await self._jobs.reread(followed.identity) or followed.job
+        job = followed.job
+        if job is None or followed.ended:
+            return ()
+        return await asyncio.to_thread(writers_of, job, self._look)
 
     async def _admit(
         self, followed: Followed, pids: Sequence[int], kind: LogKind = LogKind.STDOUT
@@ -285,13 +327,19 @@ class Collecting:
         followed: Followed,
         opened: OpenedOutputs,
         writers: tuple[Writer, ...],
-        admission: Admission,
+        stored: Mapping[StreamKey, Stored],
         kind: LogKind | None = None,
+        *,
+        noted: bool = False,
     ) -> None:
         with opened:
             fresh = not all(followed.names.knows(each) for each in opened.files)
             for each in followed.names.take(opened.files, writers, kind):
-                await self._begin_stream(followed, each, admission.stored)
+                done = stored.get((each.kind, each.source)) if noted else None
+                if done is not None and done.last:
+                    os.close(each.file.fd)
+                else:
+                    await self._begin_stream(followed, each, stored)
             if fresh and opened.watch_fd is not None:
                 followed.capture.watch(os.dup(opened.watch_fd))
 
@@ -328,14 +376,17 @@ class Collecting:
     async def _end(self, followed: Followed) -> None:
         """The job's processes are gone: read the rest, and stay until it is stored."""
         await self._settle_names(followed)
-        for kind in () if followed.capture.streams else LogKind:
-            await self._until_answered(followed, partial(self._open_named, kind))
-        for head in followed.left:
-            taken = {
-                (each.spool.head.kind, each.spool.head.source) for each in followed.capture.streams
-            }
-            if (head.kind, head.source) not in taken:
-                followed.capture.add(await asyncio.to_thread(self._left_stream, followed, head))
+        left = await asyncio.to_thread(followed.left)
+        missed = bool(left) or followed.job is None or followed.noting.unopened
+        sources = {each.spool.head.source.step for each in followed.capture.streams}
+        if not sources or (missed and "batch" not in sources):
+            for kind in LogKind:
+                await self._until_answered(followed, partial(self._open_named, kind))
+        if missed:
+            await self._until_answered(followed, self._open_noted)
+            await self._settle_names(followed)
+        for head in await asyncio.to_thread(followed.left):
+            followed.capture.add(await asyncio.to_thread(self._left_stream, followed, head))
         followed.capture.finish()
         streams = followed.capture.streams
         while not (followed.capture.over and all(each.spool.stored.last for each in streams)):
@@ -353,11 +404,37 @@ class Collecting:
         if not admission.path or (done is not None and done.last):
             return
         opened = await self._opener.open_output_file(admission.grant, admission.path)
-        await self._take(followed, opened, (), admission, kind)
+        await self._take(followed, opened, (), admission.stored, kind)
+
+    async def _open_noted(self, followed: Followed) -> None:
+        """The files that were noted while the job ran; what is followed already stays so."""
+        identity = followed.identity
+        stored: Mapping[StreamKey, Stored] = {}
+        for skip in itertools.count(0, MOST_OUTPUTS):
+            admission = await self._intake.admit_noted(
+                identity.job_id,
+                identity.started,
+                until=followed.ended_at,
+                skip=skip,
+                tell_stored=not skip,
+            )
+            stored = admission.stored or stored
+            opened = await self._opener.open_noted(
+                admission.grant, admission.since_ms, admission.until_ms, skip
+            )
+            for each in opened.skipped:
+                _log.warning("output of job %d: a file is left: %s", identity.job_id, each.why)
+            await self._take(followed, opened, noted_writers(opened.files), stored, noted=True)
+            if not opened.more:
+                break
+        followed.noting.all_opened()
 
     def _left_stream(self, followed: Followed, head: StreamHead) -> Stream:
-        """One whose file nobody can open any more: what was read of it is sent."""
+        """One whose file nobody can open any more: what was read is sent, and that it ends so."""
         spool = StreamSpool(followed.folder / f"{head.kind.value}-{head.source}", head)
+        if not spool.over:
+            now_ms = int(self._stamps.now().timestamp() * 1000)
+            spool.add_gap(GapCause.UNREADABLE, None, now_ms)
         return Stream(NoTail(spool.mark, spool.end.offset), spool, late=True)
 
     def _remove(self, followed: Followed) -> None:

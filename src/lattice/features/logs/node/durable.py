@@ -11,7 +11,7 @@ def append(file: BinaryIO, data: bytes) -> None:
     """All of it, or none of it and an `OSError`. `file` is unbuffered."""
     begin = os.fstat(file.fileno()).st_size
     try:
-        written = 0
+        written = file.write(data)
         while written < len(data):
             written += file.write(data[written:])
     except OSError:

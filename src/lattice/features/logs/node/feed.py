@@ -1,8 +1,9 @@
 """The answer to a server that follows a job here: what is read is pushed, what is older is fetched.
 
 One session serves all viewers of that server. A server that is slow is not waited for by the
-capture: what does not fit is left out of the push, and the server, which counts offsets, fetches
-it. Nothing is read twice for it: what was just read is in the spool.
+capture: of what does not fit in memory only the places are remembered, and the text comes from the
+spool when its turn is there. What is not in the spool any more is left out of the push; the server
+counts offsets and finds it in the store.
 """
 
 from __future__ import annotations
@@ -11,19 +12,28 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 
 import msgspec
 
 from lattice.base.errors import NotFound
-from lattice.domain.logs import BadSource, LogKind, LogSource, Piece
+from lattice.domain.logs import BadSource, LogKind, LogSource, Piece, Position
 from lattice.domain.stream import Session
 from lattice.features.logs.node.capture import Added, JobCapture, Stream
-from lattice.features.logs.node.collecting import Followed
+from lattice.features.logs.node.followed import Followed
+from lattice.features.logs.node.reread import SpoolReader
 from lattice.wire.v1 import logs_pb2 as pb
 
 _MOST_WAITING_BYTES = 4 * 1024 * 1024
+"""Of text in memory; beyond it only the places are kept, so many of them:"""
+_MOST_WAITING = 10_000
 _MESSAGE_BYTES = 60 * 1024
-"""Of text: a message of a pipe has room for 64 KiB."""
+"""A message of a pipe has room for 64 KiB; the rest is for what stands around the text."""
+_PIECE_BYTES = 48
+_GAP_BYTES = 64
+"""What a piece and a gap take of a message beside their text, at most."""
+_MOST_GAPS = 500
+_TEXT_BYTES = _MESSAGE_BYTES - _PIECE_BYTES
 _LOOK_S = 1.0
 
 
@@ -33,6 +43,8 @@ class FeedOpening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job_id: int
     started: float
     ended: float | None = None
+    look: bool = False
+    """True: nothing is pushed; one message says when it last wrote."""
 
 
 class LogFeed:
@@ -46,6 +58,9 @@ class LogFeed:
             asked = msgspec.json.decode(opening, type=FeedOpening)
         except msgspec.MsgspecError:
             raise NotFound("The question can't be read.") from None
+        if asked.look:
+            await session.send(_look(self._job(asked)).SerializeToString(), last=True)
+            return
         await _Serving(session, lambda: self._job(asked)).run()
 
     def _job(self, asked: FeedOpening) -> Followed | None:
@@ -60,15 +75,38 @@ class LogFeed:
         return max(lives, key=lambda each: each.identity.started, default=None)
 
 
+_Key = tuple[LogKind, LogSource]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What was read and is not sent yet. Without `text` it is in the spool."""
+
+    key: _Key
+    at: Position
+    size: int
+    time_ms: int
+    late: bool
+    text: bytes | None
+
+
 class _Serving:
     def __init__(self, session: Session, find: Callable[[], Followed | None]) -> None:
         self._session = session
         self._find = find
         self._loop = asyncio.get_running_loop()
-        self._added: deque[Added] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
+        self._missed = False
+        """True if something was read that is neither waiting nor sent."""
         self._changed = asyncio.Event()
         self._told: pb.FeedStreams | None = None
+        self._told_at = 0.0
+        self._look_due = True
+        """True if a stream may have come, changed or ended since they were told of."""
+        self._sent: dict[_Key, Position] = {}
+        """Up to where the server has been told of each stream."""
+        self._readers: dict[_Key, SpoolReader] = {}
         self._writing = asyncio.Lock()
 
     async def run(self) -> None:
@@ -84,6 +122,8 @@ class _Serving:
             for task in (pushing, answering):
                 task.cancel()
             await asyncio.gather(pushing, answering, return_exceptions=True)
+            for reader in self._readers.values():
+                reader.close()
 
     def _heard(self, added: Added | None) -> None:
         # In the capture's thread.
@@ -91,13 +131,29 @@ class _Serving:
             self._loop.call_soon_threadsafe(self._take, added)
 
     def _take(self, added: Added | None) -> None:
-        if added is not None and self._waiting_bytes < _MOST_WAITING_BYTES:
-            self._added.append(added)
-            self._waiting_bytes += len(added.text)
+        if added is not None and len(self._waiting) < _MOST_WAITING:
+            size = len(added.text)
+            fits = self._waiting_bytes + size <= _MOST_WAITING_BYTES
+            self._waiting_bytes += size if fits else 0
+            self._waiting.append(
+                _Waiting(
+                    (added.kind, added.source),
+                    added.at,
+                    size,
+                    added.time_ms,
+                    added.late,
+                    added.text if fits else None,
+                )
+            )
+        elif added is not None:
+            self._missed = True
+        else:
+            self._look_due = True
         self._changed.set()
 
     async def _push(self) -> None:
         capture: JobCapture | None = None
+        look: asyncio.TimerHandle | None = None
         try:
             while True:
                 followed = self._find()
@@ -106,32 +162,119 @@ class _Serving:
                         capture.unlisten(self._heard)
                     capture = followed.capture
                     capture.listen(self._heard)
+                    self._look_due = True
                 await self._tell_streams(capture)
                 self._changed.clear()
-                while self._added:
-                    added = self._added.popleft()
-                    self._waiting_bytes -= len(added.text)
-                    await self._send_added(added)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_S):
-                        await self._changed.wait()
+                while self._waiting:
+                    await self._send_waiting()
+                    await self._tell_streams(capture)
+                # One timer serves many changes.
+                if look is None or look.when() <= self._loop.time():
+                    look = self._loop.call_later(_LOOK_S, self._take, None)
+                await self._changed.wait()
         finally:
+            if look is not None:
+                look.cancel()
             if capture is not None:
                 capture.unlisten(self._heard)
 
-    async def _send_added(self, added: Added) -> None:
-        for piece in _cut(Piece(added.at, added.time_ms, added.late, added.text)):
-            text = pb.FeedText(
-                kind=added.kind.value, source=str(added.source), pieces=[_piece(piece)]
-            )
-            await self._send(pb.FeedTell(pushed=text))
+    async def _send_waiting(self) -> None:
+        """The oldest, and those of the same stream right behind it that fit in the message."""
+        first = self._waiting.popleft()
+        if first.text is None:
+            await self._send_from_spool(first)
+            return
+        self._waiting_bytes -= first.size
+        pieces = list(_cut(Piece(first.at, first.time_ms, first.late, first.text)))
+        room = _MESSAGE_BYTES - first.size - _PIECE_BYTES
+        while self._waiting and (each := self._waiting[0]).key == first.key:
+            room -= each.size + _PIECE_BYTES
+            if each.text is None or room < 0:
+                break
+            self._waiting.popleft()
+            self._waiting_bytes -= each.size
+            pieces.append(Piece(each.at, each.time_ms, each.late, each.text))
+        await self._send_pieces(first.key, pieces)
+
+    async def _send_from_spool(self, waiting: _Waiting) -> None:
+        stream = self._stream_of(waiting.key)
+        if stream is None:
+            self._missed = True
+            return
+        reader = self._readers.get(waiting.key)
+        if reader is None:
+            reader = self._readers[waiting.key] = SpoolReader(stream.spool)
+        at, end = waiting.at.offset, waiting.at.offset + waiting.size
+        while at < end:
+            pieces = await asyncio.to_thread(reader.pieces, at)
+            if not pieces:
+                self._missed = True
+                return
+            # A frame may reach further than what was read at that moment.
+            last = pieces[-1]
+            over = last.at.offset + len(last.text) - end
+            if over > 0:
+                pieces = [each for each in pieces if each.at.offset < end]
+                last = pieces[-1]
+                text = last.text[: end - last.at.offset]
+                pieces[-1] = Piece(last.at, last.time_ms, last.late, text)
+            await self._send_pieces(waiting.key, [part for each in pieces for part in _cut(each)])
+            at = pieces[-1].at.offset + len(pieces[-1].text)
+
+    async def _send_pieces(self, key: _Key, pieces: list[Piece]) -> None:
+        text = pb.FeedText(kind=key[0].value, source=str(key[1]))
+        size = 0
+        for piece in pieces:
+            cost = len(piece.text) + _PIECE_BYTES
+            if text.pieces and size + cost > _MESSAGE_BYTES:
+                await self._send(pb.FeedTell(pushed=text))
+                del text.pieces[:]
+                size = 0
+            text.pieces.append(_piece(piece))
+            size += cost
+        await self._send(pb.FeedTell(pushed=text))
+        self._sent[key] = pieces[-1].end
 
     async def _tell_streams(self, capture: JobCapture | None) -> None:
-        streams = [_stream(each) for each in capture.streams] if capture else []
-        told = pb.FeedStreams(streams=streams, over=capture is not None and capture.over)
-        if told != self._told:
-            self._told = told
-            await self._send(pb.FeedTell(streams=told))
+        """At once what is new about them; how far they go is told by the text itself."""
+        now = self._loop.time()
+        if not self._look_due and now - self._told_at < _LOOK_S:
+            return
+        self._look_due = False
+        over = capture is not None and capture.over
+        streams = (
+            [self._stream_told(each, over=over) for each in capture.streams] if capture else []
+        )
+        told = pb.FeedStreams(streams=streams, over=over)
+        if told == self._told:
+            return
+        if now - self._told_at < _LOOK_S and _without_ends(told) == _without_ends(self._told):
+            return
+        self._told, self._told_at = told, now
+        await self._send(pb.FeedTell(streams=told))
+
+    def _stream_told(self, stream: Stream, *, over: bool) -> pb.FeedStream:
+        head, end = stream.spool.head, stream.spool.end
+        key = (head.kind, head.source)
+        waits = next((each.at for each in self._waiting if each.key == key), None)
+        # What is on its way need not be asked for; at the end the true end is told.
+        if over:
+            pass
+        elif waits is not None and key not in self._sent:
+            end = waits
+        elif key in self._sent and not (self._missed and waits is None):
+            end = self._sent[key]
+        self._sent.setdefault(key, end)
+        return pb.FeedStream(
+            kind=head.kind.value,
+            source=str(head.source),
+            path=head.path,
+            labelled=head.labelled,
+            offset=end.offset,
+            line=end.line,
+            stored=stream.spool.stored.offset,
+            trouble=stream.trouble,
+        )
 
     async def _answer(self) -> None:
         while (message := await self._session.receive()) is not None:
@@ -144,13 +287,15 @@ class _Serving:
         if stream is None:
             answer.gone = True
             return answer
-        most = min(ask.most_bytes or _MESSAGE_BYTES, _MESSAGE_BYTES)
-        for piece in stream.spool.pieces(ask.offset):
-            for part in _cut(piece):
-                if most <= 0:
-                    break
-                answer.pieces.append(_piece(part))
-                most -= len(part.text)
+        gaps = stream.spool.gaps()[-_MOST_GAPS:]
+        most = min(ask.most_bytes or _MESSAGE_BYTES, _MESSAGE_BYTES - _GAP_BYTES * len(gaps))
+        for part in (part for each in stream.spool.pieces(ask.offset) for part in _cut(each)):
+            most -= len(part.text) + _PIECE_BYTES
+            if answer.pieces and most < 0:
+                break
+            # One alone fits in any case, or the beginning of it does.
+            kept = part.text[: len(part.text) + min(0, most)]
+            answer.pieces.append(_piece(Piece(part.at, part.time_ms, part.late, kept)))
         answer.gone = not answer.pieces and ask.offset < stream.spool.end.offset
         answer.gaps.extend(
             pb.FeedGap(
@@ -160,18 +305,20 @@ class _Serving:
                 lost_bytes=each.lost_bytes,
                 time_ms=each.time_ms,
             )
-            for each in stream.spool.gaps()
+            for each in gaps
         )
         return answer
 
     def _stream(self, ask: pb.FeedAsk) -> Stream | None:
-        followed = self._find()
         try:
-            wanted = LogKind(ask.kind), LogSource.parse(ask.source)
+            return self._stream_of((LogKind(ask.kind), LogSource.parse(ask.source)))
         except (BadSource, ValueError):
             return None
+
+    def _stream_of(self, key: _Key) -> Stream | None:
+        followed = self._find()
         for each in followed.capture.streams if followed else ():
-            if (each.spool.head.kind, each.spool.head.source) == wanted:
+            if (each.spool.head.kind, each.spool.head.source) == key:
                 return each
         return None
 
@@ -180,10 +327,19 @@ class _Serving:
             await self._session.send(tell.SerializeToString())
 
 
+def _look(followed: Followed | None) -> pb.OutputLook:
+    if followed is None:
+        return pb.OutputLook(trouble="the agent does not follow this job")
+    streams = followed.capture.streams
+    if not streams and followed.trouble:
+        return pb.OutputLook(trouble=followed.trouble)
+    return pb.OutputLook(last_ms=max((each.tail.written_ms for each in streams), default=0))
+
+
 def _cut(piece: Piece) -> Iterable[Piece]:
     at = piece.at
-    for begin in range(0, len(piece.text), _MESSAGE_BYTES):
-        part = Piece(at, piece.time_ms, piece.late, piece.text[begin : begin + _MESSAGE_BYTES])
+    for begin in range(0, len(piece.text), _TEXT_BYTES):
+        part = Piece(at, piece.time_ms, piece.late, piece.text[begin : begin + _TEXT_BYTES])
         yield part
         at = part.end
 
@@ -198,15 +354,11 @@ def _piece(piece: Piece) -> pb.FeedPiece:
     )
 
 
-def _stream(stream: Stream) -> pb.FeedStream:
-    head, end = stream.spool.head, stream.spool.end
-    return pb.FeedStream(
-        kind=head.kind.value,
-        source=str(head.source),
-        path=head.path,
-        labelled=head.labelled,
-        offset=end.offset,
-        line=end.line,
-        stored=stream.spool.stored.offset,
-        trouble=stream.trouble,
+def _without_ends(told: pb.FeedStreams | None) -> list[tuple[object, ...]] | None:
+    if told is None:
+        return None
+    shown = (
+        (each.kind, each.source, each.path, each.labelled, each.stored, each.trouble)
+        for each in told.streams
     )
+    return [(told.over,), *shown]

@@ -18,6 +18,9 @@ class Admission:
     grant: str
     path: str = ""
     stored: Mapping[tuple[LogKind, LogSource], Stored] = field(default_factory=dict)
+    since_ms: int = 0
+    until_ms: int = 0
+    """Of noted files: the moments between which their writers began, as the grant has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,17 @@ class Intake(Protocol):
         tell_stored: bool = False,
     ) -> Admission:
         """May this be read? Without `pids` it is the file of that kind that Slurm names."""
+
+    async def admit_noted(
+        self,
+        job_id: int,
+        started: float,
+        *,
+        until: float = 0.0,
+        skip: int = 0,
+        tell_stored: bool = False,
+    ) -> Admission:
+        """May that be read which was noted of the job? `until`: when it ended here; 0: unknown."""
 
     async def store(self, parts: AsyncIterator[pb.ChunkPart]) -> int:
         """The number under which the chunk is stored now."""

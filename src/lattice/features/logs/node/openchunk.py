@@ -78,8 +78,10 @@ class OpenChunk:
         self.gaps: list[Gap] = []
         self.began_ms: int | None = None
         self._pieces: list[_Piece] = []
-        self._pending_bytes = 0
+        self._pending_bytes = self._pending_lines = 0
         self._frames_end = begin
+        self._stored_bytes = 0
+        self._tail_bytes = 0
         self._digest = hashlib.sha256()
         self._recover()
         self._files: dict[str, BinaryIO] = {
@@ -91,17 +93,17 @@ class OpenChunk:
         """The place after the last byte."""
         return Position(
             self._frames_end.offset + self._pending_bytes,
-            self._frames_end.line + sum(each.lines for each in self._pieces),
+            self._frames_end.line + self._pending_lines,
         )
 
     @property
     def stored_bytes(self) -> int:
         """The size of its frames."""
-        return sum(each.stored_bytes for each in self.frames)
+        return self._stored_bytes
 
     @property
     def sha256(self) -> str:
-        """Of the plain text in frames."""
+        """Of the frames."""
         return self._digest.hexdigest()
 
     def add(self, text: bytes, time_ms: int, *, late: bool = False) -> None:
@@ -117,20 +119,27 @@ class OpenChunk:
             try:
                 self.make_frame()
             except OSError:
-                self._pieces.pop()
-                self._pending_bytes -= len(part)
+                self._give_back()
                 raise
             begin += len(part)
         rest = text[begin:]
         if rest:
             record = _RECORD.pack(self.end.offset, time_ms, len(rest), zlib.crc32(rest), late)
             append(self._files["tail"], record + rest)
+            self._tail_bytes += len(record) + len(rest)
             self._take(rest, time_ms, late=late)
             failpoint("spool.tail.written")
 
     def _take(self, text: bytes, time_ms: int, *, late: bool) -> None:
-        self._pieces.append(_Piece(text, text.count(b"\n"), time_ms, late))
+        lines = text.count(b"\n")
+        self._pieces.append(_Piece(text, lines, time_ms, late))
         self._pending_bytes += len(text)
+        self._pending_lines += lines
+
+    def _give_back(self) -> None:
+        piece = self._pieces.pop()
+        self._pending_bytes -= len(piece.text)
+        self._pending_lines -= piece.lines
 
     def add_gap(self, cause: GapCause, lost_bytes: int | None, time_ms: int) -> None:
         """Something is missing at the end; told twice it counts once."""
@@ -155,8 +164,8 @@ class OpenChunk:
             size += len(piece.text)
             marks.append((size, piece.time_ms))
         stored = compress(text)
-        lines = end.line - self._frames_end.line
-        frame = Frame(len(stored), len(text), lines, pack_marks(marks), self._pieces[0].late)
+        late = self._pieces[0].late
+        frame = Frame(len(stored), len(text), self._pending_lines, pack_marks(marks), late)
         append(self._files["frames"], stored)
         failpoint("spool.frame.written")
         try:
@@ -165,13 +174,16 @@ class OpenChunk:
             self._files["frames"].truncate(self.stored_bytes)
             raise
         failpoint("spool.frame.indexed")
-        self._files["tail"].truncate(0)
+        if self._tail_bytes:
+            self._files["tail"].truncate(0)
+            self._tail_bytes = 0
         failpoint("spool.tail.cleared")
         self.frames.append(frame)
         self._frames_end = end
-        self._digest.update(text)
+        self._stored_bytes += len(stored)
+        self._digest.update(stored)
         self._pieces.clear()
-        self._pending_bytes = 0
+        self._pending_bytes = self._pending_lines = 0
 
     def stored_frames(self) -> bytes:
         """All frames, one after the other."""
@@ -206,7 +218,8 @@ class OpenChunk:
         self.frames.clear()
         self.gaps.clear()
         self._pieces.clear()
-        self._pending_bytes = 0
+        self._pending_bytes = self._pending_lines = 0
+        self._stored_bytes = self._tail_bytes = 0
         self._digest = hashlib.sha256()
         self.began_ms = None
 
@@ -245,7 +258,8 @@ class OpenChunk:
                 kept_frames += stored
                 self.frames.append(entry.frame)
                 self._frames_end = self._frames_end.past(text)
-                self._digest.update(text)
+                self._stored_bytes += len(stored)
+                self._digest.update(stored)
                 self._begin_at(entry.frame.marks[1])
             kept_index += line
         self._paths["index"].write_bytes(kept_index)
@@ -270,6 +284,7 @@ class OpenChunk:
             kept += record
             at += size
         self._paths["tail"].write_bytes(kept)
+        self._tail_bytes = len(kept)
 
 
 def _from(pieces: Iterable[Piece], offset: int) -> list[Piece]:

@@ -91,7 +91,6 @@ class Shipping:
             sent += 1
         return sent
 
-
     def _tell_refused(self, spool: StreamSpool, error: LatticeError) -> None:
         if self._refused.get(spool.head) != error.message:
             _log.error("output of job %d is not stored: %s", spool.head.job_id, error.message)

@@ -58,6 +58,8 @@ class Stored:
     offset: int = 0
     line: int = 0
     last: bool = False
+    chunks: int | None = None
+    """How many of this stream's own; numbers are shared with others. None: not known."""
 
     @property
     def position(self) -> Position:
@@ -87,6 +89,7 @@ class StreamSpool:
         self.stored = _read(folder / "stored.json", Stored) or stored or Stored()
         self._lock = threading.Lock()
         self._number = self.stored.number
+        self._chunks = self.stored.chunks if self._number else 0
         self._over = self.stored.last
         self._open = OpenChunk(folder, self._recover_closed(self.stored.position))
 
@@ -95,6 +98,11 @@ class StreamSpool:
         """The place after the last byte that is here."""
         with self._lock:
             return self._open.end
+
+    @property
+    def folder(self) -> Path:
+        """Where it is kept."""
+        return self._folder
 
     @property
     def over(self) -> bool:
@@ -160,6 +168,7 @@ class StreamSpool:
             frames=tuple(under_way.frames),
             gap_records=gap_records(under_way.gaps),
             last=last,
+            before=self._chunks,
             sha256=under_way.sha256,
         )
         self._write_chunk(under_way.stored_frames(), index_frame(index))
@@ -177,6 +186,7 @@ class StreamSpool:
         failpoint("spool.chunk.synced")
         self._number += 1
         unfinished.rename(self._folder / f"{self._number:06d}.chunk")
+        self._chunks = None if self._chunks is None else self._chunks + 1
         sync_folder(self._folder)
         failpoint("spool.chunk.renamed")
 
@@ -238,6 +248,7 @@ class StreamSpool:
                 path.unlink(missing_ok=True)
                 continue
             self._number = number
+            self._chunks = None if index.before is None else index.before + 1
             self._over = index.last
             begin = index.end
         return begin

@@ -45,7 +45,7 @@ class Read:
     text: bytes
     anew: bool = False
     lost_bytes: int | None = None
-    """With `anew`: how much of the old file was seen and not read; None: not known."""
+    """How much was seen and not read before it went; None: not known."""
 
 
 class Tail(Protocol):
@@ -61,6 +61,11 @@ class Tail(Protocol):
 
     def read(self, most: int = MOST_AT_ONCE) -> Read: ...
 
+    def look(self) -> Read: ...
+
+    @property
+    def written_ms(self) -> int: ...
+
     def step_back(self, size: int) -> None: ...
 
     def close(self) -> None: ...
@@ -70,6 +75,7 @@ class NoTail:
     """A file that can't be opened any more: what was read of it is all there is."""
 
     behind_bytes = 0
+    written_ms = 0
 
     def __init__(self, mark: FileMark | None, offset: int) -> None:
         self.mark = mark or FileMark(device=0, inode=0)
@@ -77,6 +83,9 @@ class NoTail:
 
     def read(self, most: int = MOST_AT_ONCE) -> Read:  # noqa: ARG002 - as the port has it
         return Read(b"")
+
+    def look(self) -> Read:
+        return Read(b"", lost_bytes=0)
 
     def step_back(self, size: int) -> None:
         self.offset -= size
@@ -109,6 +118,21 @@ class FileTail:
         except OSError:
             return 0
 
+    @property
+    def written_ms(self) -> int:
+        """When it was last written, as its file system has it; 0 if it is empty or gone.
+
+        Safe from another thread.
+        """
+        mark = self.mark
+        try:
+            found = os.fstat(self._descriptor)
+        except OSError:
+            return 0
+        # A number that was closed in this moment may be another file's by now.
+        same = (found.st_dev, found.st_ino) == (mark.device, mark.inode)
+        return found.st_mtime_ns // 1_000_000 if same and found.st_size else 0
+
     def read(self, most: int = MOST_AT_ONCE) -> Read:
         """What comes next; an empty text if nothing does. Raises `OSError`."""
         found = os.fstat(self._descriptor)
@@ -118,7 +142,7 @@ class FileTail:
         self._seen_bytes = max(self._seen_bytes, found.st_size)
         if found.st_size <= place:
             return Read(b"")
-        if self.mark.stream_begin and found.st_blocks * _BLOCK < found.st_size:
+        if self._has_hole(found):
             place = self._past_hole(place)
             if place < 0:
                 return Read(b"")
@@ -129,6 +153,18 @@ class FileTail:
         self._offset += len(text)
         self._learn_head()
         return Read(text)
+
+    def look(self) -> Read:
+        """What `behind_bytes` does not tell any more: how much was taken away unread, or `anew`."""
+        found = os.fstat(self._descriptor)
+        if not self._is_same(found):
+            return self._begin_anew(found)
+        taken = self._seen_bytes - found.st_size
+        self._seen_bytes = found.st_size
+        place = self.mark.place(self._offset)
+        if place < found.st_size and self._has_hole(found):
+            self._past_hole(place)
+        return Read(b"", lost_bytes=max(0, taken))
 
     def step_back(self, size: int) -> None:
         """The last `size` bytes were not kept: they come again."""
@@ -156,6 +192,9 @@ class FileTail:
         if not mark.head_bytes:
             return True
         return _head(self._descriptor, mark.head_bytes) == mark.head
+
+    def _has_hole(self, found: os.stat_result) -> bool:
+        return bool(self.mark.stream_begin) and found.st_blocks * _BLOCK < found.st_size
 
     def _begin_anew(self, found: os.stat_result) -> Read:
         unread = self._seen_bytes - self.mark.place(self._offset)

@@ -63,6 +63,14 @@ def writers_of(job: NodeJob, look: Look) -> tuple[Writer, ...]:
     return tuple(found.values())
 
 
+def noted_writers(files: Iterable[OutputFile]) -> tuple[Writer, ...]:
+    """Those that a note tells of: this agent may never have seen them."""
+    found: dict[int, Writer] = {}
+    for each in (holder for file in files for holder in file.holders if holder.step):
+        found.setdefault(each.pid, Writer(each.pid, each.step, daemon=each.daemon))
+    return tuple(found.values())
+
+
 def is_nameless(file: OutputFile, writers: Iterable[Writer]) -> bool:
     """True while only slurmstepd holds it: which task it is for shows when that has begun."""
     daemons = {each.pid for each in writers if each.daemon}

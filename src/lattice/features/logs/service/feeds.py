@@ -12,8 +12,9 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import msgspec
 
@@ -22,6 +23,7 @@ from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, Unavailable
 from lattice.domain.logs import BadSource, Gap, GapCause, LogKind, LogSource, Piece, Position
 from lattice.domain.stream import (
+    Carrier,
     CarrierLost,
     Lane,
     NodeStreams,
@@ -36,8 +38,14 @@ from lattice.wire.v1 import logs_pb2 as pb
 _log = logging.getLogger(__name__)
 
 _RING_BYTES = 2 * 1024 * 1024
+_AT_ONCE_BYTES = 256 * 1024
+_PATIENCE_S = 0.25
+_NO_PATIENCE_S = 10.0
+"""Who does not take half of the ring in a quarter of a second is not waited for again so soon."""
 _IDLE_S = 20.0
 _FETCH_S = 15.0
+_MOST_OPENING = 32
+"""All nodes of a large job at once would make each other late, and try again all at once."""
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 StreamKey = tuple[LogKind, LogSource]
 
@@ -46,30 +54,78 @@ StreamKey = tuple[LogKind, LogSource]
 class FedStream:
     """One stream as the node tells of it."""
 
-    end: Position = field(default_factory=Position)
+    told_end: Position = field(default_factory=Position)
+    """As the node said it; the ring may have more."""
     stored_offset: int = 0
     path: str = ""
     labelled: bool = False
     trouble: str = ""
     ring: deque[Piece] = field(default_factory=deque)
     ring_bytes: int = 0
+    ring_end: int = 0
+    taken: int = -1
+    """The furthest place at which a viewer has asked the ring for more."""
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when that moves."""
+    no_patience_until: float = 0.0
+
+    @property
+    def crowded(self) -> bool:
+        """True if more would drive the fastest viewer out of the ring soon."""
+        if not self.ring or self.taken < self.ring[0].at.offset:
+            return False
+        return self.ring_end - self.taken > _RING_BYTES // 2
 
     def keep(self, piece: Piece) -> None:
         """The newest; the oldest gives way."""
-        if self.ring and piece.at.offset != self.ring[-1].end.offset:
+        if self.ring and piece.at.offset != self.ring_end:
             self.ring.clear()
             self.ring_bytes = 0
+        size = len(piece.text)
         self.ring.append(piece)
-        self.ring_bytes += len(piece.text)
+        self.ring_bytes += size
+        self.ring_end = piece.at.offset + size
         while self.ring_bytes > _RING_BYTES and len(self.ring) > 1:
             self.ring_bytes -= len(self.ring.popleft().text)
-        self.end = max(self.end, piece.end)
+
+    @property
+    def end(self) -> Position:
+        """As far as it is known to go."""
+        if self.ring_end > self.told_end.offset:
+            # Lines are counted when someone asks, and not for every piece that passes.
+            self.told_end = self.ring[-1].end
+        return self.told_end
 
     def pieces(self, offset: int) -> list[Piece]:
-        """What the ring has from an offset on; nothing if that is not in it."""
-        if not self.ring or not self.ring[0].at.offset <= offset:
+        """What the ring has from an offset on, or some of it; nothing if that is not in it."""
+        if offset > self.taken:
+            self.taken = offset
+            self.moved.set()
+        if not self.ring or not self.ring[0].at.offset <= offset < self.ring_end:
             return []
-        return [each.starting_at(offset) for each in self.ring if each.end.offset > offset]
+        # From the newest backwards: who follows wants the last few of very many.
+        behind: deque[Piece] = deque()
+        for piece in reversed(self.ring):
+            behind.appendleft(piece)
+            if piece.at.offset <= offset:
+                break
+        found, size = [behind.popleft().starting_at(offset)], 0
+        for piece in behind:
+            size += len(piece.text)
+            if size > _AT_ONCE_BYTES:
+                break
+            found.append(piece)
+        return _joined(found) if len(found) > 1 else found
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    """Neighbours of one moment as one: all that follows costs a piece, not a byte."""
+    found = []
+    for (time_ms, late), run in groupby(pieces, key=lambda each: (each.time_ms, each.late)):
+        first, *others = run
+        text = b"".join((first.text, *(each.text for each in others))) if others else first.text
+        found.append(Piece(first.at, time_ms, late, text))
+    return found
 
 
 class Gone(Exception):
@@ -80,9 +136,17 @@ class NodeFeed:
     """The output of one attempt on one node, live."""
 
     def __init__(
-        self, name: AttemptName, node: str, nodes: NodeStreams, signer: GrantSigner, clock: Clock
+        self,
+        name: AttemptName,
+        node: str,
+        nodes: NodeStreams,
+        signer: GrantSigner,
+        clock: Clock,
+        turn: asyncio.Semaphore | None = None,
     ) -> None:
+        """`turn` is taken while a way to the node is sought."""
         self.node = node
+        self._turn = turn or asyncio.Semaphore(1)
         self.streams: dict[StreamKey, FedStream] = {}
         self.gaps: dict[StreamKey, tuple[Gap, ...]] = {}
         self.over = False
@@ -147,9 +211,7 @@ class NodeFeed:
             try:
                 while not conduit.over and not reading.done():
                     try:
-                        async with self._nodes.open(
-                            self._question(session, resume=conduit.begun)
-                        ) as carrier:
+                        async with self._opened(session, resume=conduit.begun) as carrier:
                             self._reached()
                             failures = 0
                             await conduit.carry(carrier)
@@ -169,6 +231,14 @@ class NodeFeed:
             await asyncio.sleep(_PAUSES_S[min(failures, len(_PAUSES_S) - 1)])
             failures += 1
 
+    @asynccontextmanager
+    async def _opened(self, session: str, *, resume: bool) -> AsyncIterator[Carrier]:
+        async with AsyncExitStack() as stack:
+            async with self._turn:
+                question = self._question(session, resume=resume)
+                carrier = await stack.enter_async_context(self._nodes.open(question))
+            yield carrier
+
     def _reached(self) -> None:
         if self.trouble:
             self.trouble, self.lost_at = "", None
@@ -187,9 +257,28 @@ class NodeFeed:
     async def _read(self, conduit: Conduit) -> None:
         with suppress(ConduitClosed):
             while (message := await conduit.receive()) is not None:
-                self._take(pb.FeedTell.FromString(bytes(message)))
+                await self._let_read(self._take(pb.FeedTell.FromString(message)))
 
-    def _take(self, tell: pb.FeedTell) -> None:
+    async def _let_read(self, stream: FedStream | None) -> None:
+        """A viewer who keeps up is waited for a little, so that it need not be fetched again.
+
+        The node does not wait with it: it remembers places and reads its spool.
+        """
+        if stream is None or not stream.crowded:
+            return
+        if self._clock.monotonic() < stream.no_patience_until:
+            return
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                while stream.crowded:
+                    stream.moved.clear()
+                    await stream.moved.wait()
+        except TimeoutError:
+            stream.no_patience_until = self._clock.monotonic() + _NO_PATIENCE_S
+
+    def _take(self, tell: pb.FeedTell) -> FedStream | None:
+        """The stream that has grown, if one has."""
+        stream = None
         which = tell.WhichOneof("tell")
         if which == "streams":
             self._take_streams(tell.streams)
@@ -202,11 +291,12 @@ class NodeFeed:
             if waiting is not None and not waiting.done():
                 waiting.set_result(tell.fetched)
         self._note_change()
+        return stream
 
     def _take_streams(self, told: pb.FeedStreams) -> None:
         for each in told.streams:
             stream = self.streams.setdefault(_key(each), FedStream())
-            stream.end = max(stream.end, Position(each.offset, each.line))
+            stream.told_end = max(stream.end, Position(each.offset, each.line))
             stream.stored_offset = each.stored
             stream.path, stream.labelled = each.path[:4096], each.labelled
             stream.trouble = each.trouble[:200]
@@ -257,6 +347,7 @@ class Feeds:
         self._signer = signer
         self._clock = clock
         self._shared: dict[tuple[str, str], _Shared] = {}
+        self._turns = asyncio.Semaphore(_MOST_OPENING)
 
     @property
     def open(self) -> int:
@@ -268,7 +359,7 @@ class Feeds:
         key = (name.prefix, node)
         shared = self._shared.get(key)
         if shared is None:
-            feed = NodeFeed(name, node, self._nodes, self._signer, self._clock)
+            feed = NodeFeed(name, node, self._nodes, self._signer, self._clock, self._turns)
             shared = _Shared(feed, asyncio.create_task(feed.run(), name=f"feed {node}"))
             self._shared[key] = shared
         if shared.closing:

@@ -8,13 +8,14 @@ key's words are Slurm's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
 from lattice.access.grants import GrantSigner
-from lattice.base.errors import NotFound, PermissionRefused, UsageError
+from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
+from lattice.base.failpoints import failpoint
 from lattice.domain.grant import Act
 from lattice.domain.logchunk import (
     TAIL_BYTES,
@@ -25,11 +26,13 @@ from lattice.domain.logchunk import (
     verify,
 )
 from lattice.domain.logs import BadSource, LogKind, LogSource
+from lattice.domain.nodejobs import CLOCK_SLACK_S
 from lattice.domain.objects import NoObject, ObjectStore
 from lattice.domain.outputs import JobFiles
-from lattice.domain.privileged import OpenOutput, OpenOutputFile, digest_of
+from lattice.domain.privileged import OpenNoted, OpenOutput, OpenOutputFile, digest_of
 from lattice.features.logs.service.naming import AttemptName, Naming
 
+_STORE_S = 1.0
 _MOST_NUMBERS = 1000
 _AGENT = "agent:"
 
@@ -57,6 +60,9 @@ class Admitted:
     grant: str
     path: str
     stored: tuple[StoredStream, ...]
+    since_ms: int = 0
+    until_ms: int = 0
+    """Of noted files: when their writers began."""
 
 
 class LogIntake:
@@ -69,7 +75,10 @@ class LogIntake:
         objects: ObjectStore,
         signer: GrantSigner,
         journal: IntakeJournal,
+        on_last: Callable[[AttemptName], None] = lambda _: None,
     ) -> None:
+        """`on_last` hears that a stream has its last chunk."""
+        self._on_last = on_last
         self._naming = naming
         self._files = files
         self._objects = objects
@@ -91,7 +100,10 @@ class LogIntake:
         Without `pids` it is for the file that Slurm names, if this node ran the script.
         """
         name = await self._naming.of(node, job_id, started)
-        stored = await self._stored(name, node) if tell_stored else ()
+        stored: tuple[StoredStream, ...] = ()
+        if tell_stored:
+            looking = self._stored(name, node)
+            stored = await (self._if_soon(looking) if pids else looking)
         path = ""
         if pids:
             digest = digest_of(OpenOutput(tuple(pids)))
@@ -101,7 +113,34 @@ class LogIntake:
             if not path:
                 return Admitted("", "", stored)
             digest = digest_of(OpenOutputFile(path))
-        grant = self._signer.issue(
+        return Admitted(self._sign(node, job_id, name, digest), path, stored)
+
+    async def admit_noted(
+        self,
+        node: str,
+        job_id: int,
+        started: float,
+        *,
+        until: float = 0.0,
+        skip: int = 0,
+        tell_stored: bool = False,
+    ) -> Admitted:
+        """A grant for what the helper noted of this attempt there, and of no other one."""
+        name = await self._naming.of(node, job_id, started)
+        stored = await self._stored(name, node) if tell_stored else ()
+        ended = name.attempt.ended
+        ends = [until] if until > 0 else []
+        ends += [ended.timestamp()] if ended is not None else []
+        since_ms = max(1, int((started - CLOCK_SLACK_S) * 1000))
+        until_ms = int((min(ends) + CLOCK_SLACK_S) * 1000) if ends else 0
+        question = OpenNoted(since_ms, until_ms, skip)
+        if question.fault():
+            raise UsageError("No such moments are granted.")
+        grant = self._sign(node, job_id, name, digest_of(question))
+        return Admitted(grant, "", stored, since_ms, until_ms)
+
+    def _sign(self, node: str, job_id: int, name: AttemptName, digest: str) -> str:
+        return self._signer.issue(
             Act.READ_OUTPUT,
             node,
             subject=_AGENT + node,
@@ -109,7 +148,6 @@ class LogIntake:
             job_id=job_id,
             digest=digest,
         )
-        return Admitted(grant, path, stored)
 
     async def store(
         self, node: str, job_id: int, started: float, kind: str, source: str, number: int,
@@ -129,7 +167,11 @@ class LogIntake:
             raise self._refusal(node, f"job {job_id} did not run there") from None
         for free in range(number, number + _MOST_NUMBERS):
             key = name.chunk_key(index.kind, node, free)
+            failpoint("intake.verified")
             if await self._objects.put_new(key, content) or await self._is_same(key, content):
+                failpoint("intake.stored")
+                if index.last:
+                    self._on_last(name)
                 return free
         raise UsageError("No number is free for this chunk.")
 
@@ -139,6 +181,19 @@ class LogIntake:
 
     async def _is_same(self, key: str, content: bytes) -> bool:
         return await self._objects.read(key) == content
+
+    async def _if_soon(
+        self, looking: Awaitable[tuple[StoredStream, ...]]
+    ) -> tuple[StoredStream, ...]:
+        """A process that writes may be gone before a store that is away is back.
+
+        Its node then begins at the beginning; what is there twice is read once.
+        """
+        try:
+            async with asyncio.timeout(_STORE_S):
+                return await looking
+        except (TimeoutError, Unavailable):
+            return ()
 
     async def _stored(self, name: AttemptName, node: str) -> tuple[StoredStream, ...]:
         latest: dict[tuple[LogKind, str], StoredStream] = {}

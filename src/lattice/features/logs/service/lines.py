@@ -30,11 +30,13 @@ class Lines:
 class LineAssembler:
     """One stream's. Pieces come in order and join."""
 
-    def __init__(self, at: Position) -> None:
+    def __init__(self, at: Position, last_ms: int = 0) -> None:
         self.at = at
         """Where the next line begins."""
         self._begun = b""
         self._begun_bytes = 0
+        self.last_ms = last_ms
+        """When the last piece was read; 0 before the first."""
 
     @property
     def expected(self) -> int:
@@ -46,15 +48,16 @@ class LineAssembler:
         piece = piece.starting_at(self.expected)
         if piece.at.offset != self.expected or not piece.text:
             return None
+        self.last_ms = piece.time_ms
         lines = None
         last = piece.text.rfind(b"\n") + 1
         if last:
-            whole = self._begun + piece.text[:last]
+            whole = b"".join((self._begun, memoryview(piece.text)[:last]))
             size = self._begun_bytes + last
-            count = piece.text.count(b"\n", 0, last)
+            count = piece.line_feeds
             end = Position(self.at.offset + size, self.at.line + count)
             cut = 1 if size > len(whole) else 0
-            if len(whole) > LONGEST_LINE_BYTES:
+            if _has_longer(whole, LONGEST_LINE_BYTES):
                 whole, more = _VERY_LONG.subn(_beginning, whole)
                 cut = max(cut, more)
             lines = Lines(self.at, end, piece.time_ms, piece.late, whole, count, cut)
@@ -63,6 +66,9 @@ class LineAssembler:
         rest = piece.text[last:]
         self._begun_bytes += len(rest)
         self._begun += rest[: max(0, LONGEST_LINE_BYTES + 1 - len(self._begun))]
+        if self._begun_bytes > len(self._begun) and b"\r" in rest:
+            # A bar that is redrawn for hours: its last state is what there is to see of it.
+            self._begun = rest[rest.rfind(b"\r") :][: LONGEST_LINE_BYTES + 1]
         return lines
 
     def unfinished(self, time_ms: int, *, late: bool = False) -> Lines | None:
@@ -75,5 +81,26 @@ class LineAssembler:
         return Lines(self.at, end, time_ms, late, text, 0, cut, unfinished=True)
 
 
+def _has_longer(text: bytes, longest: int) -> bool:
+    """Whether a line is longer than that, in a few steps however many lines there are."""
+    begin = 0
+    while len(text) - begin > longest:
+        end = text.rfind(b"\n", begin, begin + longest + 1)
+        if end < 0:
+            return True
+        begin = end + 1
+    return False
+
+
+def last_state(begun: bytes) -> bytes:
+    """Of a line that is redrawn, without what has been drawn over twice."""
+    last = begun.rstrip(b"\r").rfind(b"\r")
+    return begun if last < 0 else begun[begun.rfind(b"\r", 0, last) + 1 :]
+
+
 def _beginning(found: re.Match[bytes]) -> bytes:
-    return found[0][:LONGEST_LINE_BYTES]
+    line = found[0]
+    redrawn = line.rfind(b"\r", 0, len(line) - 1)
+    if redrawn >= 0 and len(line) - redrawn <= LONGEST_LINE_BYTES:
+        return line[redrawn:]
+    return line[:LONGEST_LINE_BYTES]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeAlias
@@ -16,20 +16,29 @@ from lattice.domain.logs import LogKind, Position, StreamName
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.scheduler import Scheduler
 from lattice.features.logs.model import LogNote, LogQuery, LogRecord, NoteKind
-from lattice.features.logs.service.archive import Archive
+from lattice.features.logs.service.archive import Archive, Span, StoredStream
 from lattice.features.logs.service.cursor import write_cursor
 from lattice.features.logs.service.feeds import Feeds, NodeFeed
-from lattice.features.logs.service.lines import Lines
+from lattice.features.logs.service.lines import Lines, last_state
 from lattice.features.logs.service.naming import AttemptName, attempts_of
 from lattice.features.logs.service.records import LineFilter, block, gap, without_first
+from lattice.features.logs.service.retention import Removals, removal_error
 from lattice.features.logs.service.view import Item, MergedView, Start, StreamView
 
 _FIRST_WORD_S = 4.0
+_STORE_S = 5.0
+_STORE_FOLLOW_S = 2.0
+"""How long a caller waits for the store before being shown what the nodes have."""
 _ROUND_S = 1.0
 _SETTLE_S = 0.05
 """Lines of several nodes that come this close together are put in the order of time."""
+_FLOOD_BYTES = 32 * 1024
+_GATHER_S = 0.01
+"""What comes in masses is waited for so long, and passed on in larger portions."""
 _ALIVE_S = 5.0
 _CURSOR_S = 1.0
+_BEGINNINGS_S = 0.25
+"""Between two looks at lines that have not ended: who writes fast ends them anyway."""
 _MOST_REFRESHES = 3
 _SETTLED = timedelta(minutes=2)
 _DRAIN_S = 30.0
@@ -47,6 +56,7 @@ class Sources:
     archive: Archive
     feeds: Feeds
     clock: Clock
+    removals: Removals | None = None
 
 
 class Look:
@@ -65,8 +75,14 @@ class Look:
         self._away = ""
         self._lost: dict[str, float] = {}
         self._midst = False
+        self._begun: dict[StreamName, bytes] = {}
+        self._begun_at = 0.0
         self._cursor_at = 0.0
+        self._asked: asyncio.Future[dict[StreamName, StoredStream]] | None = None
         self._changed = asyncio.Event()
+        self._flooded = False
+        self._round: asyncio.TimerHandle | None = None
+        self._round_over = False
 
     @property
     def ended(self) -> bool:
@@ -99,6 +115,7 @@ class Look:
                 yield record, self._timely_cursor()
             yield self._note(NoteKind.ALIVE), self.cursor()
             if self._query.follow:
+                stack.callback(self._stop_rounds)
                 async for each in self._follow():
                     yield each
 
@@ -112,7 +129,9 @@ class Look:
 
     async def open(self, stack: AsyncExitStack) -> None:
         """Find the streams: what is stored, and what the nodes have."""
+        stack.callback(self._ask_no_more)
         await self._refresh()
+        await self._refuse_if_removed()
         complete = (
             self._ended_long_ago()
             and bool(self.view.streams)
@@ -129,6 +148,18 @@ class Look:
             await self._first_words()
         self._take_streams()
         self._begin()
+
+    def _ask_no_more(self) -> None:
+        if self._asked is not None:
+            self._asked.cancel()
+
+    async def _refuse_if_removed(self) -> None:
+        removals = self._sources.removals
+        if removals is None or self.view.streams or self._away or not self.ended:
+            return
+        removed = await removals.of(self.name)
+        if removed is not None:
+            raise removal_error(self.name, removed)
 
     def _ended_long_ago(self) -> bool:
         """True if no node can have anything that is not stored and not known here."""
@@ -153,9 +184,20 @@ class Look:
             each.cancel()
 
     async def _refresh(self) -> None:
-        kinds = self._query.streams or tuple(LogKind)
+        """Learn what is stored; where that takes long, as much as is known without it."""
+        if self._asked is None:
+            kinds = self._query.streams or tuple(LogKind)
+            self._asked = asyncio.ensure_future(
+                self._sources.archive.streams(self.name, kinds, self._query.nodes, self._span())
+            )
+        patience_s = _STORE_FOLLOW_S if self._query.follow else _STORE_S
+        done, _ = await asyncio.wait((self._asked,), timeout=patience_s)
+        if not done:
+            self._away = "The object store has not answered yet."
+            return
+        asked, self._asked = self._asked, None
         try:
-            stored = await self._sources.archive.streams(self.name, kinds, self._query.nodes)
+            stored = asked.result()
         except Unavailable as error:
             self._away = error.message
             return
@@ -191,10 +233,15 @@ class Look:
             return False
         return not query.ranks or name.source.task in query.ranks
 
-    def _begin(self) -> None:
+    def _span(self) -> Span:
         query = self._query
         since_ms = int(query.since.timestamp() * 1000) if query.since else 0
         until_ms = int(query.until.timestamp() * 1000) if query.until else None
+        return Span(since_ms, until_ms, query.offset or 0, query.tail)
+
+    def _begin(self) -> None:
+        query = self._query
+        since_ms, until_ms = self._span().since_ms, self._span().until_ms
         for name, stream in self.view.streams.items():
             if name in self.places:
                 continue
@@ -261,13 +308,19 @@ class Look:
         while True:
             await self._wait_for_change()
             self._take_streams()
-            told = False
+            told, size = False, 0
             for note in self._changes_of_nodes():
                 told = True
                 yield note, ""
             async for record in self._records():
                 told = True
+                size += len(record.text) if record.type == "lines" else 0
                 yield record, self._timely_cursor()
+            self._flooded = size >= _FLOOD_BYTES
+            # In a flood every piece ends in the midst of a line, which is whole with the next.
+            for record in () if self._flooded else self._beginnings():
+                told = True
+                yield record, ""
             now = clock.monotonic()
             if told:
                 quiet_since = now
@@ -283,20 +336,51 @@ class Look:
                     yield self._end_note(), self.cursor()
                     return
 
+    def _beginnings(self) -> list[LogRecord]:
+        """Lines that go on and read otherwise than when last told of: a bar, a question."""
+        now = self._sources.clock.monotonic()
+        if self._query.grep or self._query.exclude or now - self._begun_at < _BEGINNINGS_S:
+            return []
+        self._begun_at = now
+        now_ms = int(self._sources.clock.now().timestamp() * 1000)
+        told: list[LogRecord] = []
+        for name, stream in self.view.streams.items():
+            begun = stream.lines.unfinished(now_ms)
+            if begun is None:
+                self._begun.pop(name, None)
+            elif self._begun.get(name) != begun.text:
+                self._begun[name] = begun.text
+                told.append(block(name, replace(begun, text=last_state(begun.text))))
+        return told
+
+    async def _change_in(self, seconds: float) -> bool:
+        """Wait for a change; False if none came. One timer serves many changes."""
+        loop = asyncio.get_running_loop()
+        if self._round is None or self._round.when() <= loop.time():
+            self._round = loop.call_later(seconds, self._note_round)
+        self._round_over = False
+        await self._changed.wait()
+        return not self._round_over
+
+    def _stop_rounds(self) -> None:
+        if self._round is not None:
+            self._round.cancel()
+
+    def _note_round(self) -> None:
+        self._round_over = not self._changed.is_set()
+        self._changed.set()
+
     async def _wait_for_change(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_ROUND_S):
-                await self._changed.wait()
+        if await self._change_in(_ROUND_S):
             if len(self._feeds) > 1:
                 await asyncio.sleep(_SETTLE_S)
+            elif self._flooded:
+                await asyncio.sleep(_GATHER_S)
         self._changed.clear()
 
     def _is_complete(self) -> bool:
         streams = self.view.streams.values()
-        return bool(streams) and all(
-            each.stored is not None and each.stored.last and each.lines.expected >= each.end.offset
-            for each in streams
-        )
+        return bool(streams) and all(each.is_over and each.is_read for each in streams)
 
     def _opening_notes(self) -> list[LogNote]:
         notes = []
@@ -323,16 +407,25 @@ class Look:
     def _end_note(self) -> LogNote:
         attempt = self._attempt_now()
         missing = [
-            each.name
-            for each in self.view.streams.values()
-            if each.lines.expected < each.end.offset or not (each.stored and each.stored.last)
+            each.name for each in self.view.streams.values() if not (each.is_over and each.is_read)
         ]
         words = f"{attempt.state.value}"
         if attempt.exit_code is not None:
             words += f", exit {attempt.exit_code}"
         if missing:
             words += f"; the end of {missing[0]} has not arrived"
-        return self._note(NoteKind.END, words=words, lines=0 if not missing else None)
+        elif not self._knows_all:
+            words += "; whether that was all is not known while the object store does not answer"
+        elif not self.view.streams:
+            words += "; nothing of what it wrote has arrived"
+        complete = self._knows_all and bool(self.view.streams) and not missing
+        return self._note(NoteKind.END, words=words, lines=0 if complete else None)
+
+    @property
+    def _knows_all(self) -> bool:
+        """True if there can be no stream that was not heard of."""
+        feeds = self._feeds.values()
+        return not self._away or (bool(feeds) and all(each.over for each in feeds))
 
     def _note(
         self,

@@ -7,10 +7,11 @@ is Slurm's word alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from lattice.base.clock import Clock
-from lattice.base.errors import NotFound
+from lattice.base.errors import NotFound, Unavailable
+from lattice.domain.accounts import AccountTree
 from lattice.domain.allocation import Allocation, Attempt, Reference
 from lattice.domain.logs import LogKind
 from lattice.domain.nodejobs import match_attempt
@@ -19,6 +20,8 @@ from lattice.domain.objects import escaped, key_of
 from lattice.domain.scheduler import PastQuestion, Scheduler, Scope
 
 _NO_TENANT = "-"
+_ACCOUNT_KNOWN_WITHIN = timedelta(minutes=5)
+"""Accounts are read once a minute."""
 _KEPT_S = 300.0
 _MOST_KEPT = 20_000
 _EVERYTHING = Scope(everything=True)
@@ -72,6 +75,23 @@ def attempts_of(allocation: Allocation) -> tuple[Attempt, ...]:
     )
 
 
+def named(
+    allocation: Allocation, attempt: Attempt, accounts: AccountTree, now: datetime
+) -> AttemptName:
+    """Its name, once it is known whose it is. Raises `Unavailable`.
+
+    A server that has just started, or an account that was just made: stored under no tenant,
+    it would never be found again.
+    """
+    settled = bool(accounts.accounts) and now - allocation.submitted > _ACCOUNT_KNOWN_WITHIN
+    if allocation.account and not allocation.tenant and not settled:
+        raise Unavailable(
+            f"Slurm's accounting has not said yet whose account {allocation.account} is.",
+            hint="Try again in a few seconds.",
+        )
+    return AttemptName(allocation, attempt)
+
+
 class Naming:
     """Finds attempts for nodes, and remembers them for a while."""
 
@@ -101,12 +121,12 @@ class Naming:
         for reading in (self._scheduler.live(), None):
             cluster = (reading or await self._scheduler.fresh()).cluster
             for each in cluster.of_job(job_id):
-                name = _on_node(each, node, started)
+                name = self._on_node(each, node, started)
                 if name is not None:
                     return name
         question = PastQuestion(scope=_EVERYTHING, reference=Reference(job_id))
         for each in await self._scheduler.past(question):
-            name = _on_node(each, node, started) if each.job_id == job_id else None
+            name = self._on_node(each, node, started) if each.job_id == job_id else None
             if name is not None:
                 return name
         return None
@@ -121,11 +141,13 @@ class Naming:
                     found.append(AttemptName(each, attempt))
         return found
 
-
-def _on_node(allocation: Allocation, node: str, started: float) -> AttemptName | None:
-    here = [each for each in attempts_of(allocation) if _ran_on(each, node)]
-    attempt = match_attempt(here, started)
-    return AttemptName(allocation, attempt) if attempt is not None else None
+    def _on_node(self, allocation: Allocation, node: str, started: float) -> AttemptName | None:
+        here = [each for each in attempts_of(allocation) if _ran_on(each, node)]
+        attempt = match_attempt(here, started)
+        if attempt is None:
+            return None
+        accounts = self._scheduler.live().cluster.accounts
+        return named(allocation, attempt, accounts, self._clock.now())
 
 
 def _ran_on(attempt: Attempt, node: str) -> bool:

@@ -12,14 +12,14 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 from lattice.access.actor import Actor
-from lattice.access.finding import AllocationFinder
 from lattice.access.limits import CallerLimits, Sessions
-from lattice.access.permission import Permission
+from lattice.access.output import LOOK_EVERY_S, OutputDoor, Visit
 from lattice.base.clock import Clock
 from lattice.base.errors import DataUnavailable, NotFound, Unavailable, UsageError
 from lattice.domain.allocation import Allocation, Attempt
 from lattice.domain.logs import BadSource, LogSource
 from lattice.domain.scheduler import Scheduler
+from lattice.domain.sharing import Way
 from lattice.features.logs.model import (
     LogPage,
     LogQuery,
@@ -31,9 +31,11 @@ from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.cursor import read_cursor
 from lattice.features.logs.service.feeds import Feeds
 from lattice.features.logs.service.look import Look, Sources, Told
-from lattice.features.logs.service.naming import AttemptName, attempts_of
+from lattice.features.logs.service.naming import AttemptName, attempts_of, named
 from lattice.features.logs.service.records import LineFilter, moment
+from lattice.features.logs.service.retention import Removals
 from lattice.features.logs.service.view import StreamView, ranked
+from lattice.wire.watched import watched
 
 LARGEST_PAGE = 10_000
 _USUAL_PAGE = 1000
@@ -45,23 +47,24 @@ class LogReading:
     def __init__(
         self,
         scheduler: Scheduler,
-        finder: AllocationFinder,
+        door: OutputDoor,
         archive: Archive,
         feeds: Feeds,
         clock: Clock,
         limits: CallerLimits | None = None,
+        removals: Removals | None = None,
     ) -> None:
         self._limits = limits
         self._scheduler = scheduler
-        self._finder = finder
-        self._sources = Sources(scheduler, archive, feeds, clock)
+        self._door = door
+        self._sources = Sources(scheduler, archive, feeds, clock, removals)
 
     async def page(self, actor: Actor, name: str, query: LogQuery) -> LogPage:
         """So many lines from a place on."""
         limit = query.limit or _USUAL_PAGE
         if not 0 < limit <= LARGEST_PAGE:
             raise UsageError(f"A page has 1 to {LARGEST_PAGE} lines.", hint="Use the cursor.")
-        look = await self._look(actor, name, query)
+        look, _ = await self._look(actor, name, query, Way.READ)
         records: list[LogRecord] = []
         lines = 0
         more = False
@@ -86,8 +89,11 @@ class LogReading:
 
     async def stream(self, actor: Actor, name: str, query: LogQuery) -> AsyncIterator[Told]:
         """Everything, and with `follow` what comes, until the job is over."""
-        look = await self._look(actor, name, query)
+        way = Way.FOLLOW if query.follow else Way.READ
+        look, visit = await self._look(actor, name, query, way)
         told = self._counted(actor, look.told())
+        if not visit.is_owners:
+            told = watched(told, visit.check, LOOK_EVERY_S)
         # What is refused is refused here, before anything is sent.
         first = await anext(told)
         return _with_first(first, told)
@@ -106,7 +112,7 @@ class LogReading:
 
     async def streams(self, actor: Actor, name: str, query: LogQuery) -> LogStreams:
         """Which streams there are, and how far they go."""
-        look = await self._look(actor, name, query)
+        look, _ = await self._look(actor, name, query, Way.LIST)
         async with AsyncExitStack() as stack:
             await look.open(stack)
             facts = tuple(_facts(each) for _, each in sorted(look.view.streams.items()))
@@ -128,31 +134,39 @@ class LogReading:
             raise UsageError(
                 f"{source!r} names no source of output.", hint="`batch`, say."
             ) from None
-        look = await self._look(actor, name, query)
+        look, visit = await self._look(actor, name, query, Way.DOWNLOAD)
         stack = AsyncExitStack()
         await look.open(stack)
         for each, stream in look.view.streams.items():
             if each.source == wanted:
                 end = stream.end.offset
-                return end, _raw(stack, stream, query.offset or 0, end)
+                pieces = _raw(stack, stream, query.offset or 0, end)
+                if not visit.is_owners:
+                    pieces = watched(pieces, visit.check, LOOK_EVERY_S)
+                return end, pieces
         await stack.aclose()
         raise NotFound(f"There is no such stream of {name}.", hint="`lattice logs` names them.")
 
-    async def _look(self, actor: Actor, name: str, query: LogQuery) -> Look:
+    async def _look(self, actor: Actor, name: str, query: LogQuery, way: Way) -> tuple[Look, Visit]:
         line_filter = LineFilter(query)
         attempt_number, places = read_cursor(query.cursor) if query.cursor else (0, {})
-        found = await self._finder.find(actor, Permission.READ_ALLOCATION, name)
+        found = await self._door.find(actor, name)
         attempt = _attempt(found.allocation, query.attempt or attempt_number)
         if attempt.started is None:
             # It may have started since Slurm was last read.
             await self._scheduler.fresh()
-            found = await self._finder.find(actor, Permission.READ_ALLOCATION, name)
+            found = await self._door.find(actor, name)
             attempt = _attempt(found.allocation, query.attempt or attempt_number)
         if attempt.started is None:
             raise _nothing_yet(found.allocation, attempt)
-        look = Look(self._sources, AttemptName(found.allocation, attempt), query, line_filter)
+        visit = await self._door.enter(actor, found, way)
+        look = Look(self._sources, self._named(found.allocation, attempt), query, line_filter)
         look.places = places
-        return look
+        return look, visit
+
+    def _named(self, allocation: Allocation, attempt: Attempt) -> AttemptName:
+        accounts = self._scheduler.live().cluster.accounts
+        return named(allocation, attempt, accounts, self._sources.clock.now())
 
 
 async def _with_first(first: Told, rest: AsyncIterator[Told]) -> AsyncIterator[Told]:

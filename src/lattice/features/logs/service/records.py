@@ -124,6 +124,8 @@ def _pattern(text: str) -> Any:
     options.max_mem = _PATTERN_BYTES
     options.log_errors = False
     options.encoding = re2.Options.Encoding.LATIN1
+    # Whether it matches is all that is asked: a thousand times less work for some patterns.
+    options.never_capture = True
     try:
         return re2.compile(text.encode(), options)
     except re2.error as problem:

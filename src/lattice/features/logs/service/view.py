@@ -6,12 +6,12 @@ Each is read from the store as far as that goes, and from its node from there on
 from __future__ import annotations
 
 import heapq
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from lattice.base.errors import Unavailable
-from lattice.domain.logs import Gap, LogSource, Piece, Position, StreamName
+from lattice.domain.logs import Gap, GapCause, LogSource, Piece, Position, StreamName
 from lattice.features.logs.service.archive import Archive, StoredStream
 from lattice.features.logs.service.feeds import FedStream, Gone, NodeFeed
 from lattice.features.logs.service.lines import LineAssembler, Lines
@@ -36,6 +36,14 @@ class Start:
             lines.end.line > self.line
             and lines.end.offset > self.offset
             and lines.time_ms >= self.time_ms
+        )
+
+    def covers(self, gap: Gap) -> bool:
+        return (
+            (self.at is None or gap.at >= self.at)
+            and gap.at.line >= self.line
+            and gap.at.offset >= self.offset
+            and gap.time_ms >= self.time_ms
         )
 
 
@@ -71,6 +79,18 @@ class StreamView:
         return max(fed.end if fed else Position(), stored.end if stored else Position())
 
     @property
+    def is_over(self) -> bool:
+        """True if nothing will be added: the store has its last chunk, or its node says so."""
+        if self.stored is not None and self.stored.last:
+            return True
+        return self.feed is not None and self.feed.over and self.fed is not None
+
+    @property
+    def is_read(self) -> bool:
+        """True if everything up to its end was taken."""
+        return self.lines.expected >= self.end.offset
+
+    @property
     def place(self) -> Position:
         """Where it goes on for the caller: behind what was given out."""
         pending = self.pending
@@ -81,6 +101,11 @@ class StreamView:
         self._start = start
         if start.at is not None:
             self.lines = LineAssembler(start.at)
+            return
+        fed = self.fed
+        if start.line and fed is not None and fed.ring and fed.ring[0].at.line < start.line:
+            # The last lines of a job that runs are mostly at hand.
+            self._begin_at(fed.ring[0].at)
             return
         before: Position | None = None
         for chunk in self.stored.chunks if self.stored else ():
@@ -110,15 +135,63 @@ class StreamView:
                 found = True
                 if self._ragged:
                     piece = self._mended(piece)  # noqa: PLW2901 - the same piece, from a line on
-                lines = self.lines.take(piece)
-                if lines is not None and self._start.fits(lines):
-                    yield self._trimmed(lines)
-                for gap in self._new_gaps():
-                    yield gap
+                for part in self._between_gaps(piece):
+                    for item in self._taken(part):
+                        yield item
             if not found:
-                break
+                hole = self._pass_hole(end)
+                if hole is None:
+                    break
+                yield hole
         for gap in self._new_gaps():
             yield gap
+
+    def _taken(self, part: Piece) -> Iterator[Item]:
+        lines = self.lines.take(part)
+        if lines is not None and self._start.fits(lines):
+            yield self._trimmed(lines)
+        broken = self._broken_line()
+        if broken is not None:
+            yield broken
+        yield from self._new_gaps()
+
+    def _between_gaps(self, piece: Piece) -> Iterator[Piece]:
+        """The piece in parts: what is before a gap and what is after it are no neighbours."""
+        for offset in sorted({each.at.offset for each in self._gaps()}):
+            if piece.at.offset < offset < piece.end.offset:
+                size = offset - piece.at.offset
+                yield Piece(piece.at, piece.time_ms, piece.late, piece.text[:size])
+                piece = piece.starting_at(offset)
+        yield piece
+
+    def _broken_line(self) -> Lines | None:
+        """The beginning of a line whose end is missing."""
+        at = self.lines.expected
+        if all(each.at.offset != at for each in self._gaps()):
+            return None
+        rest = self._rest()
+        if rest is None:
+            return None
+        self.lines = LineAssembler(rest.end, self.lines.last_ms)
+        return replace(rest, count=0)
+
+    def _rest(self) -> Lines | None:
+        """What was read of a line that does not go on, as a line."""
+        rest = self.lines.unfinished(self.lines.last_ms)
+        return None if rest is None else replace(rest, unfinished=False, count=1)
+
+    def _pass_hole(self, end: int) -> Gap | None:
+        """Over what the store should have and has not: an object that was damaged or removed."""
+        if self.stored is None or self.stored.objects:
+            return None
+        begun = self.lines.expected
+        for chunk in self.stored.chunks:
+            if chunk.index.frames and begun < chunk.index.offset < end:
+                at = Position(begun, self.lines.at.line)
+                time_ms = next(chunk.index.placed()).times_ms[0]
+                self._begin_at(chunk.index.begin)
+                return Gap(at, GapCause.UNREADABLE, chunk.index.offset - begun, time_ms)
+        return None
 
     def _wanted_end(self) -> int:
         """Behind the last stored frame that begins in time; without end where that is not known."""
@@ -133,30 +206,35 @@ class StreamView:
 
     def last_line(self) -> Lines | None:
         """The last line of a stream that is over and does not end in a line feed; told once."""
-        if self.stored is None or not self.stored.last or self._last_told:
+        if self._last_told or not (self.is_over and self.is_read):
             return None
-        if self.lines.expected < self.end.offset:
-            return None
-        rest = self.lines.unfinished(0)
         self._last_told = True
-        if rest is None:
-            return None
-        placed = [each for chunk in self.stored.chunks for each in chunk.index.placed()]
-        return replace(rest, unfinished=False, count=1, time_ms=placed[-1].times_ms[1])
+        return self._rest()
 
     async def bytes_from(self, begin: int, end: int) -> AsyncIterator[bytes]:
         """The exact bytes of a range, as far as they can be had."""
         at = begin
         while at < end:
-            self.lines = LineAssembler(Position(at, 0))
             found = False
-            async for piece in self._next(end):
+            async for text in self._bytes(at, end):
                 found = True
-                text = piece.starting_at(at).text[: end - at]
                 at += len(text)
                 yield text
             if not found:
                 return
+
+    async def _bytes(self, at: int, end: int) -> AsyncIterator[bytes]:
+        fed = self.fed
+        is_stored = self.stored is not None and at < self.stored.end.offset
+        if self.stored is not None and is_stored and not (fed is not None and fed.pieces(at)):
+            async for text in self._archive.texts(self.stored, at, end):
+                yield text
+            return
+        self.lines = LineAssembler(Position(at, 0))
+        async for piece in self._next(end):
+            text = piece.starting_at(at).text[: end - at]
+            at += len(text)
+            yield text
 
     def _mended(self, piece: Piece) -> Piece:
         """Without the rest of a line whose beginning was not read."""
@@ -199,17 +277,21 @@ class StreamView:
             for piece in fetched:
                 yield piece
 
-    def _new_gaps(self) -> list[Gap]:
+    def _gaps(self) -> list[Gap]:
         known = list(self.stored.gaps) if self.stored else []
         if self.feed is not None:
             known += self.feed.gaps.get((self.name.kind, self.name.source), ())
+        return known
+
+    def _new_gaps(self) -> list[Gap]:
         found = []
-        for gap in sorted(known, key=lambda each: each.at):
+        # One that grows is told of more than once; the largest is the newest.
+        for gap in sorted(self._gaps(), key=lambda each: (each.at, -(each.lost_bytes or 0))):
             key = (gap.at, gap.cause.value)
             if key in self._told_gaps or gap.at.offset > self.lines.expected:
                 continue
             self._told_gaps.add(key)
-            if gap.at >= self.lines.at or gap.at.line >= self._start.line:
+            if self._start.covers(gap):
                 found.append(gap)
         return found
 

@@ -1,0 +1,70 @@
+"""A job whose output is collected on this node, and the port to the jobs that are here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from lattice.domain.nodejobs import JobEvent, JobIdentity, NodeJob, StepId
+from lattice.features.logs.node.capture import JobCapture
+from lattice.features.logs.node.filenames import FileNames
+from lattice.features.logs.node.noting import Noting
+from lattice.features.logs.node.spool import StreamHead, head_of
+
+
+@dataclass(eq=False, slots=True)
+class Followed:
+    """A job whose output is collected."""
+
+    identity: JobIdentity
+    folder: Path
+    capture: JobCapture
+    job: NodeJob | None
+    names: FileNames
+    noting: Noting
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: bool = False
+    ended_at: float = 0.0
+    """By this node's clock; 0: while no agent looked."""
+    asked: set[int] = field(default_factory=set)
+    """Processes that were looked at often enough."""
+    at_once: int = 64
+    """How many are asked for together."""
+    trouble: str = ""
+
+    @property
+    def steps(self) -> frozenset[StepId]:
+        """As last read."""
+        return frozenset(each.id for each in self.job.steps) if self.job else frozenset()
+
+    def left(self) -> list[StreamHead]:
+        """Streams that an agent before this one had begun, and that nobody goes on with."""
+        taken = {(each.spool.head.kind, each.spool.head.source) for each in self.capture.streams}
+        return [each for each in heads_in(self.folder) if (each.kind, each.source) not in taken]
+
+
+class JobsHere(Protocol):
+    """The jobs on this node."""
+
+    @property
+    def jobs(self) -> Mapping[JobIdentity, NodeJob]:
+        """As last read; complete once `ready` returned."""
+        ...
+
+    async def ready(self) -> None: ...
+
+    def changes(self) -> AsyncIterator[JobEvent]: ...
+
+    async def reread(self, identity: JobIdentity) -> NodeJob | None:
+        """Read one anew; None if it is gone."""
+        ...
+
+
+def heads_in(folder: Path) -> list[StreamHead]:
+    """Of every stream that is kept in a job's folder."""
+    if not folder.exists():
+        return []
+    return [head for each in sorted(folder.iterdir()) if (head := head_of(each))]

@@ -1,0 +1,111 @@
+"""What a job's processes write to, noted while no server says that it may be opened.
+
+A process that is gone shows its files to nobody. So while a grant is awaited, the helper writes
+down where they are (which needs no grant and opens nothing), and what was missed is opened from
+the notes when the job is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+
+from lattice.base.errors import LatticeError
+from lattice.domain.outputs import OutputOpener
+from lattice.features.logs.node.writers import Writer
+
+_log = logging.getLogger(__name__)
+
+LOOKS_S = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""After a change of the job: processes set up their files some time after they appear."""
+_SHORTEST_PAUSE_S = 0.05
+_MOST_AT_ONCE = 64
+
+
+class Noting:
+    """One job's. `run` until the job is over."""
+
+    def __init__(
+        self,
+        opener: OutputOpener,
+        job_id: int,
+        writers: Callable[[bool], Awaitable[Sequence[Writer]]],
+        looks_s: Sequence[float] = LOOKS_S,
+    ) -> None:
+        """`writers` tells which processes there are; with True it looks anew."""
+        self._opener = opener
+        self._job_id = job_id
+        self._writers = writers
+        self._looks_s = tuple(looks_s)
+        self._wanted = asyncio.Event()
+        self._moved = asyncio.Event()
+        self._times: Counter[int] = Counter()
+        self._unopened: set[int] = set()
+        self._trouble = ""
+
+    @property
+    def unopened(self) -> bool:
+        """True while there are notes of processes whose files were not opened since."""
+        return bool(self._unopened)
+
+    def awaited(self) -> None:
+        """Nobody has answered yet: note what there is."""
+        self._wanted.set()
+        self._moved.set()
+
+    def changed(self) -> None:
+        """The job has other processes."""
+        self._moved.set()
+
+    def answered(self, opened: Collection[int]) -> None:
+        """Nothing is awaited any more, and files of these processes were opened."""
+        self._unopened -= set(opened)
+        self._wanted.clear()
+
+    def all_opened(self) -> None:
+        """Everything that was noted has been asked for."""
+        self._unopened.clear()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        looks = 0
+        while True:
+            await self._wanted.wait()
+            moved = await self._moved_within(*self._looks_s[looks : looks + 1])
+            if self._wanted.is_set():
+                fresh = await self._note(anew=not moved)
+                looks = 1 if fresh else looks + (not moved)
+            await asyncio.sleep(_SHORTEST_PAUSE_S)
+
+    async def _moved_within(self, pause_s: float | None = None) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._moved.wait()
+        moved = self._moved.is_set()
+        self._moved.clear()
+        return moved
+
+    async def _note(self, *, anew: bool) -> bool:
+        """True if there is a process that was not there before."""
+        writers = await self._writers(anew)
+        # The files of one that was looked at so often are in place.
+        due = [each.pid for each in writers if self._times[each.pid] < len(self._looks_s)]
+        fresh = any(not self._times[pid] for pid in due)
+        for begin in range(0, len(due), _MOST_AT_ONCE):
+            pids = due[begin : begin + _MOST_AT_ONCE]
+            try:
+                noted = await self._opener.note_output(self._job_id, pids)
+            except LatticeError as error:
+                self._tell(error.message)
+                return False
+            self._times.update(pids)
+            self._unopened |= set(pids) if noted else set()
+        return fresh
+
+    def _tell(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            _log.warning("output of job %d is not noted: %s", self._job_id, trouble)
+        self._trouble = trouble

@@ -1,0 +1,250 @@
+"""`metadata.json` of an attempt: what its chunks hold, summed up when the attempt is over.
+
+Derived, and for people and other programs alone: Lattice reads chunks, never this. The same chunks
+give the same bytes, so it does not matter which replica writes it, or that two do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+import msgspec
+
+from lattice.base.clock import Clock
+from lattice.base.errors import LatticeError
+from lattice.domain.logs import LogKind, StreamName
+from lattice.domain.objects import NoObject, ObjectStore
+from lattice.domain.scheduler import Scheduler
+from lattice.features.logs.service.archive import Archive, StoredStream
+from lattice.features.logs.service.naming import AttemptName, attempts_of
+from lattice.features.logs.service.records import moment
+
+_log = logging.getLogger(__name__)
+
+METADATA = "metadata.json"
+FIRST_LOOK_S = 5.0
+"""After a stream's last chunk: those of the attempt's other nodes come about now."""
+LATER_LOOK_S = 30.0
+_ROUND_S = 1.0
+_MOST_WAITING = 20_000
+_TRIES = 5
+
+
+class ChunkFacts(msgspec.Struct, frozen=True):
+    """One chunk, with its key below the attempt's folder."""
+
+    key: str
+    offset: int
+    bytes: int
+    line: int
+    lines: int
+    sha256: str
+
+
+class GapFacts(msgspec.Struct, frozen=True):
+    """What is missing at a place; `lost_bytes` is null where not even that is known."""
+
+    offset: int
+    line: int
+    cause: str
+    lost_bytes: int | None
+    time: str
+
+
+class StreamFacts(msgspec.Struct, frozen=True):
+    """One stream, whole."""
+
+    node: str
+    stream: str
+    source: str
+    rank: int | None
+    path: str
+    bytes: int
+    lines: int
+    first: str | None
+    last: str | None
+    gaps: tuple[GapFacts, ...]
+    chunks: tuple[ChunkFacts, ...]
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """The whole of it."""
+
+    format: int
+    allocation: str
+    attempt: int
+    nodes: tuple[str, ...]
+    bytes: int
+    lines: int
+    first: str | None
+    last: str | None
+    streams: tuple[StreamFacts, ...]
+
+
+def metadata_of(name: AttemptName, stored: Mapping[StreamName, StoredStream]) -> Metadata:
+    """What these chunks say, and nothing else."""
+    streams = tuple(_stream(name, stored[each]) for each in sorted(stored))
+    return Metadata(
+        format=1,
+        allocation=name.allocation.ref,
+        attempt=name.attempt.number,
+        nodes=tuple(sorted({each.node for each in streams})),
+        bytes=sum(each.bytes for each in streams),
+        lines=sum(each.lines for each in streams),
+        first=min((each.first for each in streams if each.first), default=None),
+        last=max((each.last for each in streams if each.last), default=None),
+        streams=streams,
+    )
+
+
+def _stream(name: AttemptName, stored: StoredStream) -> StreamFacts:
+    times = [
+        time_ms
+        for chunk in stored.chunks
+        for placed in chunk.index.placed()
+        for time_ms in placed.times_ms
+    ]
+    return StreamFacts(
+        node=stored.name.node,
+        stream=stored.name.kind.value,
+        source=str(stored.name.source),
+        rank=stored.name.source.task,
+        path=stored.path,
+        bytes=stored.end.offset,
+        lines=stored.end.line,
+        first=_written(min(times)) if times else None,
+        last=_written(max(times)) if times else None,
+        gaps=tuple(
+            GapFacts(
+                each.at.offset,
+                each.at.line,
+                each.cause.value,
+                each.lost_bytes,
+                _written(each.time_ms),
+            )
+            for each in stored.gaps
+        ),
+        chunks=tuple(
+            ChunkFacts(
+                key=chunk.key.removeprefix(f"{name.prefix}/"),
+                offset=chunk.index.begin.offset,
+                bytes=chunk.index.end.offset - chunk.index.begin.offset,
+                line=chunk.index.begin.line,
+                lines=chunk.index.end.line - chunk.index.begin.line,
+                sha256=chunk.index.sha256,
+            )
+            for chunk in stored.chunks
+        ),
+    )
+
+
+def _written(time_ms: int) -> str:
+    return moment(time_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Summaries:
+    """Writes it for each attempt once Slurm says that it ended and every stream has its end.
+
+    In memory only: what a server that was killed did not get to, the next one does as long as
+    Slurm remembers the job.
+    """
+
+    def __init__(self, objects: ObjectStore, scheduler: Scheduler, clock: Clock) -> None:
+        self._objects = objects
+        self._archive = Archive(objects)
+        self._scheduler = scheduler
+        self._clock = clock
+        self._due: dict[str, tuple[float, AttemptName]] = {}
+        self.written_total = 0
+
+    @property
+    def waiting(self) -> int:
+        """Attempts that may be over and are not summed up yet."""
+        return len(self._due)
+
+    def note(self, name: AttemptName) -> None:
+        """A stream of this attempt has its last chunk."""
+        if name.prefix not in self._due and len(self._due) < _MOST_WAITING:
+            self._due[name.prefix] = (self._clock.monotonic() + FIRST_LOOK_S, name)
+
+    def note_remembered(self) -> None:
+        """Attempts that ended while this server was not there to hear of it."""
+        for each in self._scheduler.live().cluster.allocations:
+            for attempt in attempts_of(each):
+                if attempt.started is not None and attempt.ended is not None:
+                    self.note(AttemptName(each, attempt))
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        remembered = False
+        while True:
+            try:
+                if not remembered:
+                    self.note_remembered()
+                    remembered = True
+                await self.look()
+            except LatticeError as error:
+                _log.info("%s: %s", METADATA, error.message)
+            except Exception:  # noqa: BLE001 - one odd attempt must not end it for all
+                _log.exception("%s: not foreseen", METADATA)
+            await asyncio.sleep(_ROUND_S)
+
+    async def look(self) -> None:
+        """Everything that is due, once."""
+        now = self._clock.monotonic()
+        for prefix, (due, name) in tuple(self._due.items()):
+            if due > now:
+                continue
+            # Put off first: a store that is away is asked again later, not at once.
+            self._due[prefix] = (now + LATER_LOOK_S, name)
+            if self._is_over(name):
+                await self.write(name)
+                self._due.pop(prefix, None)
+
+    def _is_over(self, name: AttemptName) -> bool:
+        wanted = name.allocation
+        for each in self._scheduler.live().cluster.of_job(wanted.job_id):
+            if (each.first_submitted or each.submitted) != (
+                wanted.first_submitted or wanted.submitted
+            ):
+                continue
+            for attempt in attempts_of(each):
+                if attempt.number == name.attempt.number:
+                    return attempt.ended is not None
+            return each.attempt > name.attempt.number
+        return True
+
+    async def write(self, name: AttemptName) -> bool:
+        """Write it if every stream that is stored is there to its end; False if one is not.
+
+        One that is there already is the same, or older than a chunk that came late: then it is
+        written again. What was written is compared with the chunks once more, because another
+        replica may have known of more of them.
+        """
+        key = f"{name.prefix}/{METADATA}"
+        for _ in range(_TRIES):
+            content = await self._content(name)
+            if content is None:
+                return False
+            if await self._objects.put_new(key, content):
+                self.written_total += 1
+            elif await self._is_there(key, content):
+                return True
+            else:
+                await self._objects.put(key, content)
+                self.written_total += 1
+        return True
+
+    async def _content(self, name: AttemptName) -> bytes | None:
+        stored = await self._archive.streams(name, LogKind)
+        if not stored or not all(each.last for each in stored.values()):
+            return None
+        return msgspec.json.format(msgspec.json.encode(metadata_of(name, stored)), indent=2) + b"\n"
+
+    async def _is_there(self, key: str, content: bytes) -> bool:
+        try:
+            return await self._objects.read(key) == content
+        except NoObject:
+            return False

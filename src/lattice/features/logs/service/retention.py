@@ -1,0 +1,234 @@
+"""How long logs are kept, by tenant, and what is said of those that are gone.
+
+The age of an attempt is that of its newest object in the store: its last chunk is stored after its
+end, so nothing is removed early. What belongs to a job that Slurm has not finished is left alone,
+however old. A marker is written before anything is removed, so that "removed" is never taken for
+"nothing was written"; a sweep that was cut off is taken up by the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import msgspec
+
+from lattice.base.clock import Clock
+from lattice.base.errors import DataUnavailable, LatticeError, Unavailable
+from lattice.domain.objects import NoObject, ObjectInfo, ObjectStore, unescaped
+from lattice.domain.scheduler import Scheduler
+from lattice.domain.state import Expect, Put, StateStore
+from lattice.features.logs.service.naming import AttemptName
+
+_log = logging.getLogger(__name__)
+
+REMOVED = "removed.json"
+SWEEP_EVERY_S = 6 * 3600.0
+TURN = "logs/retention"
+"""In the agreed state: when it was last swept, so that one replica does it for all."""
+_LOOK_S = 600.0
+_AT_ONCE = 8
+_DEEPEST = 6
+"""TENANT/PROJECT/ALLOCATION/logs/ATTEMPT and what is in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRules:
+    """Days that logs are kept after an attempt; 0: for ever."""
+
+    days: int = 0
+    tenants: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, tenant: str) -> int:
+        """For one tenant."""
+        return self.tenants.get(tenant, self.days)
+
+    @property
+    def is_set(self) -> bool:
+        """True if anything is ever removed."""
+        return bool(self.days) or any(self.tenants.values())
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """What is left to say of an attempt's logs."""
+
+    tenant: str
+    after_days: int
+    removed: datetime
+    newest: datetime
+    """When its last object had been stored."""
+    objects: int
+    stored_bytes: int
+
+
+@dataclass(slots=True)
+class SweepCounts:
+    """Since the server began."""
+
+    sweeps_total: int = 0
+    attempts_removed_total: int = 0
+    objects_removed_total: int = 0
+    bytes_removed_total: int = 0
+    """As stored, compressed."""
+
+
+@dataclass(slots=True)
+class _StoredAttempt:
+    """The objects of one attempt, as a listing tells of them."""
+
+    prefix: str
+    objects: list[ObjectInfo] = field(default_factory=list)
+
+    @property
+    def allocation(self) -> str:
+        return unescaped(self.prefix.split("/")[2])
+
+    @property
+    def newest(self) -> datetime:
+        return max(each.modified for each in self.objects)
+
+
+class Retention:
+    """Removes what is older than its tenant wants it kept."""
+
+    def __init__(
+        self, objects: ObjectStore, scheduler: Scheduler, clock: Clock, rules: RetentionRules
+    ) -> None:
+        self._objects = objects
+        self._scheduler = scheduler
+        self._clock = clock
+        self._rules = rules
+        self.counts = SweepCounts()
+
+    async def run(self, state: StateStore) -> None:
+        """Until cancelled. Nothing is ever removed where no retention is set."""
+        while self._rules.is_set:
+            try:
+                if await self.take_turn(state):
+                    await self.sweep()
+            except LatticeError as error:
+                _log.warning("retention of logs: %s", error.message)
+            except Exception:  # noqa: BLE001 - the next sweep may do better
+                _log.exception("retention of logs: not foreseen")
+            await asyncio.sleep(_LOOK_S)
+
+    async def take_turn(self, state: StateStore) -> bool:
+        """True for one replica, some hours after the last sweep. Two at once would do no harm."""
+        now = self._clock.now().timestamp()
+        entry = await state.get(TURN)
+        if entry is not None and now - _moment(entry.value) < SWEEP_EVERY_S:
+            return False
+        expected = Expect(TURN, entry.revision if entry else 0)
+        return await state.commit([expected], [Put(TURN, b"%d" % now)]) is not None
+
+    async def sweep(self) -> None:
+        """Go through the store once. Raises `Unavailable`."""
+        self.counts.sweeps_total += 1
+        for folder in await self._objects.folders(""):
+            tenant = unescaped(folder.rstrip("/"))
+            days = self._rules.of(tenant)
+            if days:
+                await self._sweep_tenant(folder, tenant, days)
+
+    async def _sweep_tenant(self, folder: str, tenant: str, days: int) -> None:
+        limit = self._clock.now() - timedelta(days=days)
+        unfinished = self._unfinished()
+        async for attempt in _attempts(self._objects, folder):
+            if attempt.newest < limit and _whole_job(attempt.allocation) not in unfinished:
+                await self._remove(attempt, tenant, days)
+
+    def _unfinished(self) -> set[str]:
+        """Jobs that Slurm has not finished; a whole array or het job as long as a part is not."""
+        reading = self._scheduler.live()
+        if not reading.source.ok:
+            raise Unavailable(
+                "Slurm does not answer, so nobody knows which jobs are unfinished.",
+                hint="Nothing is removed until it does.",
+            )
+        return {
+            _whole_job(each.id) for each in reading.cluster.allocations if not each.state.finished
+        }
+
+    async def _remove(self, attempt: _StoredAttempt, tenant: str, days: int) -> None:
+        size_bytes = sum(each.size_bytes for each in attempt.objects)
+        removed = Removed(
+            tenant=tenant,
+            after_days=days,
+            removed=self._clock.now(),
+            newest=attempt.newest,
+            objects=len(attempt.objects),
+            stored_bytes=size_bytes,
+        )
+        await self._objects.put_new(f"{attempt.prefix}{REMOVED}", msgspec.json.encode(removed))
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def delete(key: str) -> None:
+            async with turns:
+                await self._objects.delete(key)
+
+        await asyncio.gather(*(delete(each.key) for each in attempt.objects))
+        self.counts.attempts_removed_total += 1
+        self.counts.objects_removed_total += len(attempt.objects)
+        self.counts.bytes_removed_total += size_bytes
+        _log.info(
+            "logs of allocation %s removed: older than the %d days of tenant %s (%s, %d bytes)",
+            attempt.allocation, days, tenant, attempt.prefix, size_bytes,
+        )  # fmt: skip
+
+
+class Removals:
+    """Says of an attempt without chunks whether they were removed."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+
+    async def of(self, name: AttemptName) -> Removed | None:
+        """What was removed; None if nothing was. Raises `Unavailable`."""
+        try:
+            content = await self._objects.read(f"{name.prefix}/{REMOVED}")
+            return msgspec.json.decode(content, type=Removed)
+        except (NoObject, msgspec.MsgspecError):
+            return None
+
+
+def removal_error(name: AttemptName, removed: Removed) -> DataUnavailable:
+    """For whoever asks for what is gone."""
+    attempt = f" (attempt {name.attempt.number})" if name.attempt.number > 1 else ""
+    days = f"{removed.after_days} day{'' if removed.after_days == 1 else 's'}"
+    return DataUnavailable(
+        f"The logs of allocation {name.allocation.id}{attempt} were removed after {days} by the "
+        f"retention of tenant {removed.tenant}.",
+        hint=f"It was done on {removed.removed:%Y-%m-%d}. The job's own files are not touched.",
+    )
+
+
+async def _attempts(objects: ObjectStore, folder: str) -> AsyncIterator[_StoredAttempt]:
+    """Every attempt below a tenant of which more than the marker is there."""
+    found: _StoredAttempt | None = None
+    async for each in objects.listing(folder):
+        parts = each.key.split("/")
+        if len(parts) < _DEEPEST or parts[3] != "logs" or parts[-1] == REMOVED:
+            continue
+        prefix = "/".join(parts[:5]) + "/"
+        if found is None or found.prefix != prefix:
+            if found is not None:
+                yield found
+            found = _StoredAttempt(prefix)
+        found.objects.append(each)
+    if found is not None:
+        yield found
+
+
+def _whole_job(allocation: str) -> str:
+    """`12` for `12`, `12_7`, `12_[1-9]` and `12+1`."""
+    return allocation.partition("_")[0].partition("+")[0]
+
+
+def _moment(value: bytes) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,303 @@
+"""What becomes of a job's files when nobody could look, or nobody would answer, for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lattice.base.errors import LatticeError, NotFound, Unavailable
+from lattice.domain.logchunk import read_index
+from lattice.domain.logs import GapCause, LogKind
+from lattice.domain.nodejobs import (
+    JobAppeared,
+    JobEnded,
+    JobEvent,
+    JobIdentity,
+    NodeJob,
+    NodeStep,
+    ProcessId,
+    StartSign,
+    StepId,
+)
+from lattice.domain.outputs import Holder
+from lattice.features.logs.node import collecting as module
+from lattice.features.logs.node.collecting import Collecting
+from lattice.features.logs.node.intake import Admission, PastJob
+from lattice.features.logs.node.writers import ProcessLook
+from lattice.wire.v1 import logs_pb2 as pb
+from tests.fakes.in_memory_outputs import Held, InMemoryOutputs
+from tests.fakes.manual_clock import ManualClock
+
+pytestmark = pytest.mark.spec("LOG-3")
+
+JOB = 7
+STEPD, TASK = 20, 21
+
+
+class Server:
+    """The intake; `error` is its answer while it is set."""
+
+    def __init__(self) -> None:
+        self.error: LatticeError | None = None
+        self.hangs = asyncio.Event()
+        self.hangs.set()
+        self.asked: list[object] = []
+        self.noted: list[tuple[float, int]] = []
+
+    async def admit(
+        self, job_id: int, started: float, pids: Sequence[int], *,
+        kind: LogKind = LogKind.STDOUT, tell_stored: bool = False,
+    ) -> Admission:  # fmt: skip
+        self.asked.append((started, tuple(pids), kind, tell_stored))
+        await self._answer()
+        return Admission(str(job_id))
+
+    async def admit_noted(
+        self, job_id: int, started: float, *, until: float = 0.0, skip: int = 0,
+        tell_stored: bool = False,
+    ) -> Admission:  # fmt: skip
+        self.asked.append((started, tell_stored))
+        await self._answer()
+        self.noted.append((until, skip))
+        return Admission(str(job_id), since_ms=1)
+
+    async def _answer(self) -> None:
+        await self.hangs.wait()
+        if self.error is not None:
+            raise self.error
+
+    async def store(self, parts: AsyncIterator[pb.ChunkPart]) -> int:
+        raise AssertionError(parts)
+
+    async def past_jobs(self, since: float) -> tuple[PastJob, ...]:
+        self.asked.append(since)
+        return ()
+
+
+class Jobs:
+    """The jobs on the node, as told."""
+
+    def __init__(self) -> None:
+        self.jobs: Mapping[JobIdentity, NodeJob] = {}
+        self.events: asyncio.Queue[JobEvent] = asyncio.Queue()
+
+    async def ready(self) -> None:
+        """At once."""
+
+    async def changes(self) -> AsyncIterator[JobEvent]:
+        while True:
+            yield await self.events.get()
+
+    async def reread(self, identity: JobIdentity) -> NodeJob | None:
+        return self.jobs.get(identity)
+
+
+class Site:
+    """A node with a job of one task, which writes to a file of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "logs"
+        self.folder.mkdir()
+        self.out = folder / "t0.out"
+        self.out.write_text("one\n")
+        self.clock = ManualClock()
+        self.server = Server()
+        self.outputs = InMemoryOutputs()
+        self.jobs = Jobs()
+        started = self.clock.now().timestamp()
+        self.job = NodeJob(
+            identity=JobIdentity("boot", JOB, 5, started),
+            started_by=StartSign.FOLDER,
+            steps=(NodeStep(StepId("0"), (), (ProcessId(TASK, 1),)),),
+            daemons=(ProcessId(STEPD, 1),),
+        )
+        holder = Holder(TASK, 1, 0, "0")
+        self.outputs.held.append(Held(str(JOB), holder, self.out))
+
+    @asynccontextmanager
+    async def agent(self) -> AsyncIterator[Collecting]:
+        """Killed at the end."""
+        made = Collecting(
+            "n1", self.folder, self.server, self.outputs, self.jobs, self._look, self.clock,
+            stamps=self.clock, room=lambda: True, on_closed=lambda: None,
+        )  # fmt: skip
+        running = asyncio.create_task(made.run())
+        try:
+            yield made
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            for each in made.spools():
+                each.close()
+
+    def _look(self, pid: int) -> ProcessLook | None:
+        if pid == STEPD:
+            return ProcessLook(1, "slurmstepd", "slurmstepd: [7.0]")
+        return ProcessLook(STEPD, "python3")
+
+    def appear(self) -> None:
+        self.jobs.jobs = {self.job.identity: self.job}
+        self.jobs.events.put_nowait(JobAppeared(self.job))
+
+    def end(self) -> None:
+        """Its processes are gone, and nobody can find what they had open."""
+        self.outputs.held.clear()
+        self.jobs.jobs = {}
+        self.clock.advance(10)
+        self.jobs.events.put_nowait(JobEnded(self.job))
+
+    def add(self, text: str) -> None:
+        with self.out.open("a") as file:
+            file.write(text)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setattr(module, "_RETRY_S", (0.01,))
+    monkeypatch.setattr(module, "_SOON_S", 0.0)
+    return Site(tmp_path)
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not done():
+            await asyncio.sleep(0.01)
+
+
+def streams(agent: Collecting) -> dict[str, bytes]:
+    """All that was read, by the stream's name."""
+    found = {}
+    for spool in agent.spools():
+        text, offset = b"", 0
+        while pieces := spool.pieces(offset):
+            text += b"".join(each.text for each in pieces)
+            offset = pieces[-1].end.offset
+        found[f"{spool.head.kind.value} {spool.head.source}"] = text
+    return found
+
+
+def over(agent: Collecting) -> bool:
+    return bool(agent.followed) and all(each.capture.over for each in agent.followed)
+
+
+@pytest.mark.parametrize(
+    "error", [Unavailable("No server."), NotFound("Slurm knows no such job yet.")]
+)
+async def test_a_job_that_ran_while_no_server_answered(site: Site, error: LatticeError) -> None:
+    site.server.error = error
+    async with site.agent() as agent:
+        site.appear()
+        await until(lambda: bool(site.outputs.noted))
+        site.add("two\n")
+        site.end()
+        await asyncio.sleep(0.05)
+        assert streams(agent) == {}
+        site.server.error = None
+        await until(lambda: over(agent))
+        assert streams(agent) == {"stdout 0.0": b"one\ntwo\n"}
+        assert site.server.noted == [(site.clock.now().timestamp(), 0)]
+
+
+async def test_a_job_that_ended_while_a_server_thought(site: Site) -> None:
+    site.server.hangs.clear()
+    async with site.agent() as agent:
+        site.appear()
+        await until(lambda: bool(site.outputs.noted))
+        site.end()
+        site.server.hangs.set()
+        await until(lambda: over(agent))
+        assert streams(agent) == {"stdout 0.0": b"one\n"}
+
+
+async def test_more_files_than_one_answer_brings(site: Site) -> None:
+    """70 tasks with two files each, and one process that has more alone than can be asked for."""
+    site.outputs.held.clear()
+    tasks = range(100, 170)
+    for pid in tasks:
+        for descriptor in (1, 2):
+            file = site.folder.parent / f"{pid}.{descriptor}"
+            file.write_text(f"{pid} {descriptor}\n")
+            site.outputs.held.append(Held(str(JOB), Holder(pid, descriptor, pid - 100), file))
+    for number in range(65):
+        file = site.folder.parent / f"many.{number}"
+        file.touch()
+        site.outputs.held.append(Held(str(JOB), Holder(TASK, number), file))
+    every = tuple(ProcessId(pid, 1) for pid in (TASK, *tasks))
+    site.job = replace(site.job, steps=(NodeStep(StepId("0"), (), every),))
+    wanted = {
+        f"{kind} 0.{pid - 100}": f"{pid} {descriptor}\n".encode()
+        for pid in tasks
+        for descriptor, kind in ((1, "stdout"), (2, "stderr"))
+    }
+    async with site.agent() as agent:
+        site.appear()
+        await until(lambda: streams(agent) == wanted)
+
+
+async def test_a_job_that_was_answered_in_time_needs_no_notes(site: Site) -> None:
+    async with site.agent() as agent:
+        site.appear()
+        await until(lambda: bool(streams(agent)))
+        site.end()
+        await until(lambda: over(agent))
+        assert streams(agent) == {"stdout 0.0": b"one\n"}
+        assert site.server.noted == []
+
+
+async def test_the_rest_of_a_file_whose_writer_ended_while_no_agent_was_there(site: Site) -> None:
+    async with site.agent() as agent:
+        site.appear()
+        await until(lambda: streams(agent) == {"stdout 0.0": b"one\n"})
+    site.add("two\n")
+    site.end()
+    site.jobs = Jobs()
+    async with site.agent() as agent:
+        await until(lambda: over(agent))
+        assert streams(agent) == {"stdout 0.0": b"one\ntwo\n"}
+        assert _gaps(site) == []
+
+
+async def test_the_rest_of_a_step_that_ended_so_while_the_job_goes_on(site: Site) -> None:
+    async with site.agent() as agent:
+        site.appear()
+        await until(lambda: streams(agent) == {"stdout 0.0": b"one\n"})
+    site.add("two\n")
+    site.outputs.held.clear()
+    site.job = replace(site.job, steps=(), daemons=())
+    site.jobs = Jobs()
+    site.appear()
+    async with site.agent() as agent:
+        # At the end of the looks, or with the job.
+        await asyncio.sleep(0.05)
+        site.end()
+        await until(lambda: over(agent))
+        assert streams(agent) == {"stdout 0.0": b"one\ntwo\n"}
+        assert _gaps(site) == []
+
+
+async def test_a_file_that_is_gone_by_then_is_a_gap_of_unknown_size(site: Site) -> None:
+    async with site.agent() as agent:
+        site.appear()
+        await until(lambda: streams(agent) == {"stdout 0.0": b"one\n"})
+    site.end()
+    site.jobs = Jobs()
+    site.out.rename(site.out.with_suffix(".moved"))
+    async with site.agent() as agent:
+        await until(lambda: over(agent))
+        assert streams(agent) == {"stdout 0.0": b"one\n"}
+    assert _gaps(site) == [(GapCause.UNREADABLE.value, None, 4)]
+
+
+def _gaps(site: Site) -> list[tuple[str, int | None, int]]:
+    """Of the chunks that wait."""
+    found: list[tuple[str, int | None, int]] = []
+    for chunk in sorted(site.folder.rglob("*.chunk")):
+        content = chunk.read_bytes()
+        gaps = read_index(content, len(content)).gaps
+        found += [(each.cause.value, each.lost_bytes, each.at.offset) for each in gaps]
+    return found

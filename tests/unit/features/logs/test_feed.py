@@ -1,0 +1,308 @@
+"""A node's feed: pushed once, never ahead of itself, complete however slow the server is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lattice.domain.logs import GapCause, LogKind, LogSource, Piece, Position
+from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
+from lattice.features.logs.node import feed as feeding
+from lattice.features.logs.node.capture import Added
+from lattice.features.logs.node.feed import LogFeed
+from lattice.features.logs.node.reread import SpoolReader
+from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool
+from lattice.features.logs.service import feeds
+from lattice.features.logs.service.feeds import FedStream
+from lattice.wire.v1 import logs_pb2 as pb
+
+HEAD = StreamHead(node="n1", job_id=7, started=1.5, kind=LogKind.STDOUT, source=LogSource("batch"))
+OPENING = msgspec.json.encode({"job_id": 7, "started": 1.5})
+KEY = (LogKind.STDOUT, LogSource("batch"))
+
+
+class Server:
+    """The other end of a session; `slow` until it is let go."""
+
+    def __init__(self, *, slow: bool = False) -> None:
+        self.heard: list[pb.FeedTell] = []
+        self.ready = asyncio.Event()
+        self.questions: asyncio.Queue[bytes] = asyncio.Queue()
+        self._news = asyncio.Event()
+        if not slow:
+            self.ready.set()
+
+    async def send(self, payload: bytes, *, last: bool = False) -> None:  # noqa: ARG002 - the port
+        await self.ready.wait()
+        assert len(payload) <= LARGEST_MESSAGE_BYTES
+        self.heard.append(pb.FeedTell.FromString(payload))
+        self._news.set()
+
+    async def receive(self) -> bytes | None:
+        return await self.questions.get()
+
+    async def until(self, wanted: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not wanted():
+                self._news.clear()
+                await self._news.wait()
+
+    @property
+    def pieces(self) -> list[pb.FeedPiece]:
+        return [each for tell in self.heard for each in tell.pushed.pieces]
+
+    @property
+    def fetched(self) -> list[pb.FeedText]:
+        return [each.fetched for each in self.heard if each.HasField("fetched")]
+
+    @property
+    def text(self) -> bytes:
+        return b"".join(each.text for each in self.pieces)
+
+
+class Capture:
+    """What the feed needs of a job's capture; `write` is the capture's thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self.spool = StreamSpool(folder, HEAD)
+        self.streams = (SimpleNamespace(spool=self.spool, trouble=""),)
+        self.over = False
+        self.listeners: list[Any] = []
+
+    def listen(self, listener: Any) -> None:
+        self.listeners.append(listener)
+
+    def unlisten(self, listener: Any) -> None:
+        self.listeners.remove(listener)
+
+    def write(self, text: bytes, time_ms: int = 1000) -> None:
+        at = self.spool.end
+        self.spool.add(text, time_ms)
+        self.tell(Added(*KEY, at, text, time_ms, late=False))
+
+    def tell(self, added: Added | None) -> None:
+        for each in self.listeners:
+            each(added)
+
+
+async def fed(capture: Capture, server: Server, job: Callable[[], Any]) -> None:
+    """Run the feed while a job writes."""
+    followed = SimpleNamespace(
+        identity=SimpleNamespace(job_id=7, started=1.5), capture=capture, trouble=""
+    )
+    serving = asyncio.create_task(LogFeed(lambda: (followed,))(server, OPENING))
+    try:
+        while not capture.listeners:
+            await asyncio.sleep(0)
+        await job()
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        capture.spool.close()
+
+
+async def test_what_is_on_its_way_is_not_told_of_before(tmp_path: Path) -> None:
+    """Else the server would ask for it, and have it twice."""
+    capture, server = Capture(tmp_path), Server()
+
+    async def writes() -> None:
+        await server.until(lambda: bool(server.heard))
+        for number in range(200):
+            capture.write(b"line %d\n" % number, 1000 + number)
+            if number % 7 == 0:
+                await asyncio.sleep(0)
+        await server.until(lambda: server.text.endswith(b"line 199\n"))
+
+    await fed(capture, server, writes)
+    known = 0
+    for tell in server.heard:
+        for each in tell.pushed.pieces:
+            assert each.offset == known
+            known += len(each.text)
+        for stream in tell.streams.streams:
+            assert stream.offset <= known
+    assert server.text == b"".join(b"line %d\n" % number for number in range(200))
+    assert [each.time_ms for each in server.pieces] == list(range(1000, 1200)), "each its moment"
+    told = [each for each in server.heard if each.HasField("streams")]
+    assert len(told) <= 3, "how far it goes is told by the text"
+
+
+async def test_a_server_that_is_slow_misses_nothing_and_memory_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeding, "_MOST_WAITING_BYTES", 100_000)
+    capture, server = Capture(tmp_path), Server(slow=True)
+    written = b""
+
+    async def writes() -> None:
+        nonlocal written
+        for number in range(300):
+            text = (b"%d " % number) * 1000 + b"\n"
+            capture.write(text, number)
+            written += text
+            if number == 200:
+                capture.spool.close_chunk()
+            await asyncio.sleep(0)
+        server.ready.set()
+        await server.until(lambda: len(server.text) >= len(written))
+
+    await fed(capture, server, writes)
+    assert server.text == written
+    at = Position()
+    for each in server.pieces:
+        assert (each.offset, each.line) == (at.offset, at.line)
+        at = at.past(each.text)
+
+
+async def test_very_short_lines_in_very_great_number(tmp_path: Path) -> None:
+    """Each with its moment: what stands around them is more than they are."""
+    capture, server = Capture(tmp_path), Server(slow=True)
+
+    async def writes() -> None:
+        for number in range(5000):
+            capture.write(b"\n", number)
+        await asyncio.sleep(0)
+        for number in range(3):
+            capture.spool.add_gap(GapCause.TRUNCATED, number, number)
+        ask = pb.FeedAsk(id=1, kind="stdout", source="batch", offset=10)
+        server.questions.put_nowait(ask.SerializeToString())
+        server.ready.set()
+        await server.until(lambda: len(server.text) >= 5000 and bool(server.fetched))
+
+    await fed(capture, server, writes)
+    assert server.text == b"\n" * 5000
+    (fetched,) = server.fetched
+    assert fetched.pieces[0].offset == 10
+    assert len(fetched.pieces) > 100
+
+
+async def test_at_the_end_the_true_end_is_told(tmp_path: Path) -> None:
+    """Whoever takes `over` for the end must know how far it goes."""
+    capture, server = Capture(tmp_path), Server(slow=True)
+
+    async def writes() -> None:
+        capture.write(b"a\n" * 100_000)
+        capture.over = True
+        capture.tell(None)
+        server.ready.set()
+        await server.until(lambda: len(server.text) == 200_000)
+
+    await fed(capture, server, writes)
+    over = [each.streams for each in server.heard if each.streams.over]
+    assert over
+    assert all(each.streams[0].offset == 200_000 for each in over)
+
+
+async def test_what_left_the_spool_is_left_to_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeding, "_MOST_WAITING_BYTES", 10)
+    capture, server = Capture(tmp_path), Server(slow=True)
+
+    async def writes() -> None:
+        capture.write(b"stored long ago\n")
+        await asyncio.sleep(0)
+        capture.spool.close_chunk()
+        capture.spool.took(1, Stored(1, 16, 1))
+        capture.write(b"still here\n")
+        await asyncio.sleep(0)
+        server.ready.set()
+        await server.until(lambda: b"still here\n" in server.text)
+
+    await fed(capture, server, writes)
+    assert server.text == b"still here\n"
+    assert server.pieces[0].offset == 16
+
+
+@given(
+    st.lists(st.tuples(st.binary(min_size=1, max_size=300), st.booleans()), min_size=1, max_size=9),
+    st.floats(0, 1, exclude_max=True),
+)
+def test_a_spool_read_forwards_is_what_was_added(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[tuple[bytes, bool]], part: float
+) -> None:
+    whole = b"".join(text for text, _ in texts)
+    begin = int(part * len(whole))
+    spool = StreamSpool(tmp_path_factory.mktemp("spool"), HEAD)
+    with closing(spool), closing(SpoolReader(spool)) as reader:
+        for number, (text, ends_chunk) in enumerate(texts):
+            spool.add(text, number)
+            if ends_chunk:
+                spool.close_chunk()
+        read = b""
+        while begin + len(read) < len(whole):
+            at = begin + len(read)
+            pieces = reader.pieces(at)
+            assert pieces[0].at == Position(at, whole.count(b"\n", 0, at))
+            read += b"".join(each.text for each in pieces)
+    assert read == whole[begin:]
+
+
+def test_a_chunk_that_was_begun_is_read_to_its_end(tmp_path: Path) -> None:
+    """The store may take it meanwhile."""
+    spool = StreamSpool(tmp_path, HEAD)
+    spool.add(b"first\n", 1)
+    spool._open.make_frame()
+    spool.add(b"second\n", 2)
+    spool.close_chunk()
+    reader = SpoolReader(spool)
+    assert reader.pieces(0)[0].text == b"first\n"
+    spool.took(1, Stored(1, 13, 2))
+    assert reader.pieces(6)[0].text == b"second\n"
+    reader.close()
+    assert SpoolReader(spool).pieces(6) == []
+    spool.close()
+
+
+@given(st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=40), st.data())
+def test_the_ring_has_the_newest_in_order(texts: list[bytes], data: st.DataObject) -> None:
+    stream, at = FedStream(), Position()
+    for number, text in enumerate(texts):
+        stream.keep(Piece(at, number, False, text))
+        at = at.past(text)
+    whole = b"".join(texts)
+    assert stream.end == at
+    begin = data.draw(st.integers(0, len(whole)))
+    read = begin
+    while pieces := stream.pieces(read):
+        for piece in pieces:
+            assert piece.at.offset == read
+            assert piece.text == whole[read : read + len(piece.text)]
+            read += len(piece.text)
+    assert read == len(whole)
+
+
+def test_only_a_viewer_who_reads_along_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "_RING_BYTES", 100)
+    stream = FedStream()
+    for number in range(6):
+        stream.keep(Piece(Position(number * 10, 0), 0, False, b"x" * 10))
+    assert not stream.crowded, "nobody has asked"
+    assert stream.pieces(0)
+    assert stream.crowded
+    stream.moved.clear()
+    assert stream.pieces(20)
+    assert stream.moved.is_set()
+    assert not stream.crowded
+    for number in range(6, 20):
+        stream.keep(Piece(Position(number * 10, 0), 0, False, b"x" * 10))
+    assert not stream.crowded, "it has fallen out: it is fetched for"
+    assert stream.pieces(20) == []
+
+
+def test_a_hole_in_what_comes_begins_the_ring_anew() -> None:
+    stream = FedStream()
+    stream.keep(Piece(Position(0, 0), 0, False, b"a\n"))
+    stream.keep(Piece(Position(100, 9), 0, False, b"b\n"))
+    assert stream.pieces(0) == []
+    assert [each.text for each in stream.pieces(100)] == [b"b\n"]
+    assert stream.end == Position(102, 10)

@@ -1,0 +1,135 @@
+"""Events to one reader: in order, with signs of life, and an end in words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from lattice.base.errors import PermissionRefused
+from lattice.features.logs.model import LogNote, NoteKind
+from lattice.wire import events
+from lattice.wire.events import EventStream
+from tests.fakes.shell import NOW
+
+Told = AsyncIterator[tuple[LogNote, str]]
+
+
+class Reader:
+    """Who is sent to; reads nothing unless `free`."""
+
+    def __init__(self) -> None:
+        self.text = b""
+        self.over = False
+        self.free = asyncio.Event()
+        self.free.set()
+        self.defects: list[BaseException] = []
+        self.checks = 0
+        self.welcome = True
+
+    async def send(self, message: Any) -> None:
+        await asyncio.sleep(0)
+        await self.free.wait()
+        self.text += message.get("body", b"")
+        self.over |= message["type"] == "http.response.body" and not message["more_body"]
+
+    async def recheck(self) -> None:
+        self.checks += 1
+        if not self.welcome:
+            raise PermissionRefused("Not any more.")
+
+    async def reads(self, told: Told) -> None:
+        stream = EventStream(told, "r-1", self.recheck, self.defects.append)
+        async with asyncio.timeout(20):
+            await stream.stream_response(self.send)
+
+
+def note(words: str) -> tuple[LogNote, str]:
+    return LogNote(kind=NoteKind.ALIVE, time=NOW, words=words), words
+
+
+async def test_records_then_the_end() -> None:
+    async def told() -> Told:
+        yield note("a")
+        yield note("b")
+
+    reader = Reader()
+    await reader.reads(told())
+    assert reader.text.index(b"id: a") < reader.text.index(b"id: b")
+    assert reader.text.endswith(b"event: end\ndata: {}\n\n")
+    assert reader.over
+
+
+async def test_an_error_is_said_behind_what_came_before() -> None:
+    async def told() -> Told:
+        yield note("a")
+        raise PermissionRefused("Enough.")
+
+    reader = Reader()
+    await reader.reads(told())
+    assert b"id: a" in reader.text
+    assert b"event: error" in reader.text
+    assert b"Enough." in reader.text
+    assert b"event: end" not in reader.text
+    assert reader.over
+
+
+async def test_a_defect_is_reported_and_not_shown() -> None:
+    async def told() -> Told:
+        yield note("a")
+        raise RuntimeError("a secret")
+
+    reader = Reader()
+    await reader.reads(told())
+    assert b"secret" not in reader.text
+    assert b"event: error" in reader.text
+    assert [str(each) for each in reader.defects] == ["a secret"]
+
+
+async def test_silence_has_signs_of_life_and_ends_when_it_may_not_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(events, "LIFE_EVERY_S", 0.01)
+    monkeypatch.setattr(events, "RECHECK_EVERY_S", 0.03)
+    reader, closed = Reader(), asyncio.Event()
+
+    async def told() -> Told:
+        try:
+            yield note("a")
+            await asyncio.Event().wait()
+        finally:
+            closed.set()
+
+    reading = asyncio.create_task(reader.reads(told()))
+    while reader.checks < 2 or reader.text.count(b": alive") < 2:
+        await asyncio.sleep(0)
+    reader.welcome = False
+    await reading
+    assert b"Not any more." in reader.text
+    assert closed.is_set(), "whoever made the records is let go"
+
+
+async def test_who_makes_records_waits_for_a_reader_that_is_slow() -> None:
+    reader, made = Reader(), 0
+
+    async def told() -> Told:
+        nonlocal made
+        for number in range(100):
+            made += 1
+            yield note(str(number))
+
+    reading = asyncio.create_task(reader.reads(told()))
+    while made < 1:
+        await asyncio.sleep(0)
+    reader.free.clear()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    held = made
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert made == held < 100
+    reader.free.set()
+    await reading
+    assert reader.text.count(b"event: note") == 100
