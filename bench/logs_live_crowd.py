@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 _PIECE = 16 * 1024
+_TRIES = 60
 
 
 @dataclass
@@ -30,6 +31,16 @@ class Had:
 
 
 async def view(url: str, token: str, context: ssl.SSLContext, had: Had, pause_s: float) -> None:
+    """Until the stream ends; asked again while the server does not know the job yet."""
+    for _ in range(_TRIES):
+        if await _view(url, token, context, had, pause_s):
+            had.lost += 1
+            return
+        await asyncio.sleep(0.5)
+    raise AssertionError("the server refuses")
+
+
+async def _view(url: str, token: str, context: ssl.SSLContext, had: Had, pause_s: float) -> bool:
     target = urlsplit(url)
     assert target.hostname
     raw = socket.create_connection((target.hostname, target.port or 443))
@@ -46,6 +57,9 @@ async def view(url: str, token: str, context: ssl.SSLContext, had: Had, pause_s:
         f"GET {target.path}?{target.query} HTTP/1.1\r\nhost: {target.netloc}\r\n"
         f"authorization: Bearer {token}\r\naccept: text/event-stream\r\n\r\n".encode()
     )
+    if b" 200 " not in await reader.readline():
+        writer.close()
+        return False
     seen = False
     while text := await reader.read(_PIECE):
         had.bytes += len(text)
@@ -55,7 +69,7 @@ async def view(url: str, token: str, context: ssl.SSLContext, had: Had, pause_s:
             had.seated += 1
         if pause_s:
             await asyncio.sleep(pause_s)
-    had.lost += 1
+    return True
 
 
 async def main(count: int, url: str, ca: str, pause_s: float) -> None:

@@ -41,6 +41,7 @@ time.sleep(600)
 """So many bytes as fast as the file takes them, once its sign is there."""
 
 _PAD = 4096
+_FRESH_MS = 500.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +124,18 @@ def ended(viewer: subprocess.Popen[str]) -> Iterator[int]:
 
 
 def line_ages_ms(descriptor: int, count: int, skip: int, timeout_s: float = 60.0) -> list[float]:
-    """How old lines of the ticker are when they are printed; old ones at the start are passed."""
+    """How old lines of the ticker are when they are printed.
+
+    Counted from the first on that is fresh: those before it were written before anyone looked.
+    """
     ages: list[float] = []
     rest, deadline = b"", time.monotonic() + timeout_s
     while len(ages) < count + skip:
         text = _some(descriptor, deadline)
         now = time.time_ns()
         *lines, rest = (rest + text).split(b"\n")
-        ages += [(now - int(line.split(b" ", 1)[0])) / 1e6 for line in lines if line[:1].isdigit()]
+        found = [(now - int(line.split(b" ", 1)[0])) / 1e6 for line in lines if line[:1].isdigit()]
+        ages += found if ages or (found and found[-1] < _FRESH_MS) else []
     return ages[skip:]
 
 

@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from http import HTTPStatus
 from pathlib import Path
+from zlib import crc32
 
 from lab.addresses import (
     SEAWEED_FILER_PORT,
@@ -30,6 +31,8 @@ from lab.users import ENGINE_USER
 BUCKET = "lattice"
 ACCESS_KEY = "LATTICEKEY"
 SECRET_KEY = "lattice-secret-of-the-lab"
+_GRPC_PORT = 14_000
+_GRPC_PLACES = 1_500
 
 _ALL = ["Read", "Write", "List", "Tagging"]
 _IDENTITIES = {
@@ -57,6 +60,7 @@ class SeaweedFS:
 
     def __init__(self, layout: Layout, room: Room, network: Network) -> None:
         self._folder = layout.state / "seaweedfs"
+        self._name = layout.name
         self._network = network
         self.endpoint = f"http://127.0.0.1:{SEAWEED_S3_PORT}"
         self.process = Process(
@@ -81,7 +85,10 @@ class SeaweedFS:
             "s3": SEAWEED_S3_PORT,
         }
         words = [f"-{part}.port={port}" for part, port in ports.items()]
-        words += [f"-{part}.port.grpc={port + 1}" for part, port in ports.items()]
+        # Its parts speak through sockets in /tmp that are named by these ports alone: were they
+        # the same in two labs, one would keep the other's objects.
+        own = _GRPC_PORT + len(ports) * (crc32(self._name.encode()) % _GRPC_PLACES)
+        words += [f"-{part}.port.grpc={own + number}" for number, part in enumerate(ports)]
         return [
             *(str(Path(sys.prefix) / "bin" / "weed"), "server", f"-dir={folder}"),
             *(f"-ip={host}", f"-ip.bind={host}", f"-s3.ip.bind={host}", "-filer", "-s3", *words),

@@ -76,7 +76,10 @@ def test_an_agent_killed_at(quiet_lab: Lab, alice: Person, name: str) -> None:
     agent.kill()
     agent.environment[VARIABLE] = name
     agent.start()
-    job = quiet_lab.sbatch("alice", "--nodelist=n1", wrap=script("k", 3000, size=200))
+    # Slowly enough to be met at its beginning, in its middle and at its end.
+    job = quiet_lab.sbatch(
+        "alice", "--nodelist=n1", wrap=script("k", 3000, size=200, pause_s=0.001)
+    )
     deadline = time.monotonic() + 60
     while agent.process.alive and time.monotonic() < deadline:
         time.sleep(0.2)

@@ -21,8 +21,8 @@ from lattice.features.logs.node.capture import Added
 from lattice.features.logs.node.feed import LogFeed
 from lattice.features.logs.node.reread import SpoolReader
 from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool
-from lattice.features.logs.service import feeds
-from lattice.features.logs.service.feeds import FedStream
+from lattice.features.logs.service import fedstream
+from lattice.features.logs.service.fedstream import FedStream
 from lattice.wire.v1 import logs_pb2 as pb
 
 HEAD = StreamHead(node="n1", job_id=7, started=1.5, kind=LogKind.STDOUT, source=LogSource("batch"))
@@ -282,7 +282,7 @@ def test_the_ring_has_the_newest_in_order(texts: list[bytes], data: st.DataObjec
 
 
 def test_only_a_viewer_who_reads_along_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "_RING_BYTES", 100)
+    monkeypatch.setattr(fedstream, "_RING_BYTES", 100)
     stream = FedStream()
     for number in range(6):
         stream.keep(Piece(Position(number * 10, 0), 0, False, b"x" * 10))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lattice.base.escapes import folded
 from lattice.domain.logs import LONGEST_LINE_BYTES, Piece, Position
-from lattice.features.logs.service.lines import LineAssembler, Lines, last_state
+from lattice.features.logs.service.lines import LineAssembler, Lines, _has_longer, last_state
 
 TEXT = st.binary(max_size=400).map(lambda raw: raw.replace(b"\0", b"\n"))
 
@@ -98,3 +98,9 @@ def test_a_bar_that_is_redrawn_for_hours_shows_its_last_state() -> None:
 def test_the_last_state_is_what_a_terminal_shows(begun: bytes) -> None:
     shown = folded(last_state(begun).decode())
     assert folded(begun.decode()).startswith(shown)
+
+
+@given(st.text("ab\n", max_size=60), st.integers(1, 8))
+def test_a_line_that_is_too_long_is_found_without_going_through_all(text: str, most: int) -> None:
+    whole = text.encode() + b"\n"
+    assert _has_longer(whole, most) == any(len(line) > most for line in whole.split(b"\n"))

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -204,6 +205,7 @@ class Spooling(RuleBasedStateMachine):
         assert len(whole) == max(self.stream.spool.end.offset, len(self.store))
 
 
+Spooling.TestCase.settings = settings(stateful_step_count=25)
 TestSpooling = pytest.mark.spec("LOG-3")(Spooling.TestCase)
 
 
@@ -289,3 +291,18 @@ def test_renamed_and_deleted_files_are_read_on(stream: Stream, writer: Writer) -
         file.flush()
         look(stream)
     assert text_of(stream) == b"one\ntwo\nthree\n"
+
+
+def test_a_node_that_lost_what_it_knew_goes_on_where_the_store_ends(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.write(b"stored\n")
+    kept = StreamSpool(tmp_path / "spool", HEAD, Stored(1, 7, 1))
+    tail = FileTail(os.open(writer.path, os.O_RDONLY), kept.mark, kept.end.offset)
+    stream = Stream(tail, kept, late=True)
+    assert stream.advance(1_700_000_000_000, 1 << 20) is None
+    writer.write(b"new\n")
+    added = stream.advance(1_700_000_000_001, 1 << 20)
+    tail.close()
+    kept.close()
+    assert added is not None
+    assert (added.at, added.text) == (Position(7, 1), b"new\n")

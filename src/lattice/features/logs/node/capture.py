@@ -20,6 +20,7 @@ from typing import Protocol
 
 from lattice.base.clock import Clock
 from lattice.domain.logs import GapCause, LogKind, LogSource, Position
+from lattice.features.logs.node.givingway import GivingWay
 from lattice.features.logs.node.quota import JobQuota, Overrun
 from lattice.features.logs.node.spool import StreamSpool
 from lattice.features.logs.node.tail import Tail
@@ -130,6 +131,7 @@ class JobCapture:
     ) -> None:
         """`on_closed` hears, in this thread, that a chunk waits to be stored."""
         self._quota = quota or JobQuota()
+        self._giving_way = GivingWay()
         self._clock = clock
         self._room = room
         self._on_closed = on_closed
@@ -243,6 +245,8 @@ class JobCapture:
                 return False
             left -= len(added.text)
             self._quota.took(len(added.text))
+            if not self._listeners:
+                self._giving_way.took(len(added.text), now_ms)
             self._tell(added)
             if stream.spool.close_if_due(now_ms):
                 self._on_closed()

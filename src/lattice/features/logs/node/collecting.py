@@ -296,7 +296,8 @@ class Collecting:
             late.cancel()
         holding = {each.pid for file in opened.files for each in file.holders}
         followed.noting.answered(holding)
-        await self._take(followed, opened, writers, admission.stored)
+        followed.stored = admission.stored or followed.stored
+        await self._take(followed, opened, writers, followed.stored)
         # One that has files now keeps them; one that has none may be about to open them.
         tasks = {each.pid for each in writers if not each.daemon}
         followed.asked |= tasks & holding

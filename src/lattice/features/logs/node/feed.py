@@ -122,8 +122,14 @@ class _Serving:
             for task in (pushing, answering):
                 task.cancel()
             await asyncio.gather(pushing, answering, return_exceptions=True)
-            for reader in self._readers.values():
-                reader.close()
+            self._forget()
+
+    def _forget(self) -> None:
+        """What concerns one capture and not the next."""
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+        self._sent.clear()
 
     def _heard(self, added: Added | None) -> None:
         # In the capture's thread.
@@ -161,6 +167,7 @@ class _Serving:
                     if capture is not None:
                         capture.unlisten(self._heard)
                     capture = followed.capture
+                    self._forget()
                     capture.listen(self._heard)
                     self._look_due = True
                 await self._tell_streams(capture)

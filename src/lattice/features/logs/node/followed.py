@@ -10,9 +10,9 @@ from typing import Protocol
 
 from lattice.domain.nodejobs import JobEvent, JobIdentity, NodeJob, StepId
 from lattice.features.logs.node.capture import JobCapture
-from lattice.features.logs.node.filenames import FileNames
+from lattice.features.logs.node.filenames import FileNames, StreamKey
 from lattice.features.logs.node.noting import Noting
-from lattice.features.logs.node.spool import StreamHead, head_of
+from lattice.features.logs.node.spool import Stored, StreamHead, head_of
 
 
 @dataclass(eq=False, slots=True)
@@ -34,6 +34,8 @@ class Followed:
     at_once: int = 64
     """How many are asked for together."""
     trouble: str = ""
+    stored: Mapping[StreamKey, Stored] = field(default_factory=dict)
+    """What the store had of the job when it was first asked for."""
 
     @property
     def steps(self) -> frozenset[StepId]:

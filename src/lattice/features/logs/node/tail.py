@@ -98,12 +98,15 @@ class FileTail:
     """A descriptor and the place in it. The descriptor is this object's to close."""
 
     def __init__(self, descriptor: int, mark: FileMark | None, offset: int) -> None:
-        """`mark` is what was remembered of the file at this stream's `offset`, if anything."""
+        """`mark` is what was remembered of the file at this stream's `offset`.
+
+        Where nothing was, the stream is taken to be this file from its first byte on.
+        """
         self._descriptor = descriptor
         self._offset = offset
         self._seen_bytes = 0
         found = os.fstat(descriptor)
-        self.mark = mark or FileMark(device=found.st_dev, inode=found.st_ino, stream_begin=offset)
+        self.mark = mark or FileMark(device=found.st_dev, inode=found.st_ino)
 
     @property
     def offset(self) -> int:

@@ -22,7 +22,13 @@ class Template:
     """Read once, filled in for each line."""
 
     def __init__(self, parts: list[tuple[str, bool]]) -> None:
-        self._parts = parts
+        self._parts = tuple(parts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Template) and self._parts == other._parts
+
+    def __hash__(self) -> int:
+        return hash(self._parts)
 
     @classmethod
     def read(cls, text: str) -> Template:

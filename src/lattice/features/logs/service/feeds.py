@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
-from itertools import groupby
+from dataclasses import dataclass
 
 import msgspec
 
@@ -31,14 +29,13 @@ from lattice.domain.stream import (
     StreamQuestion,
     digest_of,
 )
+from lattice.features.logs.service.fedstream import FedStream
 from lattice.features.logs.service.naming import AttemptName
 from lattice.wire.conduit import Conduit, ConduitClosed
 from lattice.wire.v1 import logs_pb2 as pb
 
 _log = logging.getLogger(__name__)
 
-_RING_BYTES = 2 * 1024 * 1024
-_AT_ONCE_BYTES = 256 * 1024
 _PATIENCE_S = 0.25
 _NO_PATIENCE_S = 10.0
 """Who does not take half of the ring in a quarter of a second is not waited for again so soon."""
@@ -48,84 +45,6 @@ _MOST_OPENING = 32
 """All nodes of a large job at once would make each other late, and try again all at once."""
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 StreamKey = tuple[LogKind, LogSource]
-
-
-@dataclass(slots=True)
-class FedStream:
-    """One stream as the node tells of it."""
-
-    told_end: Position = field(default_factory=Position)
-    """As the node said it; the ring may have more."""
-    stored_offset: int = 0
-    path: str = ""
-    labelled: bool = False
-    trouble: str = ""
-    ring: deque[Piece] = field(default_factory=deque)
-    ring_bytes: int = 0
-    ring_end: int = 0
-    taken: int = -1
-    """The furthest place at which a viewer has asked the ring for more."""
-    moved: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when that moves."""
-    no_patience_until: float = 0.0
-
-    @property
-    def crowded(self) -> bool:
-        """True if more would drive the fastest viewer out of the ring soon."""
-        if not self.ring or self.taken < self.ring[0].at.offset:
-            return False
-        return self.ring_end - self.taken > _RING_BYTES // 2
-
-    def keep(self, piece: Piece) -> None:
-        """The newest; the oldest gives way."""
-        if self.ring and piece.at.offset != self.ring_end:
-            self.ring.clear()
-            self.ring_bytes = 0
-        size = len(piece.text)
-        self.ring.append(piece)
-        self.ring_bytes += size
-        self.ring_end = piece.at.offset + size
-        while self.ring_bytes > _RING_BYTES and len(self.ring) > 1:
-            self.ring_bytes -= len(self.ring.popleft().text)
-
-    @property
-    def end(self) -> Position:
-        """As far as it is known to go."""
-        if self.ring_end > self.told_end.offset:
-            # Lines are counted when someone asks, and not for every piece that passes.
-            self.told_end = self.ring[-1].end
-        return self.told_end
-
-    def pieces(self, offset: int) -> list[Piece]:
-        """What the ring has from an offset on, or some of it; nothing if that is not in it."""
-        if offset > self.taken:
-            self.taken = offset
-            self.moved.set()
-        if not self.ring or not self.ring[0].at.offset <= offset < self.ring_end:
-            return []
-        # From the newest backwards: who follows wants the last few of very many.
-        behind: deque[Piece] = deque()
-        for piece in reversed(self.ring):
-            behind.appendleft(piece)
-            if piece.at.offset <= offset:
-                break
-        found, size = [behind.popleft().starting_at(offset)], 0
-        for piece in behind:
-            size += len(piece.text)
-            if size > _AT_ONCE_BYTES:
-                break
-            found.append(piece)
-        return _joined(found) if len(found) > 1 else found
-
-
-def _joined(pieces: list[Piece]) -> list[Piece]:
-    """Neighbours of one moment as one: all that follows costs a piece, not a byte."""
-    found = []
-    for (time_ms, late), run in groupby(pieces, key=lambda each: (each.time_ms, each.late)):
-        first, *others = run
-        text = b"".join((first.text, *(each.text for each in others))) if others else first.text
-        found.append(Piece(first.at, time_ms, late, text))
-    return found
 
 
 class Gone(Exception):

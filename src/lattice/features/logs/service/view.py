@@ -13,7 +13,8 @@ from typing import TypeAlias
 from lattice.base.errors import Unavailable
 from lattice.domain.logs import Gap, GapCause, LogSource, Piece, Position, StreamName
 from lattice.features.logs.service.archive import Archive, StoredStream
-from lattice.features.logs.service.feeds import FedStream, Gone, NodeFeed
+from lattice.features.logs.service.fedstream import FedStream
+from lattice.features.logs.service.feeds import Gone, NodeFeed
 from lattice.features.logs.service.lines import LineAssembler, Lines
 
 _NO_END = 1 << 62
