@@ -144,5 +144,40 @@ def test_a_file_that_is_gone_when_the_agent_is_back_is_a_gap(quiet_lab: Lab, ali
     stored(quiet_lab, job)
 
 
+def test_labelled_lines_have_ranks(quiet_lab: Lab, alice: Person) -> None:
+    """Written by srun in one file, by slurmstepd in one a task; the script's `3: x` is nobody's."""
+    even = "-N2 -n4 --ntasks-per-node=2"
+    # Long enough to be seen in slurmstepd's hands.
+    count, task = 400, script("l", 400, pause_s=0.02)
+    together = f"srun {even} --label --output=f%j-every.out {task}"
+    apart = f"srun {even} -l --output=f%j-%t.out {task}"
+    said = "echo '3: of the script'"
+    job = quiet_lab.sbatch(
+        "alice", "-w", "n1,n2", *even.split(), wrap=f"{said}; {together}; {apart}; {said}"
+    )
+    eventually(
+        lambda: {each.get("rank") for each in records(alice, job)},
+        lambda seen: seen >= {0, 1, 2, 3},
+    )
+    quiet_lab.wait_job_state(job, "COMPLETED", timeout_s=180)
+    stored(quiet_lab, job)
+    lines = [each for each in records(alice, job) if each["type"] == "line"]
+    script_s = [each for each in lines if each["text"] == "3: of the script"]
+    assert [(each["source"], each["rank"]) for each in script_s] == [("batch", None)] * 2
+    found: dict[tuple[int, str], list[int]] = {}
+    for each in lines:
+        label, _, text = each["text"].partition(": ")
+        if f" l.{label} " in text:
+            assert each["rank"] == int(label), each
+            step = "srun" if each["source"].startswith("batch") else "slurmstepd"
+            found.setdefault((each["rank"], step), []).extend(numbers([text], "l"))
+    assert found == {
+        (rank, step): list(range(count)) for rank in range(4) for step in ("srun", "slurmstepd")
+    }
+    chosen = alice.tries("logs", str(job), "-o", "json", "--rank", "3").out.splitlines()
+    ranks = [told["rank"] for told in map(json.loads, chosen) if told["type"] == "line"]
+    assert ranks == [3] * 2 * count
+
+
 def _lines(file: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []

@@ -122,6 +122,11 @@ class Piece:
     def end(self) -> Position:
         return Position(self.at.offset + len(self.text), self.at.line + self.line_feeds)
 
+    @property
+    def end_offset(self) -> int:
+        """The end without its lines, which take time to count."""
+        return self.at.offset + len(self.text)
+
     def starting_at(self, offset: int) -> Piece:
         """The same without what lies before `offset`."""
         before = self.text[: max(0, offset - self.at.offset)]

@@ -8,7 +8,7 @@ _LARGEST = 4096
 
 
 def process_look(proc: Path, pid: int) -> tuple[int, str, str] | None:
-    """Parent, name and title of a process; None if it is gone."""
+    """Parent, name and title (words with NULs between) of a process; None if it is gone."""
     folder = proc / str(pid)
     try:
         with (folder / "stat").open("rb") as file:
@@ -22,7 +22,7 @@ def process_look(proc: Path, pid: int) -> tuple[int, str, str] | None:
     fields = rest.split()
     if not closing or len(fields) < 2 or not fields[1].isdigit():
         return None
-    return int(fields[1]), _text(name), _text(title.replace(b"\0", b" "))
+    return int(fields[1]), _text(name), _text(title.rstrip(b"\0"))
 
 
 def _text(raw: bytes) -> str:

@@ -136,6 +136,23 @@ async def test_what_is_on_its_way_is_not_told_of_before(tmp_path: Path) -> None:
     assert len(told) <= 3, "how far it goes is told by the text"
 
 
+@pytest.mark.spec("LOG-2")
+async def test_what_a_stream_is_is_told_before_its_text(tmp_path: Path) -> None:
+    """Else the first of its lines would be nobody's."""
+    capture, server = Capture(tmp_path), Server()
+    (found,), capture.streams = capture.streams, ()
+
+    async def writes() -> None:
+        await server.until(lambda: bool(server.heard))
+        capture.streams = (found,)
+        capture.write(b"0: first\n")
+        await server.until(lambda: bool(server.pieces))
+
+    await fed(capture, server, writes)
+    kinds = [each.WhichOneof("tell") for each in server.heard if each != server.heard[0]]
+    assert kinds[:2] == ["streams", "pushed"]
+
+
 async def test_a_server_that_is_slow_misses_nothing_and_memory_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from lattice.features.logs.node.filenames import FileNames
 from lattice.features.logs.node.spool import StreamHead, StreamSpool
 from lattice.features.logs.node.tail import FileMark
 from lattice.features.logs.node.writers import Writer
+from tests.fakes.manual_clock import ManualClock
 
 pytestmark = pytest.mark.spec("LOG-2")
 
@@ -41,29 +42,29 @@ def file(fd: int, inode: int, *holders: Holder) -> OutputFile:
     )  # fmt: skip
 
 
-def given(names: FileNames, *files: OutputFile) -> list[str]:
-    found = list(names.take(files, WRITERS))
+def given(names: FileNames, *files: OutputFile, writers: tuple[Writer, ...] = WRITERS) -> list[str]:
+    found = list(names.take(files, writers))
     for each in found:
         os.close(each.file.fd)
     return [f"{each.kind.value} {each.source}" for each in found]
 
 
 def test_a_file_is_given_once(tmp_path: Path, source: int) -> None:
-    names = FileNames(tmp_path / "job")
+    names = FileNames(tmp_path / "job", ManualClock())
     one = file(source, 5, Holder(21, 1, 3))
     assert given(names, one) == ["stdout 0.3"]
     assert given(names, one) == []
 
 
 def test_a_file_of_slurmstepd_alone_waits_for_its_task(tmp_path: Path, source: int) -> None:
-    names = FileNames(tmp_path / "job")
+    names = FileNames(tmp_path / "job", ManualClock())
     assert given(names, file(source, 5, Holder(20, 2))) == []
     assert given(names, file(source, 5, Holder(20, 2), Holder(22, 1, 4))) == ["stdout 0.4"]
     assert list(names.settle()) == []
 
 
 def test_a_file_whose_task_never_showed_is_the_step_s(tmp_path: Path, source: int) -> None:
-    names = FileNames(tmp_path / "job")
+    names = FileNames(tmp_path / "job", ManualClock())
     given(names, file(source, 5, Holder(20, 2)))
     (settled,) = names.settle()
     os.close(settled.file.fd)
@@ -71,7 +72,7 @@ def test_a_file_whose_task_never_showed_is_the_step_s(tmp_path: Path, source: in
 
 
 def test_what_waits_is_let_go_in_the_end(tmp_path: Path, source: int) -> None:
-    names = FileNames(tmp_path / "job")
+    names = FileNames(tmp_path / "job", ManualClock())
     given(names, file(source, 5, Holder(20, 2)))
     names.close()
 
@@ -87,13 +88,92 @@ def test_names_outlive_the_agent(tmp_path: Path, source: int) -> None:
         spool = StreamSpool(folder / f"stdout-{kept}", head)
         spool.remember(FileMark(device=1, inode=inode))
         spool.close()
-    names = FileNames(folder)
+    names = FileNames(folder, ManualClock())
     seen = given(names, file(source, 6, Holder(20, 2)), file(source, 5, Holder(20, 3)))
     assert seen == ["stdout 0~2", "stdout 0"]
 
 
 def test_slurm_s_word_for_a_file_opened_by_its_path(tmp_path: Path, source: int) -> None:
-    names = FileNames(tmp_path / "job")
+    names = FileNames(tmp_path / "job", ManualClock())
     (named,) = names.take([file(source, 5)], (), LogKind.STDERR)
     os.close(named.file.fd)
     assert (named.kind, named.source) == (LogKind.STDERR, LogSource("batch"))
+
+
+def settled(names: FileNames) -> list[tuple[str, bool]]:
+    found = list(names.settle())
+    for each in found:
+        os.close(each.file.fd)
+    return [(str(each.source), each.labelled) for each in found]
+
+
+def test_what_slurmstepd_keeps_while_a_task_runs_is_labelled(tmp_path: Path, source: int) -> None:
+    clock = ManualClock()
+    names = FileNames(tmp_path / "job", clock)
+    kept = file(source, 5, Holder(20, 9))
+    given(names, kept)
+    clock.advance(3)
+    given(names, kept)
+    assert settled(names) == [("0", True)]
+
+
+def test_what_slurmstepd_held_for_a_moment_is_not(tmp_path: Path, source: int) -> None:
+    clock = ManualClock()
+    names = FileNames(tmp_path / "job", clock)
+    for pause_s in (0.1, 0.3):
+        given(names, file(source, 5, Holder(20, 9)))
+        clock.advance(pause_s)
+    clock.advance(60)
+    assert settled(names) == [("0", False)]
+
+
+def test_a_step_that_is_long_in_beginning_is_not_labelled(tmp_path: Path, source: int) -> None:
+    """A plugin fetches an image, say: slurmstepd has the files, and no task has begun."""
+    clock = ManualClock()
+    names = FileNames(tmp_path / "job", clock)
+    for _ in range(5):
+        given(names, file(source, 5, Holder(20, 9)), writers=(DAEMON,))
+        clock.advance(30)
+    given(names, file(source, 5, Holder(20, 9)))
+    assert settled(names) == [("0", False)]
+
+
+def test_a_file_that_a_task_has_is_not_labelled(tmp_path: Path, source: int) -> None:
+    clock = ManualClock()
+    names = FileNames(tmp_path / "job", clock)
+    given(names, file(source, 5, Holder(20, 9)))
+    clock.advance(3)
+    (named,) = names.take([file(source, 5, Holder(20, 9), Holder(21, 1, 0))], WRITERS)
+    os.close(named.file.fd)
+    assert not named.labelled
+
+
+def test_srun_s_own_file_is_labelled_at_once(tmp_path: Path, source: int) -> None:
+    names = FileNames(tmp_path / "job", ManualClock())
+    srun = Writer(13, "batch", labels=("o",))
+    (named,) = names.take([file(source, 5, Holder(13, 9))], (srun,))
+    os.close(named.file.fd)
+    assert named.labelled
+
+
+def test_that_it_is_labelled_outlives_the_agent(tmp_path: Path, source: int) -> None:
+    """Nobody can tell any more when the step is over."""
+    folder = tmp_path / "job"
+    head = StreamHead(
+        node="n1", job_id=7, started=1.0, kind=LogKind.STDOUT, source=LogSource("0"), labelled=True
+    )
+    spool = StreamSpool(folder / "stdout-0", head)
+    spool.remember(FileMark(device=1, inode=5))
+    spool.close()
+    (named,) = FileNames(folder, ManualClock()).take([file(source, 5)], (), LogKind.STDOUT)
+    os.close(named.file.fd)
+    assert (named.source, named.labelled) == (LogSource("0"), True)
+
+
+def test_what_was_noted_says_nothing_of_now(tmp_path: Path, source: int) -> None:
+    clock = ManualClock()
+    names = FileNames(tmp_path / "job", clock)
+    given(names, file(source, 5, Holder(20, 9)))
+    clock.advance(60)
+    given(names, file(source, 5, Holder(20, 9, step="0", daemon=True)))
+    assert settled(names) == [("0", False)]

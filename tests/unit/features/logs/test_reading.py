@@ -100,6 +100,7 @@ class Site:
         source: str = "batch",
         chunk_lines: int = 30,
         gaps: tuple[Gap, ...] = (),
+        labelled: bool = False,
     ) -> None:
         """Lines with their second, in frames of ten and chunks of thirty."""
         at = Position()
@@ -122,6 +123,7 @@ class Site:
                 started=self.began.timestamp(),
                 kind=kind,
                 source=source,
+                labelled=labelled,
                 offset=at.offset,
                 line=at.line,
                 frames=tuple(frames),

@@ -15,7 +15,14 @@ from lattice.domain.nodejobs import (
     StepId,
 )
 from lattice.domain.outputs import Holder, OutputFile
-from lattice.features.logs.node.writers import ProcessLook, Writer, stream_of, writers_of
+from lattice.features.logs.node.writers import (
+    ProcessLook,
+    Writer,
+    is_kept,
+    is_labelled,
+    stream_of,
+    writers_of,
+)
 
 pytestmark = pytest.mark.spec("LOG-2")
 
@@ -96,3 +103,55 @@ def test_names(holders: tuple[tuple[int, ...], ...], kind: LogKind, source: str)
 def test_a_second_file_of_the_same_writer_has_a_name_of_its_own() -> None:
     taken = {(LogKind.STDOUT, LogSource("batch"))}
     assert stream_of(file((11, 1)), WRITERS, taken)[1] == LogSource("batch", None, 2)
+
+
+def labelling(*words: str) -> tuple[Writer, ...]:
+    """The script's shell and its srun."""
+    seen = SEEN | {13: ProcessLook(11, "srun", "\0".join(words))}
+    return writers_of(job(step("batch", 11, 13)), seen.get)
+
+
+SRUN = labelling("srun", "-n2", "--label", "-o", "o", "prog")
+
+
+@pytest.mark.parametrize(
+    ("holders", "labelled"),
+    [
+        (((13, 7),), True),
+        (((13, 7), (13, 8)), True),
+        (((11, 1), (13, 7)), False),
+        (((13, 1),), False),
+        (((13, 7), (99, 1)), False),
+        ((), False),
+    ],
+)
+def test_labelled_is_what_srun_alone_has_opened(
+    holders: tuple[tuple[int, ...], ...], labelled: bool
+) -> None:
+    assert is_labelled(file(*holders), SRUN) is labelled
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("srun", "-o", "o", "prog"),
+        ("srun", "-o", "o", "prog", "--label"),
+        ("srun", "--label", "-o", "other", "prog"),
+        ("srun", "--label", "prog", "-o", "o"),
+    ],
+)
+def test_an_srun_that_does_not_label_this_file(words: tuple[str, ...]) -> None:
+    assert not is_labelled(file((13, 7)), labelling(*words))
+
+
+def test_only_srun_is_believed_to_label() -> None:
+    seen = SEEN | {11: ProcessLook(10, "bash", "srun\0-l\0-o\0o\0prog")}
+    assert not is_labelled(file((11, 7)), writers_of(job(step("batch", 11)), seen.get))
+
+
+def test_slurmstepd_keeps_a_file_when_its_step_has_a_task() -> None:
+    held = file((20, 9))
+    assert is_kept(held, WRITERS)
+    assert not is_kept(held, WRITERS[:2])
+    assert not is_kept(held, (*WRITERS[:2], Writer(31, "1")))
+    assert not is_kept(file((11, 9)), WRITERS)

@@ -151,7 +151,7 @@ class Collecting:
         capture = JobCapture(name, self._stamps, self._room, self._on_closed, quota)
         folder = self._folder / name
         noting = Noting(self._opener, identity.job_id, lambda anew: self._writers(followed, anew))
-        followed = Followed(identity, folder, capture, job, FileNames(folder), noting)
+        followed = Followed(identity, folder, capture, job, FileNames(folder, self._clock), noting)
         self._followed[identity] = followed
         capture.start()
         self._start(self._follow(followed), f"logs {name}")
@@ -366,6 +366,7 @@ class Collecting:
             kind=kind,
             source=source,
             path=file.path,
+            labelled=named.labelled,
         )
         spool = StreamSpool(
             followed.folder / f"{kind.value}-{source}", head, stored.get((kind, source))

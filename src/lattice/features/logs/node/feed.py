@@ -104,8 +104,8 @@ class _Serving:
         self._told_at = 0.0
         self._look_due = True
         """True if a stream may have come, changed or ended since they were told of."""
-        self._sent: dict[_Key, Position] = {}
-        """Up to where the server has been told of each stream."""
+        self._sent: dict[_Key, Piece] = {}
+        """The last that the server has been told of each stream."""
         self._readers: dict[_Key, SpoolReader] = {}
         self._writing = asyncio.Lock()
 
@@ -137,6 +137,9 @@ class _Serving:
             self._loop.call_soon_threadsafe(self._take, added)
 
     def _take(self, added: Added | None) -> None:
+        if added is not None and (added.kind, added.source) not in self._sent:
+            # What a stream is, is told before its text.
+            self._look_due = True
         if added is not None and len(self._waiting) < _MOST_WAITING:
             size = len(added.text)
             fits = self._waiting_bytes + size <= _MOST_WAITING_BYTES
@@ -218,15 +221,13 @@ class _Serving:
                 self._missed = True
                 return
             # A frame may reach further than what was read at that moment.
-            last = pieces[-1]
-            over = last.at.offset + len(last.text) - end
-            if over > 0:
+            if pieces[-1].end_offset > end:
                 pieces = [each for each in pieces if each.at.offset < end]
                 last = pieces[-1]
                 text = last.text[: end - last.at.offset]
                 pieces[-1] = Piece(last.at, last.time_ms, last.late, text)
             await self._send_pieces(waiting.key, [part for each in pieces for part in _cut(each)])
-            at = pieces[-1].at.offset + len(pieces[-1].text)
+            at = pieces[-1].end_offset
 
     async def _send_pieces(self, key: _Key, pieces: list[Piece]) -> None:
         text = pb.FeedText(kind=key[0].value, source=str(key[1]))
@@ -240,7 +241,7 @@ class _Serving:
             text.pieces.append(_piece(piece))
             size += cost
         await self._send(pb.FeedTell(pushed=text))
-        self._sent[key] = pieces[-1].end
+        self._sent[key] = pieces[-1]
 
     async def _tell_streams(self, capture: JobCapture | None) -> None:
         """At once what is new about them; how far they go is told by the text itself."""
@@ -270,8 +271,8 @@ class _Serving:
         elif waits is not None and key not in self._sent:
             end = waits
         elif key in self._sent and not (self._missed and waits is None):
-            end = self._sent[key]
-        self._sent.setdefault(key, end)
+            end = self._sent[key].end
+        self._sent.setdefault(key, Piece(end, 0, False, b""))
         return pb.FeedStream(
             kind=head.kind.value,
             source=str(head.source),
@@ -344,11 +345,13 @@ def _look(followed: Followed | None) -> pb.OutputLook:
 
 
 def _cut(piece: Piece) -> Iterable[Piece]:
-    at = piece.at
-    for begin in range(0, len(piece.text), _TEXT_BYTES):
-        part = Piece(at, piece.time_ms, piece.late, piece.text[begin : begin + _TEXT_BYTES])
+    at, size = piece.at, len(piece.text)
+    for begin in range(0, size, _TEXT_BYTES):
+        text = piece.text[begin : begin + _TEXT_BYTES]
+        part = Piece(at, piece.time_ms, piece.late, text)
         yield part
-        at = part.end
+        if begin + _TEXT_BYTES < size:
+            at = part.end
 
 
 def _piece(piece: Piece) -> pb.FeedPiece:

@@ -288,7 +288,7 @@ class OpenChunk:
 
 
 def _from(pieces: Iterable[Piece], offset: int) -> list[Piece]:
-    return [each.starting_at(offset) for each in pieces if each.end.offset > offset >= 0]
+    return [each.starting_at(offset) for each in pieces if each.end_offset > offset >= 0]
 
 
 def _content(file: Path) -> bytes:

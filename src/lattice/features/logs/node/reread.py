@@ -74,7 +74,7 @@ class SpoolReader:
             self.close()
             return None
         pieces = pieces_of(placed, text)
-        return [each.starting_at(offset) for each in pieces if each.end.offset > offset]
+        return [each.starting_at(offset) for each in pieces if each.end_offset > offset]
 
     def _hold(self, offset: int) -> bool:
         for _, path in self._spool.closed():

@@ -267,5 +267,5 @@ def _pieces_in_chunk(chunk: bytes, offset: int) -> list[Piece]:
         if placed.begin.offset <= offset < placed.end.offset:
             stored = chunk[placed.stored_at :][: placed.frame.stored_bytes]
             pieces = pieces_of(placed, expand(stored, placed.frame))
-            return [each.starting_at(offset) for each in pieces if each.end.offset > offset]
+            return [each.starting_at(offset) for each in pieces if each.end_offset > offset]
     return []

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from lattice.domain.loglabels import is_named, labelled_names
 from lattice.domain.logs import LogKind, LogSource
 from lattice.domain.nodejobs import NodeJob
 from lattice.domain.outputs import OutputFile
@@ -24,6 +25,7 @@ class ProcessLook:
     parent: int
     name: str
     title: str = ""
+    """Its words, with NULs between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Writer:
     pid: int
     step: str
     daemon: bool = False
+    labels: tuple[str, ...] = ()
+    """The files, as they were named to it, in which it writes each line's task before it."""
 
 
 Look = Callable[[int], ProcessLook | None]
@@ -54,7 +58,8 @@ def writers_of(job: NodeJob, look: Look) -> tuple[Writer, ...]:
                 continue
             first = seen.parent in daemons or seen.parent not in inside
             if (first and seen.name != "slurmstepd") or seen.name == "srun":
-                found.setdefault(pid, Writer(pid, str(step.id)))
+                labels = labelled_names(seen.title.split("\0")) if seen.name == "srun" else ()
+                found.setdefault(pid, Writer(pid, str(step.id), labels=labels))
     for pid in sorted(daemons):
         seen = look(pid)
         title = _TITLE.match(seen.title) if seen else None
@@ -75,6 +80,26 @@ def is_nameless(file: OutputFile, writers: Iterable[Writer]) -> bool:
     """True while only slurmstepd holds it: which task it is for shows when that has begun."""
     daemons = {each.pid for each in writers if each.daemon}
     return bool(file.holders) and all(each.pid in daemons for each in file.holders)
+
+
+def is_kept(file: OutputFile, writers: Iterable[Writer]) -> bool:
+    """True if slurmstepd holds it though a task of its step runs. What was noted is long past."""
+    known = tuple(writers)
+    holding = {each.pid for each in file.holders if not each.step}
+    steps = {each.step for each in known if each.daemon and each.pid in holding}
+    return any(not each.daemon and each.step in steps for each in known)
+
+
+def is_labelled(file: OutputFile, writers: Iterable[Writer]) -> bool:
+    """True if nobody holds it but srun, which was told to label it.
+
+    What srun has of the script (as 0 to 2) the script may have written to.
+    """
+    labels = {each.pid: each.labels for each in writers}
+    return bool(file.holders) and all(
+        each.descriptor > 2 and any(is_named(file.path, name) for name in labels.get(each.pid, ()))
+        for each in file.holders
+    )
 
 
 def stream_of(

@@ -21,7 +21,7 @@ from lattice.features.logs.service.cursor import write_cursor
 from lattice.features.logs.service.feeds import Feeds, NodeFeed
 from lattice.features.logs.service.lines import Lines, last_state
 from lattice.features.logs.service.naming import AttemptName, attempts_of
-from lattice.features.logs.service.records import LineFilter, block, gap, without_first
+from lattice.features.logs.service.records import LastLines, LineFilter, block, gap
 from lattice.features.logs.service.retention import Removals, removal_error
 from lattice.features.logs.service.view import Item, MergedView, Start, StreamView
 
@@ -88,6 +88,11 @@ class Look:
     def ended(self) -> bool:
         """True if the attempt is over."""
         return self._attempt_now().ended is not None
+
+    @property
+    def midst(self) -> bool:
+        """True if what was told last goes on: no place to begin at lies there."""
+        return self._midst
 
     def _attempt_now(self) -> Attempt:
         """The attempt as Slurm has it by now."""
@@ -206,17 +211,17 @@ class Look:
             known = self.view.streams.get(name)
             if known is not None:
                 known.stored = each
-            elif self._is_wanted(name):
+            elif self._is_wanted(name, labelled=each.labelled):
                 self._add(StreamView(name, self._sources.archive, each, self._feeds.get(name.node)))
 
     def _take_streams(self) -> None:
         for node, feed in self._feeds.items():
-            for kind, source in feed.streams:
+            for (kind, source), fed in feed.streams.items():
                 name = StreamName(node, kind, source)
                 known = self.view.streams.get(name)
                 if known is not None:
                     known.feed = feed
-                elif self._is_wanted(name):
+                elif self._is_wanted(name, labelled=fed.labelled):
                     self._add(StreamView(name, self._sources.archive, None, feed))
 
     def _add(self, stream: StreamView) -> None:
@@ -225,13 +230,17 @@ class Look:
         if at is not None:
             stream.begin(Start(at=at))
 
-    def _is_wanted(self, name: StreamName) -> bool:
+    def _is_wanted(self, name: StreamName, *, labelled: bool) -> bool:
         query = self._query
         if query.streams and name.kind not in query.streams:
             return False
         if query.nodes and name.node not in query.nodes:
             return False
-        return not query.ranks or name.source.task in query.ranks
+        return not query.ranks or labelled or name.source.task in query.ranks
+
+    def _is_sifted(self, stream: StreamView) -> bool:
+        """True if some of its lines are another rank's than was asked for."""
+        return bool(self._query.ranks) and stream.labelled
 
     def _span(self) -> Span:
         query = self._query
@@ -245,7 +254,9 @@ class Look:
         for name, stream in self.view.streams.items():
             if name in self.places:
                 continue
-            line = max(0, stream.end.line - query.tail) if query.tail is not None else 0
+            line = 0
+            if query.tail is not None and not self._is_sifted(stream):
+                line = max(0, stream.end.line - query.tail)
             stream.begin(
                 Start(line=line, offset=query.offset or 0, time_ms=since_ms, until_ms=until_ms)
             )
@@ -253,22 +264,18 @@ class Look:
     async def caught_up(self) -> AsyncIterator[LogRecord]:
         """Up to now, filtered. With `tail`, the last so many of all streams together."""
         records = self._records()
-        if self._query.tail is None or len(self.view.streams) < 2:
+        tail, streams = self._query.tail, self.view.streams.values()
+        if tail is None or (len(streams) < 2 and not any(map(self._is_sifted, streams))):
             async for record in records:
                 yield record
             return
         self._midst = True
-        kept = [each async for each in records]
+        last = LastLines(tail)
+        async for record in records:
+            last.add(record)
         self._midst = False
-        surplus = sum(each.count for each in kept if each.type == "lines") - self._query.tail
-        for record in kept:
-            if record.type == "lines" and surplus > 0:
-                surplus -= record.count
-                if surplus >= 0:
-                    continue
-                yield without_first(record, record.count + surplus)
-            else:
-                yield record
+        for record in last.records():
+            yield record
 
     async def _records(self) -> AsyncIterator[LogRecord]:
         for _ in range(_MOST_REFRESHES):
@@ -299,6 +306,9 @@ class Look:
     def _shown(self, stream: StreamView, item: Item) -> list[LogRecord]:
         if not isinstance(item, Lines):
             return [gap(stream.name, item)]
+        if stream.labelled:
+            runs = self._filter.kept_by_rank(item, torn=stream.is_torn(item.at))
+            return [block(stream.name, each, rank) for rank, each in runs]
         return [block(stream.name, each) for each in self._filter.kept(item)]
 
     async def _follow(self) -> AsyncIterator[Told]:
@@ -350,7 +360,13 @@ class Look:
                 self._begun.pop(name, None)
             elif self._begun.get(name) != begun.text:
                 self._begun[name] = begun.text
-                told.append(block(name, replace(begun, text=last_state(begun.text))))
+                shown = replace(begun, text=last_state(begun.text))
+                if not stream.labelled:
+                    told.append(block(name, shown))
+                    continue
+                torn = stream.is_torn(begun.at)
+                for rank, _ in self._filter.kept_by_rank(begun, torn=torn):
+                    told.append(block(name, shown, rank))
         return told
 
     async def _change_in(self, seconds: float) -> bool:

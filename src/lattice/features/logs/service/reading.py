@@ -73,7 +73,7 @@ class LogReading:
             async for record in look.caught_up():
                 records.append(record)
                 lines += record.count if record.type == "lines" else 0
-                if lines >= limit:
+                if lines >= limit and not look.midst:
                     more = True
                     break
             cursor = look.cursor() if more else ""
@@ -83,7 +83,7 @@ class LogReading:
             attempts=len(attempts_of(look.name.allocation)),
             records=tuple(records),
             cursor=cursor,
-            ranked=ranked(each.source for each in look.view.streams),
+            ranked=ranked(look.view.streams.values()),
             finished=look.ended and not more,
         )
 

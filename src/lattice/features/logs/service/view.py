@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from lattice.base.errors import Unavailable
-from lattice.domain.logs import Gap, GapCause, LogSource, Piece, Position, StreamName
+from lattice.domain.logs import Gap, GapCause, Piece, Position, StreamName
 from lattice.features.logs.service.archive import Archive, StoredStream
 from lattice.features.logs.service.fedstream import FedStream
 from lattice.features.logs.service.feeds import Gone, NodeFeed
@@ -72,6 +72,22 @@ class StreamView:
         if self.feed is None:
             return None
         return self.feed.streams.get((self.name.kind, self.name.source))
+
+    @property
+    def labelled(self) -> bool:
+        """True where each line has its task before it."""
+        fed = self.fed
+        if fed is not None and fed.labelled:
+            return True
+        if self.stored is None or not self.stored.chunks:
+            return False
+        # All of a stream say the same, but for those of a node that lost what it knew.
+        first, last = self.stored.chunks[0], self.stored.chunks[-1]
+        return first.index.labelled or last.index.labelled
+
+    def is_torn(self, at: Position) -> bool:
+        """True if what begins there may be the rest of a line."""
+        return any(each.at.offset == at.offset for each in self._gaps())
 
     @property
     def end(self) -> Position:
@@ -334,6 +350,6 @@ async def _pull(
         heapq.heappush(heap, (item.time_ms, stream.name))
 
 
-def ranked(sources: Iterable[LogSource]) -> bool:
+def ranked(streams: Iterable[StreamView]) -> bool:
     """True if the writer of every line is known."""
-    return all(each.task is not None for each in sources)
+    return all(each.name.source.task is not None or each.labelled for each in streams)
