@@ -71,7 +71,7 @@ def seaweed_lab() -> Iterator[Lab]:
     """An object store and nothing else."""
     if os.geteuid() != 0:
         pytest.skip("the lab makes namespaces and accounts: it needs root")
-    own = Lab("tests3", parts=("seaweedfs",))
+    own = Lab(lab_name("tests3"), parts=("seaweedfs",))
     try:
         own.up()
         yield own
