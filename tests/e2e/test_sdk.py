@@ -17,14 +17,20 @@ PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 def test_the_programs_of_the_page_run(quiet_lab: Lab, alice: Person) -> None:
-    assert len(PROGRAMS) == 2
-    job = quiet_lab.sbatch("alice", wrap="true")
+    *about_jobs, about_logs = PROGRAMS
+    assert len(about_jobs) == 2
+    job = quiet_lab.sbatch("alice", wrap="echo written")
     quiet_lab.wait_job_state(job, "COMPLETED")
     eventually(lambda: alice.sees("history"), lambda seen: str(job) in seen)
-    for program in PROGRAMS:
+
+    def said(program: str) -> list[str]:
         done = quiet_lab.run_as("alice", ["python", "-c", program], env=alice.bearer)
         assert done.returncode == 0, done.stderr
-        assert any(line.split()[0] == str(job) for line in done.stdout.splitlines()), done.stdout
+        return done.stdout.splitlines()
+
+    for program in about_jobs:
+        assert any(line.split()[0] == str(job) for line in said(program))
+    assert any(line.endswith(" 0 written") for line in said(about_logs.replace("12345", str(job))))
 
 
 def test_what_the_command_line_imports_holds_no_grpc_and_no_protobuf(

@@ -68,7 +68,7 @@ def _nothing_is_left(bench: Bench) -> Iterator[None]:
     before = _open_descriptors()
     yield
     bench.end_all()
-    assert _open_descriptors() == before
+    assert _open_descriptors() <= before, "what was open before may be closed meanwhile"
 
 
 def _open_descriptors() -> int:

@@ -31,6 +31,11 @@ UNSAID = {
     # What a script, a set of nodes or a node's name may be is more than a schema can say.
     "POST": [positive_data_acceptance],
     "/v1/nodes/{name}/ping": [positive_data_acceptance],
+    # Nor what a cursor of ours is, a pattern that can be read, or which streams a job has.
+    **{
+        f"/v1/allocations/{{id}}/logs{rest}": [positive_data_acceptance]
+        for rest in ("", "/stream", "/streams", "/raw")
+    },
 }
 
 pytestmark = pytest.mark.spec("AUTH-6")
