@@ -14,8 +14,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import Case
 from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
     ignored_auth,
     positive_data_acceptance,
+    response_schema_conformance,
     unsupported_method,
 )
 
@@ -32,9 +34,16 @@ UNSAID = {
     "POST": [positive_data_acceptance],
     "/v1/nodes/{name}/ping": [positive_data_acceptance],
     # Nor what a cursor of ours is, a pattern that can be read, or which streams a job has.
+    "/v1/allocations/{id}/logs": [positive_data_acceptance],
+    "/v1/allocations/{id}/logs/streams": [positive_data_acceptance],
+    # Nor that what is refused is told as JSON where events or bytes were asked for.
     **{
-        f"/v1/allocations/{{id}}/logs{rest}": [positive_data_acceptance]
-        for rest in ("", "/stream", "/streams", "/raw")
+        f"/v1/allocations/{{id}}/logs/{rest}": [
+            positive_data_acceptance,
+            content_type_conformance,
+            response_schema_conformance,
+        ]
+        for rest in ("stream", "raw")
     },
 }
 

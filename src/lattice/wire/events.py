@@ -17,6 +17,19 @@ from starlette.types import Send
 from lattice.base.errors import InternalError, LatticeError
 from lattice.wire.status import http_error
 
+_TEXT = {"type": "string"}
+DESCRIPTION: dict[str, Any] = {
+    "description": "Events; `data` is a record as JSON, `id` the cursor after it.",
+    "content": {
+        "text/event-stream": {
+            "schema": {
+                "type": "object",
+                "properties": {"event": _TEXT, "id": _TEXT, "data": _TEXT},
+                "required": ["event", "data"],
+            }
+        }
+    },
+}
 LIFE_EVERY_S = 5.0
 RECHECK_EVERY_S = 60.0
 _ENCODER = msgspec.json.Encoder()

@@ -29,6 +29,9 @@ RECHECK_EVERY_S = 300.0
 # Both spellings are served; the first is the one the description shows.
 PREFIXES = ("/v1", "/api/v1")
 
+_MERGED = ("include_in_schema", "responses")
+"""Options of a route that are put together with what holds for all."""
+
 
 class Authorise(Protocol[Caller_co]):
     """Decides over one call: gives the verified caller, or raises an error of the tree."""
@@ -108,11 +111,13 @@ class GuardedRoutes(Generic[Caller]):
                     handler,
                     methods=[method],
                     dependencies=[guard],
-                    # Only the described spelling needs its failures described.
-                    responses=self._failures if prefix != PREFIXES[1] else None,
+                    # Only the described spelling needs its answers described.
+                    responses={**self._failures, **options.get("responses", {})}
+                    if prefix != PREFIXES[1]
+                    else None,
                     include_in_schema=options.get("include_in_schema", prefix != PREFIXES[1]),
                     operation_id=rpc.rpartition("/")[2] if prefix != PREFIXES[1] else None,
-                    **{k: v for k, v in options.items() if k != "include_in_schema"},
+                    **{k: v for k, v in options.items() if k not in _MERGED},
                 )
             return handler
 

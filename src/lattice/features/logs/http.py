@@ -15,7 +15,7 @@ from lattice.domain.allocation import REFERENCE_PATTERN
 from lattice.domain.logs import LogKind
 from lattice.features.logs.model import LogPage, LogQuery, LogStreams
 from lattice.features.logs.service.reading import LARGEST_PAGE, LogReading
-from lattice.wire.events import EventStream
+from lattice.wire.events import DESCRIPTION, EventStream
 from lattice.wire.guard import GuardedRoutes
 
 _Id = Annotated[str, Path(pattern=REFERENCE_PATTERN)]
@@ -81,6 +81,7 @@ def offer(routes: GuardedRoutes[Actor], service: LogReading) -> None:
         response_class=EventStream,
         response_model=None,
         status_code=200,
+        responses={200: DESCRIPTION},
     )
     async def stream_logs(
         request: Request, id: _Id, query: _Query, follow: bool = False

@@ -40,7 +40,7 @@ from lattice.domain.privileged import MOST_OUTPUTS
 from lattice.features.logs.node.capture import JobCapture, Room, Stream
 from lattice.features.logs.node.filenames import FileNames, NamedFile, StreamKey
 from lattice.features.logs.node.followed import Followed, JobsHere, heads_in
-from lattice.features.logs.node.intake import Admission, Intake
+from lattice.features.logs.node.intake import Admission, Intake, PastJob
 from lattice.features.logs.node.noting import LOOKS_S, Noting
 from lattice.features.logs.node.quota import NO_QUOTA, JobQuota
 from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool
@@ -58,6 +58,7 @@ _FINAL = (NotFound, PermissionRefused, DataUnavailable, UsageError)
 """What asking again would not change."""
 _NOT_FOUND_TRIES = 20
 _LOOK_AGAIN_S = 1.0
+_MISSED_AFTER_S = (0.0, 5.0, 25.0)
 _SIGN_S = 10.0
 _LONGEST_AWAY_S = 24 * 3600.0
 _SAME_START_S = 5.0
@@ -181,26 +182,36 @@ class Collecting:
         sign = self._folder / "alive"
         now = self._clock.now().timestamp()
         since = sign.stat().st_mtime if sign.exists() else now - _LONGEST_AWAY_S
-        for number in itertools.count():
-            try:
-                missed = await self._intake.past_jobs(max(since, now - _LONGEST_AWAY_S) - 5.0)
-            except LatticeError:
-                await asyncio.sleep(_RETRY_S[min(number, len(_RETRY_S) - 1)])
-                continue
-            break
-        for each in missed:
-            known = any(
-                one.identity.job_id == each.job_id
-                and abs(one.identity.started - each.started) < _SAME_START_S
-                for one in self.followed
-            )
-            if not known:
-                followed = self._begin(JobIdentity("", each.job_id, 0, each.started), None)
-                followed.ended = True
-                followed.changed.set()
+        since = max(since, now - _LONGEST_AWAY_S) - _SAME_START_S
+        taken: set[tuple[int, float]] = set()
+        # One that ran in the very moment of the start is not known to the server at once.
+        for pause_s in _MISSED_AFTER_S:
+            await asyncio.sleep(pause_s)
+            for each in await self._past_jobs(since):
+                if (each.job_id, each.started) not in taken and not self._follows(each):
+                    taken.add((each.job_id, each.started))
+                    followed = self._begin(JobIdentity("", each.job_id, 0, each.started), None)
+                    followed.ended = True
+                    followed.changed.set()
         while True:
             await asyncio.to_thread(sign.touch)
             await asyncio.sleep(_SIGN_S)
+
+    async def _past_jobs(self, since: float) -> Sequence[PastJob]:
+        failures = 0
+        while True:
+            try:
+                return await self._intake.past_jobs(since)
+            except LatticeError:
+                await asyncio.sleep(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
+                failures += 1
+
+    def _follows(self, past: PastJob) -> bool:
+        return any(
+            each.identity.job_id == past.job_id
+            and abs(each.identity.started - past.started) < _SAME_START_S
+            for each in self.followed
+        )
 
     async def _follow(self, followed: Followed) -> None:
         noting = asyncio.create_task(followed.noting.run(), name="logs noting")
