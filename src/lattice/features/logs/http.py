@@ -110,7 +110,7 @@ def offer(routes: GuardedRoutes[Actor], service: LogReading) -> None:
     async def read_raw_log(
         request: Request,
         id: _Id,
-        node: Annotated[str, Query(max_length=255)],
+        node: Annotated[str, Query(min_length=1, max_length=255)],
         source: Annotated[str, Query(max_length=64)] = "batch",
         stream: LogKind = LogKind.STDOUT,
         attempt: _Attempt = 0,

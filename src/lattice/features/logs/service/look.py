@@ -134,6 +134,8 @@ class Look:
 
     async def open(self, stack: AsyncExitStack) -> None:
         """Find the streams: what is stored, and what the nodes have."""
+        # Before anything is made of their names.
+        nodes = self._nodes()
         stack.callback(self._ask_no_more)
         await self._refresh()
         await self._refuse_if_removed()
@@ -146,7 +148,7 @@ class Look:
             )
         )
         if not complete:
-            for node in self._nodes():
+            for node in nodes:
                 feed = await stack.enter_async_context(self._sources.feeds.of(self.name, node))
                 self._feeds[node] = feed
                 stack.enter_context(feed.telling(self._changed.set))
