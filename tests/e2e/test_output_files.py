@@ -95,7 +95,7 @@ def outputs(quiet_lab: Lab) -> Iterator[Outputs]:
     key = SigningKey.load(quiet_lab.gate.grant_key)
     before = len(list(Path("/proc/self/fd").iterdir()))
     yield Outputs(quiet_lab, GrantSigner(key, SystemClock()))
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 def _run(lab: Lab, *options: str, wrap: str, user: str = "alice") -> int:

@@ -26,7 +26,7 @@ WRITERS = (DAEMON, TASK, OTHER)
 def nothing_left_open() -> Iterator[None]:
     before = len(list(Path("/proc/self/fd").iterdir()))
     yield
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 @pytest.fixture
