@@ -118,6 +118,8 @@ class Archive:
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
         self._indexes = Indexes(objects)
+        self.silent_at: float | None = None
+        """When the store last kept somebody waiting for nothing; None if it answered since."""
 
     async def streams(
         self,

@@ -6,35 +6,35 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TypeAlias
 
 from lattice.base.clock import Clock
-from lattice.base.errors import NotFound, Unavailable
+from lattice.base.errors import DataUnavailable, NotFound, Unavailable
 from lattice.domain.allocation import Attempt
 from lattice.domain.logs import LogKind, Position, StreamName
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.scheduler import Scheduler
-from lattice.features.logs.model import LogNote, LogQuery, LogRecord, NoteKind
+from lattice.features.logs.model import LogNote, LogQuery, LogRecord
 from lattice.features.logs.service.archive import Archive, Span, StoredStream
 from lattice.features.logs.service.cursor import write_cursor
 from lattice.features.logs.service.feeds import Feeds, NodeFeed
 from lattice.features.logs.service.lines import Lines, last_state
 from lattice.features.logs.service.naming import AttemptName, attempts_of
+from lattice.features.logs.service.notices import Notices
 from lattice.features.logs.service.records import LastLines, LineFilter, block, gap
 from lattice.features.logs.service.retention import Removals, removal_error
+from lattice.features.logs.service.rounds import Rounds
 from lattice.features.logs.service.view import Item, MergedView, Start, StreamView
 
 _FIRST_WORD_S = 4.0
-_STORE_S = 5.0
-_STORE_FOLLOW_S = 2.0
-"""How long a caller waits for the store before being shown what the nodes have."""
-_ROUND_S = 1.0
-_SETTLE_S = 0.05
-"""Lines of several nodes that come this close together are put in the order of time."""
+_STORE_S = 3.0
+_STORE_AGAIN_S = 0.3
+"""How long a caller waits for the store before being shown what the nodes have; the second, if it
+was silent for another a moment ago."""
+_SILENT_FOR_S = 10.0
 _FLOOD_BYTES = 32 * 1024
-_GATHER_S = 0.01
-"""What comes in masses is waited for so long, and passed on in larger portions."""
+"""In one round: what comes in masses is passed on in larger portions."""
 _ALIVE_S = 5.0
 _CURSOR_S = 1.0
 _BEGINNINGS_S = 0.25
@@ -72,17 +72,16 @@ class Look:
         self._query = query
         self._filter = line_filter
         self._feeds: dict[str, NodeFeed] = {}
-        self._away = ""
-        self._lost: dict[str, float] = {}
+        self.away = ""
+        """Why it is not known what is stored; empty if it is."""
+        self._notices = Notices(sources.clock)
         self._midst = False
         self._begun: dict[StreamName, bytes] = {}
         self._begun_at = 0.0
         self._cursor_at = 0.0
         self._asked: asyncio.Future[dict[StreamName, StoredStream]] | None = None
-        self._changed = asyncio.Event()
+        self._rounds = Rounds()
         self._flooded = False
-        self._round: asyncio.TimerHandle | None = None
-        self._round_over = False
 
     @property
     def ended(self) -> bool:
@@ -113,14 +112,14 @@ class Look:
     async def told(self) -> AsyncIterator[Told]:
         async with AsyncExitStack() as stack:
             await self.open(stack)
-            for note in self._opening_notes():
+            for note in self.opening_notes():
                 yield note, ""
-            yield self._note(NoteKind.ALIVE), self.cursor()
+            yield self._notices.alive(), self.cursor()
             async for record in self.caught_up():
                 yield record, self._timely_cursor()
-            yield self._note(NoteKind.ALIVE), self.cursor()
+            yield self._notices.alive(), self.cursor()
             if self._query.follow:
-                stack.callback(self._stop_rounds)
+                stack.callback(self._rounds.stop)
                 async for each in self._follow():
                     yield each
 
@@ -142,7 +141,7 @@ class Look:
         complete = (
             self._ended_long_ago()
             and bool(self.view.streams)
-            and not self._away
+            and not self.away
             and all(
                 each.stored is not None and each.stored.last for each in self.view.streams.values()
             )
@@ -151,10 +150,27 @@ class Look:
             for node in nodes:
                 feed = await stack.enter_async_context(self._sources.feeds.of(self.name, node))
                 self._feeds[node] = feed
-                stack.enter_context(feed.telling(self._changed.set))
+                stack.enter_context(feed.telling(self._rounds.changed))
             await self._first_words()
         self._take_streams()
+        if self.away and self.ended and not self.view.streams:
+            raise DataUnavailable(
+                f"{self.away} No node has what {self.name.allocation.id} wrote any more.",
+                hint="What was stored is safe: try again in a few minutes.",
+            )
         self._begin()
+
+    def opening_notes(self) -> list[LogNote]:
+        """What is not at hand now, for whoever reads what is."""
+        silent = {node: feed for node, feed in self._feeds.items() if self._is_missed(node)}
+        return self._notices.opening(self.away, silent)
+
+    def _is_missed(self, node: str) -> bool:
+        """True if this node may have what nobody else has."""
+        if not self.ended:
+            return True
+        streams = self.view.streams.values()
+        return not streams or any(each.name.node == node and not each.is_over for each in streams)
 
     def _ask_no_more(self) -> None:
         if self._asked is not None:
@@ -162,7 +178,7 @@ class Look:
 
     async def _refuse_if_removed(self) -> None:
         removals = self._sources.removals
-        if removals is None or self.view.streams or self._away or not self.ended:
+        if removals is None or self.view.streams or self.away or not self.ended:
             return
         removed = await removals.of(self.name)
         if removed is not None:
@@ -197,18 +213,21 @@ class Look:
             self._asked = asyncio.ensure_future(
                 self._sources.archive.streams(self.name, kinds, self._query.nodes, self._span())
             )
-        patience_s = _STORE_FOLLOW_S if self._query.follow else _STORE_S
+        archive, now = self._sources.archive, self._sources.clock.monotonic()
+        known_silent = archive.silent_at is not None and now - archive.silent_at < _SILENT_FOR_S
+        patience_s = _STORE_AGAIN_S if known_silent else _STORE_S
         done, _ = await asyncio.wait((self._asked,), timeout=patience_s)
         if not done:
-            self._away = "The object store has not answered yet."
+            archive.silent_at = now
+            self.away = "The object store does not answer."
             return
         asked, self._asked = self._asked, None
         try:
             stored = asked.result()
         except Unavailable as error:
-            self._away = error.message
+            self.away = error.message
             return
-        self._away = ""
+        archive.silent_at, self.away = None, ""
         for name, each in stored.items():
             known = self.view.streams.get(name)
             if known is not None:
@@ -318,10 +337,10 @@ class Look:
         quiet_since = clock.monotonic()
         over_since: float | None = None
         while True:
-            await self._wait_for_change()
+            await self._rounds.next(many=len(self._feeds) > 1, flooded=self._flooded)
             self._take_streams()
             told, size = False, 0
-            for note in self._changes_of_nodes():
+            for note in self._notices.changes(self._feeds):
                 told = True
                 yield note, ""
             async for record in self._records():
@@ -336,16 +355,18 @@ class Look:
             now = clock.monotonic()
             if told:
                 quiet_since = now
-            elif now - quiet_since >= _ALIVE_S and not self._lost:
+            elif now - quiet_since >= _ALIVE_S and not self._notices.lost:
                 quiet_since = now
-                yield self._note(NoteKind.ALIVE), self.cursor()
+                yield self._notices.alive(), self.cursor()
             if self.ended:
                 over_since = now if over_since is None else over_since
                 await self._refresh()
                 if self._is_complete() or now - over_since > _DRAIN_S:
                     async for record in self._records():
                         yield record, ""
-                    yield self._end_note(), self.cursor()
+                    streams = self.view.streams.values()
+                    end = self._notices.end(self._attempt_now(), streams, all_known=self._knows_all)
+                    yield end, self.cursor()
                     return
 
     def _beginnings(self) -> list[LogRecord]:
@@ -371,88 +392,12 @@ class Look:
                     told.append(block(name, shown, rank))
         return told
 
-    async def _change_in(self, seconds: float) -> bool:
-        """Wait for a change; False if none came. One timer serves many changes."""
-        loop = asyncio.get_running_loop()
-        if self._round is None or self._round.when() <= loop.time():
-            self._round = loop.call_later(seconds, self._note_round)
-        self._round_over = False
-        await self._changed.wait()
-        return not self._round_over
-
-    def _stop_rounds(self) -> None:
-        if self._round is not None:
-            self._round.cancel()
-
-    def _note_round(self) -> None:
-        self._round_over = not self._changed.is_set()
-        self._changed.set()
-
-    async def _wait_for_change(self) -> None:
-        if await self._change_in(_ROUND_S):
-            if len(self._feeds) > 1:
-                await asyncio.sleep(_SETTLE_S)
-            elif self._flooded:
-                await asyncio.sleep(_GATHER_S)
-        self._changed.clear()
-
     def _is_complete(self) -> bool:
         streams = self.view.streams.values()
         return bool(streams) and all(each.is_over and each.is_read for each in streams)
-
-    def _opening_notes(self) -> list[LogNote]:
-        notes = []
-        if self._away:
-            notes.append(self._note(NoteKind.ARCHIVE_AWAY, words=self._away))
-        for node, feed in self._feeds.items():
-            if feed.trouble and not self.ended:
-                self._lost[node] = self._sources.clock.monotonic()
-                notes.append(self._note(NoteKind.DISCONNECTED, node, feed.trouble))
-        return notes
-
-    def _changes_of_nodes(self) -> list[LogNote]:
-        notes = []
-        now = self._sources.clock.monotonic()
-        for node, feed in self._feeds.items():
-            if feed.trouble and node not in self._lost:
-                self._lost[node] = now
-                notes.append(self._note(NoteKind.DISCONNECTED, node, feed.trouble))
-            elif not feed.trouble and node in self._lost:
-                lasted_s = now - self._lost.pop(node)
-                notes.append(self._note(NoteKind.RECONNECTED, node, seconds=lasted_s))
-        return notes
-
-    def _end_note(self) -> LogNote:
-        attempt = self._attempt_now()
-        missing = [
-            each.name for each in self.view.streams.values() if not (each.is_over and each.is_read)
-        ]
-        words = f"{attempt.state.value}"
-        if attempt.exit_code is not None:
-            words += f", exit {attempt.exit_code}"
-        if missing:
-            words += f"; the end of {missing[0]} has not arrived"
-        elif not self._knows_all:
-            words += "; whether that was all is not known while the object store does not answer"
-        elif not self.view.streams:
-            words += "; nothing of what it wrote has arrived"
-        complete = self._knows_all and bool(self.view.streams) and not missing
-        return self._note(NoteKind.END, words=words, lines=0 if complete else None)
 
     @property
     def _knows_all(self) -> bool:
         """True if there can be no stream that was not heard of."""
         feeds = self._feeds.values()
-        return not self._away or (bool(feeds) and all(each.over for each in feeds))
-
-    def _note(
-        self,
-        kind: NoteKind,
-        node: str = "",
-        words: str = "",
-        *,
-        seconds: float | None = None,
-        lines: int | None = None,
-    ) -> LogNote:
-        now: datetime = self._sources.clock.now()
-        return LogNote(kind=kind, time=now, node=node, words=words, seconds=seconds, lines=lines)
+        return not self.away or (bool(feeds) and all(each.over for each in feeds))

@@ -70,6 +70,7 @@ class LogReading:
         more = False
         async with AsyncExitStack() as stack:
             await look.open(stack)
+            records += look.opening_notes()
             async for record in look.caught_up():
                 records.append(record)
                 lines += record.count if record.type == "lines" else 0
@@ -84,7 +85,7 @@ class LogReading:
             records=tuple(records),
             cursor=cursor,
             ranked=ranked(look.view.streams.values()),
-            finished=look.ended and not more,
+            finished=look.ended and not more and not look.away,
         )
 
     async def stream(self, actor: Actor, name: str, query: LogQuery) -> AsyncIterator[Told]:
@@ -115,6 +116,7 @@ class LogReading:
         look, _ = await self._look(actor, name, query, Way.LIST)
         async with AsyncExitStack() as stack:
             await look.open(stack)
+            _refuse_if_away(look)
             facts = tuple(_facts(each) for _, each in sorted(look.view.streams.items()))
         return LogStreams(
             allocation=look.name.allocation.ref,
@@ -137,6 +139,11 @@ class LogReading:
         look, visit = await self._look(actor, name, query, Way.DOWNLOAD)
         stack = AsyncExitStack()
         await look.open(stack)
+        try:
+            _refuse_if_away(look)
+        except Unavailable:
+            await stack.aclose()
+            raise
         for each, stream in look.view.streams.items():
             if each.source == wanted:
                 end = stream.end.offset
@@ -202,6 +209,12 @@ def _facts(stream: StreamView) -> LogStreamFacts:
         last=moment(placed[-1].times_ms[1]) if placed else None,
         path=path,
     )
+
+
+def _refuse_if_away(look: Look) -> None:
+    """Whoever wants to keep all of it must not take a part for the whole."""
+    if look.away:
+        raise Unavailable(look.away, hint="What was stored is safe: try again in a few minutes.")
 
 
 def _nothing_yet(allocation: Allocation, attempt: Attempt) -> DataUnavailable | Unavailable:

@@ -1,0 +1,78 @@
+"""What a reader is told beside the lines: what is away, what came back, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from lattice.base.clock import Clock
+from lattice.domain.allocation import Attempt
+from lattice.features.logs.model import LogNote, NoteKind
+from lattice.features.logs.service.feeds import NodeFeed
+from lattice.features.logs.service.view import StreamView
+
+_UNHEARD = "it has not answered yet"
+
+
+class Notices:
+    """Of one reader: each change of a node is told once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.lost: dict[str, float] = {}
+        """Since when each node that was told to be away is."""
+
+    def alive(self) -> LogNote:
+        """Every part from here to the nodes answers."""
+        return self._note(NoteKind.ALIVE)
+
+    def opening(self, store_away: str, feeds: Mapping[str, NodeFeed]) -> list[LogNote]:
+        """What can't be shown now: `store_away` says why of the store, if it is."""
+        notes = [self._note(NoteKind.ARCHIVE_AWAY, words=store_away)] if store_away else []
+        for node, feed in feeds.items():
+            why = feed.trouble or ("" if feed.told.is_set() else _UNHEARD)
+            if why:
+                notes.append(self._lose(node, why))
+        return notes
+
+    def changes(self, feeds: Mapping[str, NodeFeed]) -> list[LogNote]:
+        """Nodes that went away or came back since this was last asked."""
+        notes = []
+        for node, feed in feeds.items():
+            if feed.trouble and node not in self.lost:
+                notes.append(self._lose(node, feed.trouble))
+            elif not feed.trouble and feed.told.is_set() and node in self.lost:
+                lasted_s = self._clock.monotonic() - self.lost.pop(node)
+                notes.append(self._note(NoteKind.RECONNECTED, node, seconds=lasted_s))
+        return notes
+
+    def end(self, attempt: Attempt, streams: Iterable[StreamView], *, all_known: bool) -> LogNote:
+        """How the attempt ended. Only what was read to its end is said to miss nothing."""
+        streams = tuple(streams)
+        unread = [each.name for each in streams if not (each.is_over and each.is_read)]
+        words = attempt.state.value
+        if attempt.exit_code is not None:
+            words += f", exit {attempt.exit_code}"
+        if unread:
+            words += f"; the end of {unread[0]} has not arrived"
+        elif not all_known:
+            words += "; whether that was all is not known while the object store does not answer"
+        elif not streams:
+            words += "; nothing of what it wrote has arrived"
+        complete = all_known and bool(streams) and not unread
+        return self._note(NoteKind.END, words=words, lines=0 if complete else None)
+
+    def _lose(self, node: str, why: str) -> LogNote:
+        self.lost[node] = self._clock.monotonic()
+        return self._note(NoteKind.DISCONNECTED, node, why)
+
+    def _note(
+        self,
+        kind: NoteKind,
+        node: str = "",
+        words: str = "",
+        *,
+        seconds: float | None = None,
+        lines: int | None = None,
+    ) -> LogNote:
+        now = self._clock.now()
+        return LogNote(kind=kind, time=now, node=node, words=words, seconds=seconds, lines=lines)
