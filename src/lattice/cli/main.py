@@ -36,6 +36,9 @@ def _guarded(words: Sequence[str]) -> int:
         # The reader has left, which is its right.
         return 128 + 13
     except KeyboardInterrupt:
+        if sys.stderr.isatty():
+            # The prompt belongs on a line of its own, not behind the ^C.
+            sys.stderr.write("\n")
         return 128 + 2
     except SystemExit as end:
         sys.stdout.flush()

@@ -218,8 +218,10 @@ def test_card_fits_one_screen_and_ends_in_what_to_do_next() -> None:
     assert "  Owner      alice (account research, tenant physics)" in lines
     assert "  Time       00:32:11 of 02:00:00, 01:27:49 left" in lines
     assert any("✗ node fail" in line and "n3" in line and "0:9" in line for line in lines)
-    assert "  Earlier  the id was used before: 12345@1763165000" in lines
-    assert lines[-1] == "Next: lattice status 12345 --watch · lattice wait 12345 --exit-status"
+    assert "  Earlier    the id was used before: 12345@1763165000" in lines
+    assert lines[-1] == (
+        "Next: lattice logs -f 12345 · lattice status 12345 --watch · lattice wait 12345"
+    )
 
 
 @pytest.mark.spec("ALLOC-1")
@@ -266,7 +268,7 @@ def test_card_of_an_array_sums_it_up() -> None:
     shell = run(
         {f"{LIST}/42_1": answers.card(answers.task(1, "running"), siblings=rest)}, id="42_1"
     )
-    assert "Array  3 in all: 1 running · 2 completed" in shell.out
+    assert "Array      3 in all: 1 running · 2 completed" in shell.out
 
 
 @pytest.mark.parametrize("name", ["12345", "12345_7", "12345+1", "12345@1763165000"])
@@ -476,7 +478,7 @@ def test_the_owners_card_says_with_whom_it_is_shared_and_who_read_it() -> None:
         "readers": [record, older, *others],
     }
     out = run({f"{LIST}/12345": card}, id="12345").out
-    assert "Shared  with bob until 15:00:00Z" in out
-    assert "Read    by carol (tenant admin) 2 times, last 12:31:00Z" in out
+    assert "Shared     with bob until 15:00:00Z" in out
+    assert "Read       by carol (tenant admin) 2 times, last 12:31:00Z" in out
     assert "and by 2 more: lattice share 12345" in out
     assert "\x1b" not in out

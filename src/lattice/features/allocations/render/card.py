@@ -25,27 +25,23 @@ from lattice.features.allocations.render.states import (
 def card(answer: AllocationCard, style: Style, now: datetime) -> str:
     """One allocation on one screen."""
     each = answer.allocation
-    head = _head(each, style)
-    body = fields(_facts(each, style, now), style)
-    parts = [head, body]
+    facts = _facts(each, style, now)
     if answer.last_output is not None:
-        parts.append(fields([("Last output", _last_words(answer.last_output, style, now))], style))
-    if len(each.attempts) > 1:
-        parts.append(f"  {style.paint('Attempts', 'dim')}\n")
-        parts.append(_indented(_attempts(each.attempts, style, now)))
+        facts.append(("Last output", _last_words(answer.last_output, style, now)))
     if answer.siblings:
         kind = "Array" if each.array else "Components"
         members = [each, *answer.siblings]
-        parts.append(
-            fields([(kind, f"{sum(map(tasks_in, members))} in all: {summary(members)}")], style)
-        )
+        facts.append((kind, f"{sum(map(tasks_in, members))} in all: {summary(members)}"))
     if answer.earlier:
-        names = ", ".join(answer.earlier)
-        parts.append(fields([("Earlier", f"the id was used before: {names}")], style))
+        facts.append(("Earlier", f"the id was used before: {', '.join(answer.earlier)}"))
     if answer.shares or answer.readers:
         from lattice.features.allocations.render.readers import reader_facts  # noqa: PLC0415
 
-        parts.append(fields(reader_facts(answer, style, now), style))
+        facts += reader_facts(answer, style, now)
+    parts = [_head(each, style), fields(facts, style)]
+    if len(each.attempts) > 1:
+        parts.append(f"  {style.paint('Attempts', 'dim')}\n")
+        parts.append(_indented(_attempts(each.attempts, style, now)))
     return "".join(parts)
 
 
@@ -161,7 +157,9 @@ def _indented(text: str) -> str:
 
 def next_commands(each: Allocation) -> str:
     """What can be done now, as commands to type."""
-    if each.state.finished:
-        return f"Next: lattice history · lattice status {inert(each.ref)} -o json"
     name = inert(each.id)
-    return f"Next: lattice status {name} --watch · lattice wait {name} --exit-status"
+    if each.state.finished:
+        return f"Next: lattice logs {inert(each.ref)} · lattice status {inert(each.ref)} -o json"
+    if each.started is None:
+        return f"Next: lattice status {name} --watch · lattice wait {name} --exit-status"
+    return f"Next: lattice logs -f {name} · lattice status {name} --watch · lattice wait {name}"
