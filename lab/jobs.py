@@ -66,7 +66,3 @@ class Jobs:
 
     def _queued(self) -> Sequence[str]:
         return self._room.run(["squeue", "-h", "-a", "-o", "%A"]).stdout.split()
-
-    def start_now(self, job: int | str) -> None:
-        """Let a requeued job run at once; Slurm holds it for two minutes otherwise."""
-        self._room.run(["scontrol", "update", f"jobid={job}", "starttime=now"])

@@ -36,6 +36,7 @@ from lab.seaweedfs import SeaweedFS
 from lab.server import EXECUTABLE, Server
 from lab.session import Sessions
 from lab.slurm import Slurm
+from lab.slurm_config import SlurmFiles
 from lab.sweep import sweep
 from lab.victoriametrics import VictoriaMetrics
 from lab.vm import VirtualNode
@@ -48,6 +49,9 @@ Report = Callable[[str], None]
 
 def _silent(_: str) -> None:
     """Report to nobody."""
+
+
+_RELAUNCH_S = 4.0
 
 
 class Part(Protocol):
@@ -297,6 +301,25 @@ class Lab:
         self, job: int | str, states: str | Collection[str], timeout_s: float = 30.0
     ) -> str:
         return self.jobs.wait_state(job, states, timeout_s)
+
+    def start_requeued(self, job: int) -> None:
+        """Let a requeued job run soon; Slurm holds it for two minutes otherwise.
+
+        Not at once: for some seconds slurmd refuses to launch a job that it has just killed, and
+        what a node still clears away of the first run would be missing in the second.
+        """
+        kept = SlurmFiles(self.layout.state).job_tmp
+        deadline = time.monotonic() + 30
+        while any(
+            node.alive
+            and not node.run(["test", "-e", str(kept / name / str(job))], check=False).returncode
+            for name, node in self.slurm.nodes.items()
+        ):
+            if time.monotonic() > deadline:
+                raise LabError(f"nodes do not clear away what they have of job {job}")
+            time.sleep(0.2)
+        time.sleep(_RELAUNCH_S)
+        self.ctl(["scontrol", "update", f"jobid={job}", "starttime=now"])
 
 
 class _Stopwatch:

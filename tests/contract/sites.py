@@ -6,7 +6,6 @@ A site can be told what a person or an accident would do; the suite only looks a
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -28,7 +27,6 @@ from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
 
 ACCOUNT = {"alice": "research", "bob": "genomics"}
-_RELAUNCH_S = 4.0
 VIEWS = Vclusters((Vcluster("hpc", Kind.HPC, "batch"),))
 
 
@@ -217,10 +215,7 @@ class SlurmSite:
         self._lab.jobs.wait_state(job, "RUNNING")
         self._lab.ctl(["scontrol", "requeue", str(job)])
         self._lab.jobs.wait_state(job, "PENDING")
-        # slurmd refuses for some seconds to launch a job that it has just killed ("already killed,
-        # do not launch"), which would end the second run; Slurm itself waits two minutes.
-        time.sleep(_RELAUNCH_S)
-        self._lab.jobs.start_now(job)
+        self._lab.start_requeued(job)
 
     def cancel(self, job: int) -> None:
         self._lab.jobs.cancel(job)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 
+from lab.laboratory import Lab
+
 PROGRAM = r"""
 import os, sys, time, zlib
 writer, count, pause, size = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
@@ -29,6 +31,19 @@ def script(
     """A command for a job's script. `noise` can't be compressed to less than half."""
     words = f"{writer} {count} {pause_s} {size}" + (" noise" if noise else "")
     return f"/usr/bin/python3 -c {_quoted(PROGRAM)} {words}"
+
+
+class Gate:
+    """Where a job of alice's waits until it may go on."""
+
+    wait = "while ! [ -e ~/go-on ]; do sleep 0.2; done"
+
+    def __init__(self, lab: Lab) -> None:
+        self._file = lab.layout.home / "alice" / "go-on"
+        self._file.unlink(missing_ok=True)
+
+    def open(self) -> None:
+        self._file.touch()
 
 
 def _quoted(text: str) -> str:

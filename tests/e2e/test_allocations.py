@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 
@@ -97,9 +96,7 @@ def test_a_requeued_job_keeps_its_identity_and_counts_its_attempts(
     )
     quiet_lab.ctl(["scontrol", "requeue", str(job)])
     quiet_lab.wait_job_state(job, {"PENDING"})
-    # The node still removes the private /tmp of the first attempt; Slurm itself waits 2 minutes.
-    time.sleep(3)
-    quiet_lab.jobs.start_now(job)
+    quiet_lab.start_requeued(job)
     second = eventually(
         lambda: alice.card(job)["allocation"],
         lambda seen: seen["state"] == "running" and len(seen["attempts"]) == 2,

@@ -19,7 +19,7 @@ import yaml
 from lab.addresses import SEAWEED_S3_PORT
 from lab.laboratory import Lab
 from lattice.base.failpoints import VARIABLE
-from tests.e2e.log_lines import numbers, script
+from tests.e2e.log_lines import Gate, numbers, script
 from tests.e2e.people import Person, Said, eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300), pytest.mark.spec("LOG-3")]
@@ -197,14 +197,12 @@ def _truncated(file: Path) -> None:
 def test_a_file_that_is(quiet_lab: Lab, alice: Person, act: Callable[[Path], None]) -> None:
     """Done to the file between two halves of the output, after the first half was read."""
     half = script("h", 200)
-    gate = quiet_lab.layout.home / "alice" / "go-on"
-    gate.unlink(missing_ok=True)
-    wait = "while ! [ -e ~/go-on ]; do sleep 0.2; done"
-    job = quiet_lab.sbatch("alice", wrap=f"{half}; {wait}; {script('i', 200)}")
+    gate = Gate(quiet_lab)
+    job = quiet_lab.sbatch("alice", wrap=f"{half}; {gate.wait}; {script('i', 200)}")
     quiet_lab.wait_job_state(job, "RUNNING")
     complete(alice, job, "h", 200)
     act(written(quiet_lab, job))
-    gate.touch()
+    gate.open()
     quiet_lab.wait_job_state(job, "COMPLETED")
     complete(alice, job, "i", 200)
     complete(alice, job, "h", 200)
@@ -218,14 +216,14 @@ def test_text_that_was_gone_before_it_was_read(quiet_lab: Lab, alice: Person) ->
     agent.kill()
     agent.changes["logs"] = {"spool_mb": 16}
     agent.start()
-    gate = quiet_lab.layout.home / "alice" / "go-on"
-    gate.unlink(missing_ok=True)
-    wait = "while ! [ -e ~/go-on ]; do sleep 0.2; done"
+    gate = Gate(quiet_lab)
     flood = script("g", 60_000, size=1000, noise=True)
     quiet_lab.seaweedfs.process.freeze()
     try:
         job = quiet_lab.sbatch(
-            "alice", "--nodelist=n1", wrap=f"{flood}; touch ~/flooded; {wait}; {script('j', 400)}"
+            "alice",
+            "--nodelist=n1",
+            wrap=f"{flood}; touch ~/flooded; {gate.wait}; {script('j', 400)}",
         )
         flooded = quiet_lab.layout.home / "alice" / "flooded"
         eventually(flooded.exists, bool, 90)
@@ -234,7 +232,7 @@ def test_text_that_was_gone_before_it_was_read(quiet_lab: Lab, alice: Person) ->
         eventually(lambda: _steady_bytes(spool), lambda size: size >= 16 << 20, 60)
         size = written(quiet_lab, job).stat().st_size
         _truncated(written(quiet_lab, job))
-        gate.touch()
+        gate.open()
         quiet_lab.wait_job_state(job, "COMPLETED")
     finally:
         quiet_lab.seaweedfs.process.thaw()

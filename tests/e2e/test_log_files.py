@@ -7,6 +7,7 @@ while tasks write and end; what the helper noted leads to the files afterwards.
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from lab.laboratory import Lab
-from tests.e2e.log_lines import numbers, script
+from tests.e2e.log_lines import Gate, numbers, script
 from tests.e2e.people import Person, eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300), pytest.mark.spec("LOG-2", "LOG-3")]
@@ -123,14 +124,17 @@ def test_servers_away_while_short_steps_come_and_go(quiet_lab: Lab, alice: Perso
 
 def test_a_file_that_is_gone_when_the_agent_is_back_is_a_gap(quiet_lab: Lab, alice: Person) -> None:
     """What had been read is there, and that the rest is not is said."""
+    gate = Gate(quiet_lab)
+    lines = f"{script('g', 100)}; {gate.wait}; {script('h', 100)}"
     job = quiet_lab.sbatch(
         "alice", "-w", "n1",
-        wrap=f"srun -n1 --output=f%j-%t.out {script('g', 300, pause_s=0.02)}",
+        wrap=f"srun -n1 --output=f%j-%t.out sh -c {shlex.quote(lines)}",
     )  # fmt: skip
     quiet_lab.wait_job_state(job, "RUNNING")
-    eventually(lambda: lines_by_rank(alice, job, "g"), lambda found: len(found.get(0, [])) > 20)
+    eventually(lambda: lines_by_rank(alice, job, "g"), lambda found: len(found.get(0, [])) == 100)
     agent = quiet_lab.node("n1").agent
     agent.kill()
+    gate.open()
     quiet_lab.wait_job_state(job, "COMPLETED", timeout_s=120)
     (quiet_lab.layout.home / "alice" / f"f{job}-0.out").unlink()
     agent.start()
@@ -138,9 +142,8 @@ def test_a_file_that_is_gone_when_the_agent_is_back_is_a_gap(quiet_lab: Lab, ali
         lambda: [each for each in records(alice, job) if each["type"] == "gap"], bool, 90
     )
     assert [(each["cause"], each["source"]) for each in told] == [("unreadable", "0.0")]
-    seen = lines_by_rank(alice, job, "g")[0]
-    assert seen == list(range(len(seen)))
-    assert 20 < len(seen) < 300
+    assert lines_by_rank(alice, job, "g") == {0: list(range(100))}
+    assert lines_by_rank(alice, job, "h") == {}
     stored(quiet_lab, job)
 
 

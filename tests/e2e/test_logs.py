@@ -132,7 +132,7 @@ def test_attempts_are_kept_apart(quiet_lab: Lab, alice: Person) -> None:
     # For a moment nobody may know when it ran before: that is said, never "nothing was written".
     shown = eventually(lambda: alice.tries("logs", str(job)), lambda said: said.code != 75, 60)
     assert shown.out == waiting.out
-    quiet_lab.jobs.start_now(job)
+    quiet_lab.start_requeued(job)
     eventually(lambda: alice.tries("logs", str(job)), lambda said: said.out == "attempt 1\n", 60)
     assert lines_of(alice, job, "--attempt", "1") == waiting.out.splitlines()
 

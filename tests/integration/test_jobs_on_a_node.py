@@ -224,9 +224,7 @@ def test_a_requeue_is_another_life_of_the_same_number(quiet_lab: Lab, watcher: W
     quiet_lab.ctl(["scontrol", "requeue", str(job)])
     ended = datetime.now(UTC)
     quiet_lab.wait_job_state(job, "PENDING")
-    # The node still removes the private /tmp of the first attempt; Slurm itself waits 2 minutes.
-    time.sleep(3)
-    quiet_lab.jobs.start_now(job)
+    quiet_lab.start_requeued(job)
     second = watcher.wait(
         lambda told: (
             told.get("id") == job and told["event"] == "appeared" and told["identity"] != first

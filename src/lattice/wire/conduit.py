@@ -2,7 +2,8 @@
 
 `carry` runs one connection until it is lost; whoever owns the conduit finds the next and calls it
 again. `send` and `receive` do not notice, beyond the wait. Silence is not trusted: a ping goes
-out every few seconds, and a carrier that says nothing for longer than `silence_s` is given up.
+out every few seconds, and a carrier that says nothing for longer than `silence_s` is given up; one
+that is to carry a session on, and says nothing from the first, much sooner.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from lattice.domain.stream import Carrier, CarrierLost
 
 PING_EVERY_S = 5.0
 SILENCE_S = 15.0
+FIRST_WORD_S = 4.0
 
 
 class ConduitClosed(Exception):
@@ -29,10 +31,12 @@ class Conduit:
         *,
         ping_every_s: float = PING_EVERY_S,
         silence_s: float = SILENCE_S,
+        first_word_s: float = FIRST_WORD_S,
     ) -> None:
         self._pipe = Pipe(window_bytes)
         self._ping_every_s = ping_every_s
         self._silence_s = silence_s
+        self._first_word_s = first_word_s
         self._outgoing = asyncio.Event()
         self._incoming = asyncio.Event()
         self._room = asyncio.Event()
@@ -137,6 +141,10 @@ class Conduit:
 
     async def _listen(self) -> None:
         """Ask now and then whether the other end is there; give up after too long a silence."""
+        if self._begun:
+            await asyncio.sleep(self._first_word_s)
+            if not self._met:
+                raise CarrierLost(f"no answer within {self._first_word_s:.0f} s")
         silent_s = 0.0
         while silent_s < self._silence_s:
             self._heard = False

@@ -62,6 +62,21 @@ async def test_silence_ends_a_carrier_and_not_the_session() -> None:
         task.cancel()
 
 
+async def test_a_session_that_goes_on_is_not_kept_waiting_for_a_first_word() -> None:
+    conduit, other = Conduit(first_word_s=0.05), Conduit()
+    here, there = joined()
+    carrying = [asyncio.ensure_future(each) for each in (conduit.carry(here), other.carry(there))]
+    await conduit.send(b"heard")
+    assert await other.receive() == b"heard"
+    await asyncio.sleep(0.1)
+    assert not carrying[0].done()
+    for task in carrying:
+        task.cancel()
+    await asyncio.gather(*carrying, return_exceptions=True)
+    with pytest.raises(CarrierLost, match="no answer within"):
+        await asyncio.wait_for(conduit.carry(Deaf()), 5)
+
+
 async def test_a_quiet_pipe_is_not_a_silent_one() -> None:
     one, other = (Conduit(ping_every_s=0.01, silence_s=0.05) for _ in range(2))
     here, there = joined()

@@ -84,14 +84,14 @@ class Sessions:
             return
         session.ticket = ticket.id
         for pause_s in _PAUSES_S:
-            if session.ticket != ticket.id:
-                return
             with suppress(CarrierLost, ConduitClosed):
                 async with self._dialling.carrier(ticket.dial, ticket.lane) as carrier:
                     await carrier.open_with(pb.StreamOpening(ticket=ticket.id))
-                    if await self._carry(session, carrier):
+                    if session.ticket != ticket.id or await self._carry(session, carrier):
                         return
             await asyncio.sleep(pause_s)
+            if session.ticket != ticket.id:
+                return
 
     def _session(self, ticket: pb.Ticket) -> _Session:
         kind, grant = self._granted(ticket)
