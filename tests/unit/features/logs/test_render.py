@@ -241,3 +241,8 @@ def test_bar() -> None:
     )
     assert len(bar("n" * 99, 5, 10, 0.0, Style(width=60))) <= 59
     assert "100 %" in bar("n", 0, 0, 0.0, Style(width=100))
+
+
+def test_a_pattern_is_what_it_was_written_as() -> None:
+    assert Highlight.read("loss=nan") == Highlight.read("loss=nan")
+    assert Highlight.read("loss=nan") != Highlight.read("loss=inf")

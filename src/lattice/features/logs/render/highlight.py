@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -13,11 +14,12 @@ _LONGEST_PATTERN = 500
 _HINT = "RE2 patterns, as for --grep; put a \\ before a letter that is meant as it is."
 
 
+@dataclass(frozen=True, slots=True)
 class Highlight:
     """A pattern, as `--grep` reads them."""
 
-    def __init__(self, pattern: Any) -> None:
-        self._pattern = pattern
+    text: str
+    _pattern: Any = field(compare=False, repr=False)
 
     @classmethod
     def read(cls, text: str) -> Highlight:
@@ -31,7 +33,7 @@ class Highlight:
         options.log_errors = False
         options.never_capture = True
         try:
-            return cls(re2.compile(text, options))
+            return cls(text, re2.compile(text, options))
         except re2.error as problem:
             said = problem.args[0] if problem.args else ""
             words = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
