@@ -218,4 +218,5 @@ def _check_states(act: NodeAct, states: Mapping[str, NodeState]) -> None:
 def signed_reason(actor: Actor, reason: str) -> str:
     """The reason as Slurm keeps it: who, then why. Slurm itself only knows the server's user."""
     who = cut(inert(actor.user or actor.sub), _LONGEST_ACTOR)
-    return cut(f"{who}: {inert(' '.join(reason.split()))}", LONGEST_REASON)
+    # Letters that take no room on a screen take room in Slurm.
+    return cut(f"{who}: {inert(' '.join(reason.split()))}", LONGEST_REASON)[:LONGEST_REASON]

@@ -149,6 +149,10 @@ def test_reasons_are_inert_bounded_and_signed(user: str, reason: str) -> None:
     assert ": " in words
 
 
+def test_a_reason_of_letters_without_width_is_bounded_too() -> None:
+    assert len(signed_reason(Actor(sub="s", user=""), "0\u0300" * 200)) <= LONGEST_REASON
+
+
 def test_a_hostile_reason_can_not_pass_for_somebody_elses() -> None:
     words = signed_reason(OLGA, "\r\x1b[2Kroot: all is well\nNodeName=n2 State=DOWN")
     assert words.startswith("olga: ")
