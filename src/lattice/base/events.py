@@ -43,17 +43,20 @@ class EventReader:
 
     def feed(self, piece: bytes) -> Iterator[Event]:
         """The events that end in this piece, in their order."""
-        *lines, rest = piece.split(b"\n")
-        if lines and self._held:
-            lines[0] = b"".join([*self._held, lines[0]])
-            self._held, self._held_bytes = [], 0
-        for line in lines:
+        # By `find`: `split` looks at every byte of a flood by itself.
+        begin = 0
+        while (end := piece.find(b"\n", begin)) >= 0:
+            line = piece[begin:end]
+            begin = end + 1
+            if self._held:
+                line = b"".join([*self._held, line])
+                self._held, self._held_bytes = [], 0
             event = self._line(line[:-1] if line.endswith(b"\r") else line)
             if event is not None:
                 yield event
-        if rest:
-            self._held.append(rest)
-            self._held_bytes += len(rest)
+        if begin < len(piece):
+            self._held.append(piece[begin:])
+            self._held_bytes += len(piece) - begin
             self._check(self._held_bytes + self._data_bytes)
 
     def _check(self, size_bytes: int) -> None:

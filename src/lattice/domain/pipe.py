@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 WINDOW_BYTES = 2 * 1024 * 1024
-LARGEST_MESSAGE_BYTES = 64 * 1024
+LARGEST_MESSAGE_BYTES = 240 * 1024
 _OVERHEAD_BYTES = 64
 """What a message costs beside its bytes: many empty ones are bounded too."""
 _HEAD = struct.Struct("!BQQ")

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lattice.client.decode import BadAnswer, decode
+from lattice.client.decode import BadAnswer, decode, reader
 from lattice.domain.allocation import Allocation
 from lattice.features.allocations.model import AllocationCard, AllocationList
 from lattice.features.identity.model import AuthDiscovery, Identity
-from lattice.features.logs.model import LogPage
+from lattice.features.logs.model import LogBlock, LogPage
 from lattice.features.nodes.model import NodeCard, NodeList
 from tests.fakes import answers
 
@@ -110,3 +110,25 @@ def test_records_are_told_apart_by_their_type(record: Any, where: str) -> None:
     page = {"allocation": "42", "attempt": 1, "attempts": 1, "records": [record]}
     with pytest.raises(BadAnswer, match=where):
         decode(json.dumps(page).encode(), LogPage)
+
+
+def test_a_flood_is_read_as_the_first_of_it() -> None:
+    read = reader(LogBlock)
+    texts = ["x" * 100_000 + "\n", "é\u2028\x1b[31m\n", "\\ud800\n"] * 4
+    for text in texts:
+        document = {
+            "type": "lines",
+            "node": "n1",
+            "stream": "stdout",
+            "source": "batch",
+            "seq": 0,
+            "count": 1,
+            "offset": 0,
+            "time": "2026-11-15T14:02:00Z",
+            "text": text,
+        }
+        assert read(json.dumps(document).encode()).text == text
+    lone = json.dumps({**document, "text": "\ud800"}).encode()
+    assert read(lone).text == "\ud800", "what the quicker parser refuses is read as before"
+    with pytest.raises(BadAnswer):
+        read(b"{")

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import msgspec
 
-from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.domain.stream import Session
 
 MOST_BYTES = 1 << 32
-_PATTERN = b"".join(number.to_bytes(4, "big") for number in range(LARGEST_MESSAGE_BYTES // 2))
+_LARGEST_CHUNK_BYTES = 64 * 1024
+_PATTERN = b"".join(number.to_bytes(4, "big") for number in range(_LARGEST_CHUNK_BYTES // 2))
 
 
 class ProbeOpening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a probe may ask for; nothing: an echo."""
 
     flood_bytes: int = 0
-    chunk_bytes: int = LARGEST_MESSAGE_BYTES
+    chunk_bytes: int = _LARGEST_CHUNK_BYTES
 
 
 def pattern(offset: int, size: int) -> bytes:
     """The bytes of a flood at a place; `size` is at most one message."""
-    begin = offset % LARGEST_MESSAGE_BYTES
+    begin = offset % _LARGEST_CHUNK_BYTES
     return _PATTERN[begin : begin + size]
 
 
@@ -34,7 +34,7 @@ async def serve_echo(session: Session, opening: bytes) -> None:
         asked = msgspec.json.decode(opening, type=ProbeOpening) if opening else ProbeOpening()
     except msgspec.DecodeError:
         asked = ProbeOpening()
-    chunk = max(1, min(asked.chunk_bytes, LARGEST_MESSAGE_BYTES))
+    chunk = max(1, min(asked.chunk_bytes, _LARGEST_CHUNK_BYTES))
     total = min(asked.flood_bytes, MOST_BYTES)
     for offset in range(0, total, chunk):
         await session.send(pattern(offset, min(chunk, total - offset)))

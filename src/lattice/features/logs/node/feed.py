@@ -18,6 +18,7 @@ import msgspec
 
 from lattice.base.errors import NotFound
 from lattice.domain.logs import BadSource, LogKind, LogSource, Piece, Position
+from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.domain.stream import Session
 from lattice.features.logs.node.capture import Added, JobCapture, Stream
 from lattice.features.logs.node.followed import Followed
@@ -27,8 +28,8 @@ from lattice.wire.v1 import logs_pb2 as pb
 _MOST_WAITING_BYTES = 4 * 1024 * 1024
 """Of text in memory; beyond it only the places are kept, so many of them:"""
 _MOST_WAITING = 10_000
-_MESSAGE_BYTES = 60 * 1024
-"""A message of a pipe has room for 64 KiB; the rest is for what stands around the text."""
+_MESSAGE_BYTES = LARGEST_MESSAGE_BYTES - 4 * 1024
+"""The rest is for what stands around the text."""
 _PIECE_BYTES = 48
 _GAP_BYTES = 64
 """What a piece and a gap take of a message beside their text, at most."""
@@ -230,18 +231,22 @@ class _Serving:
             at = pieces[-1].end_offset
 
     async def _send_pieces(self, key: _Key, pieces: list[Piece]) -> None:
-        text = pb.FeedText(kind=key[0].value, source=str(key[1]))
-        size = 0
+        tell, size = self._pushed(key), 0
         for piece in pieces:
             cost = len(piece.text) + _PIECE_BYTES
-            if text.pieces and size + cost > _MESSAGE_BYTES:
-                await self._send(pb.FeedTell(pushed=text))
-                del text.pieces[:]
-                size = 0
-            text.pieces.append(_piece(piece))
+            if size and size + cost > _MESSAGE_BYTES:
+                await self._send(tell)
+                tell, size = self._pushed(key), 0
+            _add(tell.pushed, piece)
             size += cost
-        await self._send(pb.FeedTell(pushed=text))
+        await self._send(tell)
         self._sent[key] = pieces[-1]
+
+    @staticmethod
+    def _pushed(key: _Key) -> pb.FeedTell:
+        tell = pb.FeedTell()
+        tell.pushed.kind, tell.pushed.source = key[0].value, str(key[1])
+        return tell
 
     async def _tell_streams(self, capture: JobCapture | None) -> None:
         """At once what is new about them; how far they go is told by the text itself."""
@@ -303,7 +308,7 @@ class _Serving:
                 break
             # One alone fits in any case, or the beginning of it does.
             kept = part.text[: len(part.text) + min(0, most)]
-            answer.pieces.append(_piece(Piece(part.at, part.time_ms, part.late, kept)))
+            _add(answer, Piece(part.at, part.time_ms, part.late, kept))
         answer.gone = not answer.pieces and ask.offset < stream.spool.end.offset
         answer.gaps.extend(
             pb.FeedGap(
@@ -354,8 +359,9 @@ def _cut(piece: Piece) -> Iterable[Piece]:
             at = part.end
 
 
-def _piece(piece: Piece) -> pb.FeedPiece:
-    return pb.FeedPiece(
+def _add(text: pb.FeedText, piece: Piece) -> None:
+    """In place: a message put into another is copied whole."""
+    text.pieces.add(
         offset=piece.at.offset,
         line=piece.at.line,
         time_ms=piece.time_ms,
