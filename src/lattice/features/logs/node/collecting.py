@@ -11,13 +11,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import os
 from collections.abc import (
     Awaitable,
     Callable,
     Coroutine,
     Iterator,
-    Mapping,
     Sequence,
 )
 from contextlib import suppress
@@ -33,26 +31,22 @@ from lattice.base.errors import (
     PermissionRefused,
     UsageError,
 )
-from lattice.domain.logs import GapCause, LogKind, LogSource
+from lattice.domain.logs import LogKind
 from lattice.domain.nodejobs import JobEnded, JobEvent, JobIdentity, NodeJob, StepId
-from lattice.domain.outputs import OpenedOutputs, OutputOpener
-from lattice.domain.privileged import MOST_OUTPUTS
-from lattice.features.logs.node.capture import JobCapture, Room, Stream
-from lattice.features.logs.node.filenames import FileNames, NamedFile, StreamKey
+from lattice.domain.outputs import OutputOpener
+from lattice.features.logs.node.capture import JobCapture, Room
+from lattice.features.logs.node.filenames import FileNames
 from lattice.features.logs.node.followed import Followed, JobsHere, heads_in
-from lattice.features.logs.node.intake import Admission, Intake, PastJob
+from lattice.features.logs.node.intake import Intake, PastJob
 from lattice.features.logs.node.noting import LOOKS_S, Noting
+from lattice.features.logs.node.opening import Opening, tell
 from lattice.features.logs.node.quota import NO_QUOTA, JobQuota
-from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool
-from lattice.features.logs.node.tail import FileTail, NoTail
-from lattice.features.logs.node.writers import Look, Writer, noted_writers, writers_of
+from lattice.features.logs.node.spool import StreamSpool
+from lattice.features.logs.node.writers import Look, Writer
 
 _log = logging.getLogger(__name__)
 
-_SOON_S = 0.2
-"""An answer that takes longer is not waited for before the files are noted."""
 _PATIENT_S = 3.0
-_FEW = 16
 _RETRY_S = (0.5, 1.0, 2.0, 5.0, 15.0)
 _FINAL = (NotFound, PermissionRefused, DataUnavailable, UsageError)
 """What asking again would not change."""
@@ -62,8 +56,6 @@ _MISSED_AFTER_S = (0.0, 5.0, 25.0)
 _SIGN_S = 10.0
 _LONGEST_AWAY_S = 24 * 3600.0
 _SAME_START_S = 5.0
-_ATTENTIVE_S = 5.0
-"""Text that was there when a job this old was first looked at is older than the look."""
 
 
 class Collecting:
@@ -90,11 +82,10 @@ class Collecting:
         """
         self._stamps = stamps
         self._quota_bytes = quota_bytes
-        self._node = node
         self._folder = folder
         self._intake = intake
         self._opener = opener
-        self._look = look
+        self._opening = Opening(node, intake, opener, look, clock, stamps)
         self._jobs = jobs
         self._clock = clock
         self._room = room
@@ -221,14 +212,14 @@ class Collecting:
             while not followed.ended:
                 followed.changed.clear()
                 if followed.steps == looked:
-                    await self._until_answered(followed, self._open_writers)
+                    await self._until_answered(followed, self._opening.open_writers)
                 else:
                     looked = followed.steps
                     await self._look_around(followed)
                 if before and not followed.ended:
                     # Of steps that were over before this agent began.
                     before = False
-                    await self._until_answered(followed, self._open_noted)
+                    await self._until_answered(followed, self._opening.open_noted)
                 await followed.changed.wait()
             await self._end(followed)
         except Exception:  # noqa: BLE001 - one job's defect is not the agent's end
@@ -246,9 +237,9 @@ class Collecting:
             if followed.ended or followed.steps != steps:
                 followed.changed.set()
                 return
-            await self._until_answered(followed, self._open_writers)
+            await self._until_answered(followed, self._opening.open_writers)
             if pause_s >= _PATIENT_S:
-                await self._settle_names(followed)
+                await self._opening.settle_names(followed)
 
     async def _until_answered(
         self, followed: Followed, ask: Callable[[Followed], Awaitable[None]]
@@ -257,149 +248,37 @@ class Collecting:
             try:
                 await ask(followed)
             except _FINAL as error:
-                self._tell(followed, error)
+                tell(followed, error)
                 # Slurm may not have said yet that the job is here.
                 if not isinstance(error, NotFound) or number >= _NOT_FOUND_TRIES:
                     return
                 await asyncio.sleep(_RETRY_S[0])
             except LatticeError as error:
-                self._tell(followed, error)
+                tell(followed, error)
                 await asyncio.sleep(_RETRY_S[min(number, len(_RETRY_S) - 1)])
             else:
                 followed.trouble = ""
                 return
 
-    def _tell(self, followed: Followed, error: LatticeError) -> None:
-        if followed.trouble != error.message:
-            _log.warning("output of job %d: %s", followed.identity.job_id, error.message)
-        followed.trouble = error.message
-
-    async def _open_writers(self, followed: Followed) -> None:
-        job = followed.job
-        if job is None or followed.ended:
-            return
-        writers = await asyncio.to_thread(writers_of, job, self._look)
-        fresh = [each.pid for each in writers if each.pid not in followed.asked]
-        while fresh:
-            pids = fresh[: followed.at_once]
-            try:
-                await self._open_pids(followed, pids, writers)
-            except UsageError as error:
-                # More files than one answer brings.
-                followed.at_once = len(pids) // 2 or _FEW
-                if len(pids) > 1:
-                    continue
-                self._tell(followed, error)
-                followed.asked.add(pids[0])
-            fresh = fresh[len(pids) :]
-
-    async def _open_pids(
-        self, followed: Followed, pids: Sequence[int], writers: tuple[Writer, ...]
-    ) -> None:
-        late = asyncio.get_running_loop().call_later(_SOON_S, followed.noting.awaited)
-        try:
-            admission = await self._admit(followed, pids)
-            opened = await self._opener.open_output(admission.grant, pids)
-        except LatticeError:
-            followed.noting.awaited()
-            raise
-        finally:
-            late.cancel()
-        holding = {each.pid for file in opened.files for each in file.holders}
-        followed.noting.answered(holding)
-        followed.stored = admission.stored or followed.stored
-        await self._take(followed, opened, writers, followed.stored)
-        # One that has files now keeps them; one that has none may be about to open them.
-        tasks = {each.pid for each in writers if not each.daemon}
-        followed.asked |= tasks & holding
-
     async def _writers(self, followed: Followed, anew: bool) -> tuple[Writer, ...]:
         if anew:
             followed.job = await self._jobs.reread(followed.identity) or followed.job
-        job = followed.job
-        if job is None or followed.ended:
-            return ()
-        return await asyncio.to_thread(writers_of, job, self._look)
-
-    async def _admit(
-        self, followed: Followed, pids: Sequence[int], kind: LogKind = LogKind.STDOUT
-    ) -> Admission:
-        identity = followed.identity
-        # A node that has nothing of the job may have lost it: then the store says where to go on.
-        return await self._intake.admit(
-            identity.job_id,
-            identity.started,
-            pids,
-            kind=kind,
-            tell_stored=not followed.folder.exists(),
-        )
-
-    async def _take(
-        self,
-        followed: Followed,
-        opened: OpenedOutputs,
-        writers: tuple[Writer, ...],
-        stored: Mapping[StreamKey, Stored],
-        kind: LogKind | None = None,
-        *,
-        noted: bool = False,
-    ) -> None:
-        with opened:
-            fresh = not all(followed.names.knows(each) for each in opened.files)
-            for each in followed.names.take(opened.files, writers, kind):
-                done = stored.get((each.kind, each.source)) if noted else None
-                if done is not None and done.last:
-                    os.close(each.file.fd)
-                else:
-                    await self._begin_stream(followed, each, stored)
-            if fresh and opened.watch_fd is not None:
-                followed.capture.watch(os.dup(opened.watch_fd))
-
-    async def _settle_names(self, followed: Followed) -> None:
-        for each in followed.names.settle():
-            await self._begin_stream(followed, each, {})
-
-    async def _begin_stream(
-        self, followed: Followed, named: NamedFile, stored: Mapping[StreamKey, Stored]
-    ) -> None:
-        stream = await asyncio.to_thread(self._stream, followed, named, stored)
-        followed.capture.add(stream)
-
-    def _stream(
-        self, followed: Followed, named: NamedFile, stored: Mapping[StreamKey, Stored]
-    ) -> Stream:
-        kind, source, file = named.kind, named.source, named.file
-        identity = followed.identity
-        head = StreamHead(
-            node=self._node,
-            job_id=identity.job_id,
-            started=identity.started,
-            kind=kind,
-            source=source,
-            path=file.path,
-            labelled=named.labelled,
-        )
-        spool = StreamSpool(
-            followed.folder / f"{kind.value}-{source}", head, stored.get((kind, source))
-        )
-        age_s = self._clock.now().timestamp() - identity.started
-        late = age_s > _ATTENTIVE_S or followed.ended
-        return Stream(FileTail(file.fd, spool.mark, spool.end.offset), spool, late=late)
+        return await self._opening.writers(followed)
 
     async def _end(self, followed: Followed) -> None:
         """The job's processes are gone: read the rest, and stay until it is stored."""
-        await self._settle_names(followed)
+        await self._opening.settle_names(followed)
         left = await asyncio.to_thread(followed.left)
         missed = bool(left) or followed.job is None or followed.noting.unopened
         sources = {each.spool.head.source.step for each in followed.capture.streams}
         if not sources or (missed and "batch" not in sources):
             for kind in LogKind:
-                await self._until_answered(followed, partial(self._open_named, kind))
+                await self._until_answered(followed, partial(self._opening.open_named, kind))
         if missed:
-            await self._until_answered(followed, self._open_noted)
-            await self._settle_names(followed)
+            await self._until_answered(followed, self._opening.open_noted)
+            await self._opening.settle_names(followed)
         for head in await asyncio.to_thread(followed.left):
-            followed.capture.add(await asyncio.to_thread(self._left_stream, followed, head))
+            followed.capture.add(await asyncio.to_thread(self._opening.left_stream, followed, head))
         followed.capture.finish()
         streams = followed.capture.streams
         while not (followed.capture.over and all(each.spool.stored.last for each in streams)):
@@ -409,46 +288,6 @@ class Collecting:
                     await followed.changed.wait()
         await asyncio.to_thread(self._remove, followed)
         self._followed.pop(followed.identity, None)
-
-    async def _open_named(self, kind: LogKind, followed: Followed) -> None:
-        """The file that Slurm names, if this node is the one that ran the script."""
-        admission = await self._admit(followed, (), kind)
-        done = admission.stored.get((kind, LogSource("batch")))
-        if not admission.path or (done is not None and done.last):
-            return
-        opened = await self._opener.open_output_file(admission.grant, admission.path)
-        await self._take(followed, opened, (), admission.stored, kind)
-
-    async def _open_noted(self, followed: Followed) -> None:
-        """The files that were noted while the job ran; what is followed already stays so."""
-        identity = followed.identity
-        stored: Mapping[StreamKey, Stored] = {}
-        for skip in itertools.count(0, MOST_OUTPUTS):
-            admission = await self._intake.admit_noted(
-                identity.job_id,
-                identity.started,
-                until=followed.ended_at,
-                skip=skip,
-                tell_stored=not skip,
-            )
-            stored = admission.stored or stored
-            opened = await self._opener.open_noted(
-                admission.grant, admission.since_ms, admission.until_ms, skip
-            )
-            for each in opened.skipped:
-                _log.warning("output of job %d: a file is left: %s", identity.job_id, each.why)
-            await self._take(followed, opened, noted_writers(opened.files), stored, noted=True)
-            if not opened.more:
-                break
-        followed.noting.all_opened()
-
-    def _left_stream(self, followed: Followed, head: StreamHead) -> Stream:
-        """One whose file nobody can open any more: what was read is sent, and that it ends so."""
-        spool = StreamSpool(followed.folder / f"{head.kind.value}-{head.source}", head)
-        if not spool.over:
-            now_ms = int(self._stamps.now().timestamp() * 1000)
-            spool.add_gap(GapCause.UNREADABLE, None, now_ms)
-        return Stream(NoTail(spool.mark, spool.end.offset), spool, late=True)
 
     def _remove(self, followed: Followed) -> None:
         for stream in followed.capture.streams:

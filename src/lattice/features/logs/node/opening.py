@@ -1,0 +1,213 @@
+"""Opens the files of a job, by every way there is, and begins a stream for each.
+
+while it runs   what its processes have open, by the helper, with a grant for those processes
+afterwards      the file that Slurm names, and those that were noted while it ran
+at last         what is on this node's disk of a file that nobody can open any more
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+from collections.abc import Mapping, Sequence
+
+from lattice.base.clock import Clock
+from lattice.base.errors import LatticeError, UsageError
+from lattice.domain.logs import GapCause, LogKind, LogSource
+from lattice.domain.outputs import OpenedOutputs, OutputOpener
+from lattice.domain.privileged import MOST_OUTPUTS
+from lattice.features.logs.node.capture import Stream
+from lattice.features.logs.node.filenames import NamedFile, StreamKey
+from lattice.features.logs.node.followed import Followed
+from lattice.features.logs.node.intake import Admission, Intake
+from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool
+from lattice.features.logs.node.tail import FileTail, NoTail
+from lattice.features.logs.node.writers import Look, Writer, noted_writers, writers_of
+
+_log = logging.getLogger(__name__)
+
+_SOON_S = 0.2
+"""An answer that takes longer is not waited for before the files are noted."""
+_FEW = 16
+_ATTENTIVE_S = 5.0
+"""Text that was there when a job this old was first looked at is older than the look."""
+
+
+def tell(followed: Followed, error: LatticeError) -> None:
+    """Why its output is not followed; once for each reason."""
+    if followed.trouble != error.message:
+        _log.warning("output of job %d: %s", followed.identity.job_id, error.message)
+    followed.trouble = error.message
+
+
+class Opening:
+    """Asks the server for grants and the helper for files."""
+
+    def __init__(
+        self,
+        node: str,
+        intake: Intake,
+        opener: OutputOpener,
+        look: Look,
+        clock: Clock,
+        stamps: Clock,
+    ) -> None:
+        """`stamps` is the time that lines are given; `clock` is the node's own."""
+        self._node = node
+        self._intake = intake
+        self._opener = opener
+        self._look = look
+        self._clock = clock
+        self._stamps = stamps
+
+    async def writers(self, followed: Followed) -> tuple[Writer, ...]:
+        """The processes of the job that may write its output."""
+        job = followed.job
+        if job is None or followed.ended:
+            return ()
+        return await asyncio.to_thread(writers_of, job, self._look)
+
+    async def open_writers(self, followed: Followed) -> None:
+        """What they have open by now, of those that were not asked before."""
+        writers = await self.writers(followed)
+        fresh = [each.pid for each in writers if each.pid not in followed.asked]
+        while fresh:
+            pids = fresh[: followed.at_once]
+            try:
+                await self._open_pids(followed, pids, writers)
+            except UsageError as error:
+                # More files than one answer brings.
+                followed.at_once = len(pids) // 2 or _FEW
+                if len(pids) > 1:
+                    continue
+                tell(followed, error)
+                followed.asked.add(pids[0])
+            fresh = fresh[len(pids) :]
+
+    async def _open_pids(
+        self, followed: Followed, pids: Sequence[int], writers: tuple[Writer, ...]
+    ) -> None:
+        late = asyncio.get_running_loop().call_later(_SOON_S, followed.noting.awaited)
+        try:
+            admission = await self._admit(followed, pids)
+            opened = await self._opener.open_output(admission.grant, pids)
+        except LatticeError:
+            followed.noting.awaited()
+            raise
+        finally:
+            late.cancel()
+        holding = {each.pid for file in opened.files for each in file.holders}
+        followed.noting.answered(holding)
+        followed.stored = admission.stored or followed.stored
+        await self._take(followed, opened, writers, followed.stored)
+        # One that has files now keeps them; one that has none may be about to open them.
+        tasks = {each.pid for each in writers if not each.daemon}
+        followed.asked |= tasks & holding
+
+    async def _admit(
+        self, followed: Followed, pids: Sequence[int], kind: LogKind = LogKind.STDOUT
+    ) -> Admission:
+        identity = followed.identity
+        # A node that has nothing of the job may have lost it: then the store says where to go on.
+        return await self._intake.admit(
+            identity.job_id,
+            identity.started,
+            pids,
+            kind=kind,
+            tell_stored=not followed.folder.exists(),
+        )
+
+    async def _take(
+        self,
+        followed: Followed,
+        opened: OpenedOutputs,
+        writers: tuple[Writer, ...],
+        stored: Mapping[StreamKey, Stored],
+        kind: LogKind | None = None,
+        *,
+        noted: bool = False,
+    ) -> None:
+        with opened:
+            fresh = not all(followed.names.knows(each) for each in opened.files)
+            for each in followed.names.take(opened.files, writers, kind):
+                done = stored.get((each.kind, each.source)) if noted else None
+                if done is not None and done.last:
+                    os.close(each.file.fd)
+                else:
+                    await self._begin_stream(followed, each, stored)
+            if fresh and opened.watch_fd is not None:
+                followed.capture.watch(os.dup(opened.watch_fd))
+
+    async def settle_names(self, followed: Followed) -> None:
+        """Begin those that waited for a better name."""
+        for each in followed.names.settle():
+            await self._begin_stream(followed, each, {})
+
+    async def _begin_stream(
+        self, followed: Followed, named: NamedFile, stored: Mapping[StreamKey, Stored]
+    ) -> None:
+        stream = await asyncio.to_thread(self._stream, followed, named, stored)
+        followed.capture.add(stream)
+
+    def _stream(
+        self, followed: Followed, named: NamedFile, stored: Mapping[StreamKey, Stored]
+    ) -> Stream:
+        kind, source, file = named.kind, named.source, named.file
+        identity = followed.identity
+        head = StreamHead(
+            node=self._node,
+            job_id=identity.job_id,
+            started=identity.started,
+            kind=kind,
+            source=source,
+            path=file.path,
+            labelled=named.labelled,
+        )
+        spool = StreamSpool(
+            followed.folder / f"{kind.value}-{source}", head, stored.get((kind, source))
+        )
+        age_s = self._clock.now().timestamp() - identity.started
+        late = age_s > _ATTENTIVE_S or followed.ended
+        return Stream(FileTail(file.fd, spool.mark, spool.end.offset), spool, late=late)
+
+    async def open_named(self, kind: LogKind, followed: Followed) -> None:
+        """The file that Slurm names, if this node is the one that ran the script."""
+        admission = await self._admit(followed, (), kind)
+        done = admission.stored.get((kind, LogSource("batch")))
+        if not admission.path or (done is not None and done.last):
+            return
+        opened = await self._opener.open_output_file(admission.grant, admission.path)
+        await self._take(followed, opened, (), admission.stored, kind)
+
+    async def open_noted(self, followed: Followed) -> None:
+        """The files that were noted while the job ran; what is followed already stays so."""
+        identity = followed.identity
+        stored: Mapping[StreamKey, Stored] = {}
+        for skip in itertools.count(0, MOST_OUTPUTS):
+            admission = await self._intake.admit_noted(
+                identity.job_id,
+                identity.started,
+                until=followed.ended_at,
+                skip=skip,
+                tell_stored=not skip,
+            )
+            stored = admission.stored or stored
+            opened = await self._opener.open_noted(
+                admission.grant, admission.since_ms, admission.until_ms, skip
+            )
+            for each in opened.skipped:
+                _log.warning("output of job %d: a file is left: %s", identity.job_id, each.why)
+            await self._take(followed, opened, noted_writers(opened.files), stored, noted=True)
+            if not opened.more:
+                break
+        followed.noting.all_opened()
+
+    def left_stream(self, followed: Followed, head: StreamHead) -> Stream:
+        """One whose file nobody can open any more: what was read is sent, and that it ends so."""
+        spool = StreamSpool(followed.folder / f"{head.kind.value}-{head.source}", head)
+        if not spool.over:
+            now_ms = int(self._stamps.now().timestamp() * 1000)
+            spool.add_gap(GapCause.UNREADABLE, None, now_ms)
+        return Stream(NoTail(spool.mark, spool.end.offset), spool, late=True)
