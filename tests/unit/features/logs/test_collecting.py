@@ -26,6 +26,7 @@ from lattice.domain.nodejobs import (
 )
 from lattice.domain.outputs import Holder
 from lattice.features.logs.node import collecting as module
+from lattice.features.logs.node import opening
 from lattice.features.logs.node.collecting import Collecting
 from lattice.features.logs.node.intake import Admission, PastJob
 from lattice.features.logs.node.writers import ProcessLook
@@ -159,7 +160,7 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setattr(module, "_RETRY_S", (0.01,))
-    monkeypatch.setattr(module, "_SOON_S", 0.0)
+    monkeypatch.setattr(opening, "_SOON_S", 0.0)
     return Site(tmp_path)
 
 
