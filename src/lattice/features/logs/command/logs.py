@@ -223,5 +223,5 @@ LOGS = Command(
         ("lattice logs -f 12345 -o json", "an object a line, for a script"),
         ("lattice logs 12345 --download logs", "files to keep"),
     ),
-    permission="any role, for your own",
+    permission="any role, for your own and what is shared with you",
 )
