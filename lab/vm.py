@@ -202,7 +202,7 @@ class VirtualNode:
         *,
         user: str | None = None,
         input: str | None = None,  # noqa: A002  as subprocess calls it
-        timeout_s: float = 60.0,
+        timeout_s: float = 120.0,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in the guest, as root or as an account; one at a time."""

@@ -189,13 +189,15 @@ def test_a_hostile_name_is_only_a_name(quiet_lab: Lab, alice: Person) -> None:
 
 
 def test_a_noisy_profile_neither_spoils_nor_forges_the_id(quiet_lab: Lab, alice: Person) -> None:
-    noise = "echo 999999; echo 'Submitted batch job 1' >&2; cat; yes | head -c 300000; sleep 60 &\n"
+    noise = (
+        "echo 999999; echo 'Submitted batch job 1' >&2; cat; yes | head -c 99999; sleep 61.5 &\n"
+    )
     with profile(quiet_lab, "alice", noise):
         job = submitted(alice.tries("submit", "--", "true"))
     assert job != 999999
     assert facts(quiet_lab, job)["UserId"] == "alice(3001)"
     # What the profile left in the background is gone with it.
-    left = quiet_lab.ctl(["pgrep", "-u", "alice", "-x", "sleep"], check=False)
+    left = quiet_lab.ctl(["pgrep", "-u", "alice", "-f", "^sleep 61.5"], check=False)
     assert left.stdout == ""
 
 
@@ -204,11 +206,11 @@ def test_a_profile_that_hangs_or_leaves_is_ended_and_named(lab: Lab, alice: Pers
         said = alice.tries("submit", "--", "true")
         assert said.code == 2
         assert "exit code 3" in said.err
-    with profile(lab, "alice", "sleep 600\n"):
+    with profile(lab, "alice", "sleep 601.5\n"):
         said = alice.tries("submit", "--", "true")
     assert said.code == 75
     assert "did not end within" in said.err
-    left = lab.ctl(["pgrep", "-u", "alice", "-x", "sleep"], check=False)
+    left = lab.ctl(["pgrep", "-u", "alice", "-f", "^sleep 601.5"], check=False)
     assert left.stdout == ""
 
 

@@ -34,7 +34,7 @@ from tests.integration.test_jobs_on_a_node import (
     _watcher_argv,
 )
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_its_jobs_are_seen_under_cgroup_v2(machine: Lab) -> None:
         return [json.loads(line) for line in vm.run(["cat", "/run/seen"]).stdout.splitlines()]
 
     def wait(wanted: Callable[[_Json], bool]) -> _Json:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 200
         while time.monotonic() < deadline:
             for event in told():
                 if wanted(event):

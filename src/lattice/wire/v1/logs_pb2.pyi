@@ -429,6 +429,7 @@ class FeedStream(_message.Message):
     LINE_FIELD_NUMBER: _builtins.int
     STORED_FIELD_NUMBER: _builtins.int
     TROUBLE_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     source: _builtins.str
     path: _builtins.str
@@ -440,6 +441,10 @@ class FeedStream(_message.Message):
     """Up to where the store has it."""
     trouble: _builtins.str
     """Why it is not read just now."""
+    @_builtins.property
+    def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___FeedGap]:
+        """The newest that is missing of it; what comes behind a gap comes after it was told."""
+
     def __init__(
         self,
         *,
@@ -451,10 +456,11 @@ class FeedStream(_message.Message):
         line: _builtins.int = ...,
         stored: _builtins.int = ...,
         trouble: _builtins.str = ...,
+        gaps: _abc.Iterable[Global___FeedGap] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "labelled", b"labelled", "line", b"line", "offset", b"offset", "path", b"path", "source", b"source", "stored", b"stored", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaps", b"gaps", "kind", b"kind", "labelled", b"labelled", "line", b"line", "offset", b"offset", "path", b"path", "source", b"source", "stored", b"stored", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -23,6 +23,7 @@ from lattice.features.logs.node.reread import SpoolReader
 from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool
 from lattice.features.logs.service import fedstream
 from lattice.features.logs.service.fedstream import FedStream
+from lattice.features.logs.service.feeds import NodeFeed
 from lattice.wire.v1 import logs_pb2 as pb
 
 HEAD = StreamHead(node="n1", job_id=7, started=1.5, kind=LogKind.STDOUT, source=LogSource("batch"))
@@ -134,6 +135,47 @@ async def test_what_is_on_its_way_is_not_told_of_before(tmp_path: Path) -> None:
     assert [each.time_ms for each in server.pieces] == list(range(1000, 1200)), "each its moment"
     told = [each for each in server.heard if each.HasField("streams")]
     assert len(told) <= 3, "how far it goes is told by the text"
+
+
+@pytest.mark.spec("LOG-3")
+async def test_a_gap_is_told_before_what_comes_behind_it(tmp_path: Path) -> None:
+    capture, server = Capture(tmp_path), Server()
+
+    async def writes() -> None:
+        capture.write(b"before\n")
+        await server.until(lambda: server.text == b"before\n")
+        capture.spool.add_gap(GapCause.TRUNCATED, 12, 2000)
+        capture.spool.close_chunk()
+        capture.tell(None)
+        capture.write(b"behind\n", 2000)
+        await server.until(lambda: server.text.endswith(b"behind\n"))
+
+    await fed(capture, server, writes)
+    order = [
+        [(gap.offset, gap.cause, gap.lost_bytes) for gap in stream.gaps]
+        or bytes(b"".join(each.text for each in tell.pushed.pieces))
+        for tell in server.heard
+        for stream in (tell.streams.streams or [pb.FeedStream()])
+    ]
+    gap, text = [(7, "truncated", 12)], b"behind\n"
+    assert order.index(gap) < order.index(text), order
+    node = NodeFeed(*[None] * 5)  # type: ignore[arg-type]
+    for tell in server.heard:
+        node._take(tell)
+    assert [(each.at.offset, each.lost_bytes) for each in node.gaps[KEY]] == [(7, 12)]
+
+
+def test_very_many_streams_of_long_names_are_told_in_parts() -> None:
+    streams = [
+        pb.FeedStream(kind="stdout", source=f"0.{rank}", path="/" + "x" * 4000)
+        for rank in range(300)
+    ]
+    parts = list(feeding._in_parts(pb.FeedStreams(streams=streams, over=True)))
+    assert [each.source for part in parts for each in part.streams] == [
+        each.source for each in streams
+    ]
+    assert all(part.ByteSize() < LARGEST_MESSAGE_BYTES for part in parts)
+    assert [part.over for part in parts] == [False] * (len(parts) - 1) + [True]
 
 
 @pytest.mark.spec("LOG-2")

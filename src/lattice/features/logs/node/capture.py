@@ -237,11 +237,12 @@ class JobCapture:
                 return False
             gaps = len(stream.spool.gaps())
             added = stream.advance(now_ms, min(left, 1024 * 1024, left_bytes))
+            if len(stream.spool.gaps()) != gaps:
+                # Before the text that comes behind it.
+                self._tell(None)
             if added is None:
                 if stream.spool.close_if_due(now_ms):
                     self._on_closed()
-                if len(stream.spool.gaps()) != gaps:
-                    self._tell(None)
                 return False
             left -= len(added.text)
             self._quota.took(len(added.text))

@@ -232,7 +232,10 @@ class Collecting:
         """Several looks, until there are other steps."""
         steps = followed.steps
         for pause_s in LOOKS_S:
-            await asyncio.sleep(pause_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await followed.changed.wait()
+            followed.changed.clear()
             followed.job = await self._jobs.reread(followed.identity) or followed.job
             if followed.ended or followed.steps != steps:
                 followed.changed.set()

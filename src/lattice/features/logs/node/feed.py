@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 
 from lattice.base.errors import NotFound
-from lattice.domain.logs import BadSource, LogKind, LogSource, Piece, Position
+from lattice.domain.logs import BadSource, Gap, LogKind, LogSource, Piece, Position
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.domain.stream import Session
 from lattice.features.logs.node.capture import Added, JobCapture, Stream
@@ -264,7 +264,8 @@ class _Serving:
         if now - self._told_at < _LOOK_S and _without_ends(told) == _without_ends(self._told):
             return
         self._told, self._told_at = told, now
-        await self._send(pb.FeedTell(streams=told))
+        for part in _in_parts(told):
+            await self._send(pb.FeedTell(streams=part))
 
     def _stream_told(self, stream: Stream, *, over: bool) -> pb.FeedStream:
         head, end = stream.spool.head, stream.spool.end
@@ -287,6 +288,7 @@ class _Serving:
             line=end.line,
             stored=stream.spool.stored.offset,
             trouble=stream.trouble,
+            gaps=map(_gap, stream.spool.newest_gaps),
         )
 
     async def _answer(self) -> None:
@@ -310,16 +312,7 @@ class _Serving:
             kept = part.text[: len(part.text) + min(0, most)]
             _add(answer, Piece(part.at, part.time_ms, part.late, kept))
         answer.gone = not answer.pieces and ask.offset < stream.spool.end.offset
-        answer.gaps.extend(
-            pb.FeedGap(
-                offset=each.at.offset,
-                line=each.at.line,
-                cause=each.cause.value,
-                lost_bytes=each.lost_bytes,
-                time_ms=each.time_ms,
-            )
-            for each in gaps
-        )
+        answer.gaps.extend(map(_gap, gaps))
         return answer
 
     def _stream(self, ask: pb.FeedAsk) -> Stream | None:
@@ -370,11 +363,36 @@ def _add(text: pb.FeedText, piece: Piece) -> None:
     )
 
 
+def _gap(gap: Gap) -> pb.FeedGap:
+    return pb.FeedGap(
+        offset=gap.at.offset,
+        line=gap.at.line,
+        cause=gap.cause.value,
+        lost_bytes=gap.lost_bytes,
+        time_ms=gap.time_ms,
+    )
+
+
+def _in_parts(told: pb.FeedStreams) -> Iterator[pb.FeedStreams]:
+    """Each fits in a message; that all is over is said in the last."""
+    part = pb.FeedStreams()
+    for stream in told.streams:
+        if part.streams and part.ByteSize() + stream.ByteSize() > _MESSAGE_BYTES:
+            yield part
+            part = pb.FeedStreams()
+        part.streams.append(stream)
+    part.over = told.over
+    yield part
+
+
 def _without_ends(told: pb.FeedStreams | None) -> list[tuple[object, ...]] | None:
     if told is None:
         return None
     shown = (
-        (each.kind, each.source, each.path, each.labelled, each.stored, each.trouble)
+        (
+            *(each.kind, each.source, each.path, each.labelled, each.stored, each.trouble),
+            *((gap.offset, gap.cause, gap.lost_bytes) for gap in each.gaps),
+        )
         for each in told.streams
     )
     return [(told.over,), *shown]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ from lattice.features.logs.node.openchunk import OpenChunk
 from lattice.features.logs.node.tail import FileMark
 
 CHUNK_AGE_MS = 5 * 60 * 1000
+_MOST_GAPS = 16
+"""That are told of to whoever follows; the store keeps all of them."""
 _T = TypeVar("_T")
 
 
@@ -91,7 +94,9 @@ class StreamSpool:
         self._number = self.stored.number
         self._chunks = self.stored.chunks if self._number else 0
         self._over = self.stored.last
+        self._newest_gaps: deque[Gap] = deque(maxlen=_MOST_GAPS)
         self._open = OpenChunk(folder, self._recover_closed(self.stored.position))
+        self._newest_gaps += self._open.gaps
 
     @property
     def end(self) -> Position:
@@ -134,6 +139,7 @@ class StreamSpool:
         """Something is missing at the end; told twice it counts once."""
         with self._lock:
             self._open.add_gap(cause, lost_bytes, time_ms)
+            self._newest_gaps.append(self._open.gaps[-1])
 
     def close_if_due(self, now_ms: int) -> bool:
         """Close the chunk under way if it is full or old enough."""
@@ -224,6 +230,12 @@ class StreamSpool:
         with self._lock:
             return tuple(self._open.gaps)
 
+    @property
+    def newest_gaps(self) -> tuple[Gap, ...]:
+        """Those that the store may not have yet, and some before. Safe from another thread."""
+        with self._lock:
+            return tuple(self._newest_gaps)
+
     def close(self) -> None:
         """Let go of the files; what is in them stays."""
         self._open.close()
@@ -250,6 +262,7 @@ class StreamSpool:
             self._number = number
             self._chunks = None if index.before is None else index.before + 1
             self._over = index.last
+            self._newest_gaps += index.gaps
             begin = index.end
         return begin
 

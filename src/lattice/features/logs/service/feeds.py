@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -43,6 +43,7 @@ _IDLE_S = 20.0
 _FETCH_S = 15.0
 _MOST_OPENING = 32
 """All nodes of a large job at once would make each other late, and try again all at once."""
+_MOST_GAPS = 1000
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 StreamKey = tuple[LogKind, LogSource]
 
@@ -114,7 +115,7 @@ class NodeFeed:
             raise Unavailable(f"Node {self.node} does not answer.") from None
         finally:
             self._questions.pop(number, None)
-        self.gaps[key] = tuple(_gap(each) for each in text.gaps)
+        self._note_gaps(key, text.gaps)
         if text.gone:
             raise Gone
         return [_piece(each) for each in text.pieces]
@@ -219,8 +220,17 @@ class NodeFeed:
             stream.stored_offset = each.stored
             stream.path, stream.labelled = each.path[:4096], each.labelled
             stream.trouble = each.trouble[:200]
+            self._note_gaps(_key(each), each.gaps)
         self.over = told.over
         self.told.set()
+
+    def _note_gaps(self, key: StreamKey, told: Iterable[pb.FeedGap]) -> None:
+        """Those that were told before stay: a node tells of the newest only."""
+        known = {(each.at, each.cause, each.lost_bytes): each for each in self.gaps.get(key, ())}
+        for gap in map(_gap, told):
+            known[gap.at, gap.cause, gap.lost_bytes] = gap
+        if known:
+            self.gaps[key] = tuple(known.values())[-_MOST_GAPS:]
 
     def _question(self, session: str, *, resume: bool) -> StreamQuestion:
         attempt = self._name.attempt
