@@ -232,10 +232,7 @@ class Collecting:
         """Several looks, until there are other steps."""
         steps = followed.steps
         for pause_s in LOOKS_S:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await followed.changed.wait()
-            followed.changed.clear()
+            await followed.pause(pause_s)
             followed.job = await self._jobs.reread(followed.identity) or followed.job
             if followed.ended or followed.steps != steps:
                 followed.changed.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -41,6 +42,16 @@ class Followed:
     def steps(self) -> frozenset[StepId]:
         """As last read."""
         return frozenset(each.id for each in self.job.steps) if self.job else frozenset()
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass, but not beyond the job's end."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while not self.ended and (left_s := deadline - loop.time()) > 0:
+            self.changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self.changed.wait()
 
     def left(self) -> list[StreamHead]:
         """Streams that an agent before this one had begun, and that nobody goes on with."""
