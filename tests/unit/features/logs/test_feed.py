@@ -21,6 +21,7 @@ from lattice.features.logs.node.capture import Added
 from lattice.features.logs.node.feed import LogFeed
 from lattice.features.logs.node.reread import SpoolReader
 from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool
+from lattice.features.logs.node.tail import NoTail
 from lattice.features.logs.service import fedstream
 from lattice.features.logs.service.fedstream import FedStream
 from lattice.features.logs.service.feeds import NodeFeed
@@ -75,7 +76,7 @@ class Capture:
 
     def __init__(self, folder: Path) -> None:
         self.spool = StreamSpool(folder, HEAD)
-        self.streams = (SimpleNamespace(spool=self.spool, trouble=""),)
+        self.streams = (SimpleNamespace(spool=self.spool, tail=NoTail(None, 0), trouble=""),)
         self.over = False
         self.listeners: list[Any] = []
 

@@ -306,3 +306,19 @@ def test_a_node_that_lost_what_it_knew_goes_on_where_the_store_ends(tmp_path: Pa
     kept.close()
     assert added is not None
     assert (added.at, added.text) == (Position(7, 1), b"new\n")
+
+
+def test_a_file_gives_again_what_it_still_has_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    file.write_bytes(b"first line\n" * 200)
+    tail = FileTail(os.open(file, os.O_RDONLY), None, 0)
+    tail.read()
+    assert tail.read_again(11, 22) == b"first line\n" * 2
+    assert tail.read_again(11 * 199, 22) == b"", "not more than was written"
+    file.write_bytes(b"other text\n" * 300)
+    assert tail.read_again(11, 22) == b"", "another file by now"
+    assert tail.read().anew
+    tail.read()
+    assert tail.read_again(11, 22) == b"", "of its life before"
+    tail.close()
+    assert tail.read_again(2200, 11) == b""

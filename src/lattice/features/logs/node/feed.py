@@ -2,8 +2,8 @@
 
 One session serves all viewers of that server. A server that is slow is not waited for by the
 capture: of what does not fit in memory only the places are remembered, and the text comes from the
-spool when its turn is there. What is not in the spool any more is left out of the push; the server
-counts offsets and finds it in the store.
+job's file, or the spool, when its turn is there. What is in neither any more is left out of the
+push; the server counts offsets and finds it in the store.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class _Serving:
         """The oldest, and those of the same stream right behind it that fit in the message."""
         first = self._waiting.popleft()
         if first.text is None:
-            await self._send_from_spool(first)
+            await self._send_again(first)
             return
         self._waiting_bytes -= first.size
         pieces = list(_cut(Piece(first.at, first.time_ms, first.late, first.text)))
@@ -207,10 +207,16 @@ class _Serving:
             pieces.append(Piece(each.at, each.time_ms, each.late, each.text))
         await self._send_pieces(first.key, pieces)
 
-    async def _send_from_spool(self, waiting: _Waiting) -> None:
+    async def _send_again(self, waiting: _Waiting) -> None:
         stream = self._stream_of(waiting.key)
         if stream is None:
             self._missed = True
+            return
+        # The file itself is the buffer; only what left it has to come out of the spool.
+        text = await asyncio.to_thread(stream.tail.read_again, waiting.at.offset, waiting.size)
+        if text:
+            piece = Piece(waiting.at, waiting.time_ms, waiting.late, text)
+            await self._send_pieces(waiting.key, list(_cut(piece)))
             return
         reader = self._readers.get(waiting.key)
         if reader is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import threading
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -66,6 +67,8 @@ class Tail(Protocol):
     @property
     def written_ms(self) -> int: ...
 
+    def read_again(self, offset: int, size: int) -> bytes: ...
+
     def step_back(self, size: int) -> None: ...
 
     def close(self) -> None: ...
@@ -87,6 +90,9 @@ class NoTail:
     def look(self) -> Read:
         return Read(b"", lost_bytes=0)
 
+    def read_again(self, offset: int, size: int) -> bytes:  # noqa: ARG002 - as the port has it
+        return b""
+
     def step_back(self, size: int) -> None:
         self.offset -= size
 
@@ -103,6 +109,8 @@ class FileTail:
         Where nothing was, the stream is taken to be this file from its first byte on.
         """
         self._descriptor = descriptor
+        self._open = threading.Lock()
+        """Held while another thread reads: a number that was closed may be another file's."""
         self._offset = offset
         self._seen_bytes = 0
         found = os.fstat(descriptor)
@@ -173,18 +181,29 @@ class FileTail:
         """The last `size` bytes were not kept: they come again."""
         self._offset -= size
 
-    def read_again(self, offset: int, most: int) -> bytes:
-        """Bytes of the stream that are still in this file; nothing if they are not."""
-        place = self.mark.place(offset)
-        if offset < self.mark.stream_begin or not self._is_same(os.fstat(self._descriptor)):
-            return b""
-        return os.pread(self._descriptor, min(most, self._offset - offset), place)
+    def read_again(self, offset: int, size: int) -> bytes:
+        """Exactly these bytes of the stream, if they are still in this file; else nothing.
+
+        Safe from another thread.
+        """
+        with self._open:
+            mark = self.mark
+            if self._descriptor < 0 or offset < mark.stream_begin:
+                return b""
+            try:
+                text = os.pread(self._descriptor, size, mark.place(offset))
+                # Looked at afterwards: what was cut meanwhile is not what was read then.
+                same = len(text) == size and self._is_same(os.fstat(self._descriptor))
+            except OSError:
+                return b""
+            return text if same and self.mark is mark else b""
 
     def close(self) -> None:
         """Let the file go."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        with self._open:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
 
     def _is_same(self, found: os.stat_result) -> bool:
         mark = self.mark
