@@ -33,8 +33,8 @@ _STORE_AGAIN_S = 0.3
 """How long a caller waits for the store before being shown what the nodes have; the second, if it
 was silent for another a moment ago."""
 _SILENT_FOR_S = 10.0
-_FLOOD_BYTES = 32 * 1024
-"""In one round: what comes in masses is passed on in larger portions."""
+_FLOOD_BYTES, _PLENTY_BYTES = 32 * 1024, 128 * 1024
+"""In one round: what comes in masses is passed on in larger portions, until they are large."""
 _ALIVE_S = 5.0
 _CURSOR_S = 1.0
 _BEGINNINGS_S = 0.25
@@ -336,8 +336,9 @@ class Look:
         clock = self._sources.clock
         quiet_since = clock.monotonic()
         over_since: float | None = None
+        gather = False
         while True:
-            await self._rounds.next(many=len(self._feeds) > 1, flooded=self._flooded)
+            await self._rounds.next(many=len(self._feeds) > 1, gather=gather)
             self._take_streams()
             told, size = False, 0
             for note in self._notices.changes(self._feeds):
@@ -348,6 +349,7 @@ class Look:
                 size += len(record.text) if record.type == "lines" else 0
                 yield record, self._timely_cursor()
             self._flooded = size >= _FLOOD_BYTES
+            gather = self._flooded and size < _PLENTY_BYTES
             # In a flood every piece ends in the midst of a line, which is whole with the next.
             for record in () if self._flooded else self._beginnings():
                 told = True

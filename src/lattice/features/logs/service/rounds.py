@@ -23,15 +23,15 @@ class Rounds:
         """Something is there to be looked at."""
         self._changed.set()
 
-    async def next(self, *, many: bool, flooded: bool) -> None:
-        """Wait for the next round. `many` nodes settle, a flood is gathered a little."""
+    async def next(self, *, many: bool, gather: bool) -> None:
+        """Wait for the next round. `many` nodes settle; with `gather` more may come meanwhile."""
         loop = asyncio.get_running_loop()
         if self._timer is None or self._timer.when() <= loop.time():
             self._timer = loop.call_later(_ROUND_S, self._time_out)
         self._timed_out = False
         await self._changed.wait()
         if not self._timed_out:
-            pause_s = _SETTLE_S if many else _GATHER_S if flooded else 0.0
+            pause_s = _SETTLE_S if many else _GATHER_S if gather else 0.0
             if pause_s:
                 await asyncio.sleep(pause_s)
         self._changed.clear()
