@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.spec("LOG-2")]
 
 PYTHON = "/usr/bin/python3"
 SLEEP = ("sleep", "300")
-SWAPS = int(os.environ.get("LATTICE_SWAPS", "2000"))
+SWAPS = int(os.environ.get("LATTICE_SWAPS", "1000"))
 # Every other turn the name means the first of the files.
 _SWAP = """
 import os, sys, time
