@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 pytest_plugins = ["lab.fixtures", "tests.stolen_time"]
@@ -15,3 +16,10 @@ settings.register_profile("house", max_examples=40, deadline=None)
 settings.register_profile("gate", max_examples=40, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
+
+_LONGEST = "test_vm_node.py"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The emulated machine takes longest by far: begun last, everybody would wait for it."""
+    items.sort(key=lambda item: _LONGEST not in item.nodeid)
