@@ -140,7 +140,7 @@ def test_what_happens_to_hundreds_is_told_once() -> None:
         notes.take(note)
     notes.take(LogNote(kind=NoteKind.NODE_LOST, time=NOW, node="n999"))
     assert [note_mark(each, "42") for each in notes.end()] == [
-        "--- n[001-300]: disconnected (The agent did not answer within 5 s.); trying again ---",
+        "--- n[001-300]: disconnected (The agent did not answer within 5 s); trying again ---",
         "--- n999: node lost ---",
     ]
     assert notes.end() == []

@@ -24,14 +24,17 @@ from lattice.domain.logchunk import (
     index_frame,
     pack_marks,
 )
-from lattice.domain.logs import Gap, GapCause, LogKind, Position
+from lattice.domain.logs import Gap, GapCause, LogKind, LogSource, Piece, Position, StreamName
 from lattice.domain.stream import NodeStreams
 from lattice.features.logs.api.reading import LogReading as FollowedRecords
 from lattice.features.logs.model import LogBlock, LogGap, LogPage, LogQuery
 from lattice.features.logs.service.archive import Archive
-from lattice.features.logs.service.feeds import Feeds
+from lattice.features.logs.service.fedstream import FedStream
+from lattice.features.logs.service.feeds import Feeds, NodeFeed
 from lattice.features.logs.service.reading import LogReading
+from lattice.features.logs.service.records import gap
 from lattice.features.logs.service.retention import Removals
+from lattice.features.logs.service.view import StreamView
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -316,3 +319,29 @@ async def test_anothers_job_is_not_there(site: Site) -> None:
     with pytest.raises(NotFound) as nobodys:
         await site.reading.page(BOB, "77", LogQuery())
     assert mine.value.message.replace("7", "_") == nobodys.value.message.replace("77", "_")
+
+
+@pytest.mark.spec("LOG-3")
+async def test_a_gap_that_grows_is_told_again_with_the_larger_figure(site: Site) -> None:
+    """And at once with the largest, where it has grown before anyone looked."""
+    feed = NodeFeed(*[None] * 5)  # type: ignore[arg-type]
+    name = StreamName("n1", LogKind.STDOUT, LogSource("batch"))
+    fed = feed.streams[name.kind, name.source] = FedStream()
+    fed.keep(Piece(Position(), 1000, False, b"line\n"))
+    view = StreamView(name, Archive(site.objects), None, feed)
+
+    def grown(*sizes: int) -> None:
+        gaps = (Gap(Position(5, 1), GapCause.QUOTA, size, 2000) for size in sizes)
+        feed.gaps[name.kind, name.source] = tuple(gaps)
+
+    async def told() -> list[int | None]:
+        return [each.lost_bytes async for each in view.items(5) if isinstance(each, Gap)]
+
+    grown(10, 30, 20)
+    assert await told() == [30]
+    assert await told() == []
+    grown(10, 30, 20, 70)
+    assert await told() == [70]
+    records = FollowedRecords()
+    shown = [gap(name, Gap(Position(5, 1), GapCause.QUOTA, size, 2000)) for size in (30, 30, 70)]
+    assert [len(tuple(records.record(each))) for each in shown] == [1, 0, 1]

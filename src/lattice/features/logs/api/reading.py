@@ -61,8 +61,9 @@ class LogReading:
 
     @staticmethod
     def _gap(gap: LogGap, place: _Place) -> Iterable[LogRecord]:
-        # Only the very same one is dropped: told twice is better than not told.
-        return (gap,) if place.is_new(gap.offset, gap.cause.value) else ()
+        # Only the very same one is dropped: one that grows is told again.
+        what = f"{gap.cause.value} {gap.lost_bytes}"
+        return (gap,) if place.is_new(gap.offset, what) else ()
 
     @staticmethod
     def _block(block: LogBlock, place: _Place) -> Iterable[LogRecord]:

@@ -76,7 +76,8 @@ def note_mark(note: LogNote, job: str) -> str:
         how = f" ({words})" if words else ""
         return _mark(f"end of job {inert(job)}{how}{_missed(note)}")
     if kind is NoteKind.DISCONNECTED:
-        text = f"disconnected{f' ({words})' if words else ''}; trying again"
+        why = f" ({words.removesuffix('.')})" if words else ""
+        text = f"disconnected{why}; trying again"
     elif kind is NoteKind.RECONNECTED:
         text = f"reconnected{_after(note)}{_missed(note)}"
     elif kind is NoteKind.STALLED:

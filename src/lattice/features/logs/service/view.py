@@ -61,7 +61,8 @@ class StreamView:
         self.lines = LineAssembler(Position())
         self._archive = archive
         self._start = Start()
-        self._told_gaps: set[tuple[Position, str]] = set()
+        self._told_gaps: dict[tuple[Position, GapCause], int] = {}
+        """How much was said to be missing there."""
         self._last_told = False
         self._ragged = False
         """True while it may stand in the middle of a line, which is left out."""
@@ -302,12 +303,12 @@ class StreamView:
 
     def _new_gaps(self) -> list[Gap]:
         found = []
-        # One that grows is told of more than once; the largest is the newest.
+        # Of one that grew while it was told of, the largest is the newest: told again, and alone.
         for gap in sorted(self._gaps(), key=lambda each: (each.at, -(each.lost_bytes or 0))):
-            key = (gap.at, gap.cause.value)
-            if key in self._told_gaps or gap.at.offset > self.lines.expected:
+            key, lost_bytes = (gap.at, gap.cause), gap.lost_bytes or 0
+            if gap.at.offset > self.lines.expected or self._told_gaps.get(key, -1) >= lost_bytes:
                 continue
-            self._told_gaps.add(key)
+            self._told_gaps[key] = lost_bytes
             if self._start.covers(gap):
                 found.append(gap)
         return found
