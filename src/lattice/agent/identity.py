@@ -26,6 +26,7 @@ _log = logging.getLogger("lattice.agent.identity")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
 _LOOK_EVERY_S = 30.0
 _JITTER = 0.1
+_MADE_ELSEWHERE = "bootstrap files"
 
 
 class AgentIdentity:
@@ -108,7 +109,9 @@ class AgentIdentity:
         """
         news = replace(self.held, replicas=tuple(replicas) or self.held.replicas)
         if news != self._held:
-            self._keep(news)
+            if news.origin != _MADE_ELSEWHERE:
+                # That one lacks the keys of grants: kept as our own, it would stay without them.
+                self._keep(news)
             self._adopt(news, same_certificate=True)
 
     def doubt(self) -> None:
@@ -207,7 +210,7 @@ class AgentIdentity:
 
     def _moment_to_renew(self, found: Held) -> datetime:
         now = self._clock.now()
-        if found.origin == "bootstrap files":
+        if found.origin == _MADE_ELSEWHERE:
             # Made elsewhere, perhaps for years and for every node at once: get one of our own.
             return now + timedelta(seconds=5 * self._chance())
         life = found.peer.not_after - found.peer.not_before

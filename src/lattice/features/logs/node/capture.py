@@ -10,28 +10,21 @@ thread reads no more while the node's spool is full or its disk is; the job is n
 from __future__ import annotations
 
 import logging
-import os
-import select
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from lattice.base.clock import Clock
 from lattice.domain.logs import GapCause, LogKind, LogSource, Position
 from lattice.features.logs.node.givingway import GivingWay
+from lattice.features.logs.node.noticing import Noticing
 from lattice.features.logs.node.quota import JobQuota, Overrun
 from lattice.features.logs.node.spool import StreamSpool
 from lattice.features.logs.node.tail import Tail
 
 _log = logging.getLogger(__name__)
 
-_LONGEST_WAIT_S = 1.0
-"""Between looks where the kernel sends no notice: a file on a share, or a lost watch."""
-_COALESCE_S = 0.02
-"""Many small writes are read together: a job that writes a line at a time costs 50 reads a second
-at most."""
 _ROUND_BYTES = 4 * 1024 * 1024
 """Read of one stream before the next has its turn."""
 
@@ -128,18 +121,22 @@ class JobCapture:
         room: Room,
         on_closed: Callable[[], None],
         quota: JobQuota | None = None,
+        on_quiet: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_closed` hears, in this thread, that a chunk waits to be stored."""
+        """Two hear, in this thread, what has to be done elsewhere.
+
+        on_closed   a chunk waits to be stored
+        on_quiet    the kernel's notices are wanted again
+        """
         self._quota = quota or JobQuota()
         self._giving_way = GivingWay()
         self._clock = clock
         self._room = room
         self._on_closed = on_closed
         self._streams: list[Stream] = []
-        self._watches: list[int] = []
+        self._noticing = Noticing(clock.monotonic, on_quiet)
         self._listeners: list[Listening] = []
         self._lock = threading.Lock()
-        self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._finishing = self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"logs {name}", daemon=True)
         self._ended = threading.Event()
@@ -163,18 +160,20 @@ class JobCapture:
         with self._lock:
             self._streams.append(stream)
             self._quota.took(stream.spool.end.offset)
-        self._wake()
+        self._noticing.wake()
 
     def watch(self, descriptor: int) -> None:
         """An inotify instance that tells of writes to the files; closed at the end."""
-        with self._lock:
-            self._watches.append(descriptor)
-        self._wake()
+        self._noticing.add(descriptor)
+
+    def watched(self) -> None:
+        """All of its files are, again."""
+        self._noticing.added_all()
 
     def listen(self, listener: Listening) -> None:
         with self._lock:
             self._listeners.append(listener)
-        self._wake()
+        self._noticing.wake()
 
     def unlisten(self, listener: Listening) -> None:
         with self._lock:
@@ -183,18 +182,13 @@ class JobCapture:
     def finish(self) -> None:
         """The writers are gone: read to the end, close the last chunks, and be over."""
         self._finishing = True
-        self._wake()
+        self._noticing.wake()
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End without finishing: the agent stops, the job goes on."""
         self._stopping = True
-        self._wake()
+        self._noticing.wake()
         self._thread.join(timeout_s)
-
-    def _wake(self) -> None:
-        # Full: it is about to wake. Closed: it is over.
-        with suppress(BlockingIOError, BrokenPipeError):
-            os.write(self._wake_writer, b"w")
 
     def _run(self) -> None:
         try:
@@ -204,7 +198,7 @@ class JobCapture:
                     self._ended.set()
                     break
                 if not busy:
-                    self._wait()
+                    self._noticing.wait(followed=bool(self._listeners))
         except Exception:  # noqa: BLE001 - one job's defect is not the agent's end
             _log.exception("following a job's output: not foreseen")
         finally:
@@ -246,6 +240,7 @@ class JobCapture:
                 return False
             left -= len(added.text)
             self._quota.took(len(added.text))
+            self._noticing.took(len(added.text))
             if not self._listeners:
                 self._giving_way.took(len(added.text), now_ms)
             self._tell(added)
@@ -280,29 +275,8 @@ class JobCapture:
         for listener in listeners:
             listener(added)
 
-    def _wait(self) -> None:
-        with self._lock:
-            watches = tuple(self._watches)
-        polling = select.poll()
-        for each in (self._wake_reader, *watches):
-            polling.register(each, select.POLLIN)
-        ready = [number for number, _ in polling.poll(_LONGEST_WAIT_S * 1000)]
-        for each in ready:
-            try:
-                os.read(each, 65536)
-            except (BlockingIOError, InterruptedError):
-                pass
-            except OSError:
-                with self._lock:
-                    self._watches.remove(each)
-        if ready and self._wake_reader not in ready and not self._listeners:
-            # Nobody looks on: what else is being written may be read with it.
-            threading.Event().wait(_COALESCE_S)
-
     def _close(self) -> None:
         self._tell(None)
         for stream in self.streams:
             stream.tail.close()
-        for watch in (*self._watches, self._wake_reader):
-            os.close(watch)
-        # The other end stays: whoever wakes what is over must not write into a stranger's file.
+        self._noticing.close()

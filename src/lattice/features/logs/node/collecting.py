@@ -140,7 +140,12 @@ class Collecting:
     def _begin(self, identity: JobIdentity, job: NodeJob | None) -> Followed:
         name = f"{identity.job_id}-{int(identity.started * 1000)}"
         quota = JobQuota(self._quota_bytes)
-        capture = JobCapture(name, self._stamps, self._room, self._on_closed, quota)
+        loop = asyncio.get_running_loop()
+
+        def on_quiet() -> None:
+            loop.call_soon_threadsafe(followed.ask_anew)
+
+        capture = JobCapture(name, self._stamps, self._room, self._on_closed, quota, on_quiet)
         folder = self._folder / name
         noting = Noting(self._opener, identity.job_id, lambda anew: self._writers(followed, anew))
         followed = Followed(identity, folder, capture, job, FileNames(folder, self._clock), noting)

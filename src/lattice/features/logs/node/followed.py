@@ -32,6 +32,8 @@ class Followed:
     """By this node's clock; 0: while no agent looked."""
     asked: set[int] = field(default_factory=set)
     """Processes that were looked at often enough."""
+    unwatched: bool = False
+    """True from when it has become quiet after a flood until its files are watched again."""
     at_once: int = 64
     """How many are asked for together."""
     trouble: str = ""
@@ -42,6 +44,13 @@ class Followed:
     def steps(self) -> frozenset[StepId]:
         """As last read."""
         return frozenset(each.id for each in self.job.steps) if self.job else frozenset()
+
+    def ask_anew(self) -> None:
+        """Its files are looked at and no longer watched, which they can be again."""
+        if not self.ended:
+            self.unwatched = True
+            self.asked.clear()
+            self.changed.set()
 
     async def pause(self, seconds: float) -> None:
         """Let time pass, but not beyond the job's end."""

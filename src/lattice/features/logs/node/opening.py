@@ -85,6 +85,9 @@ class Opening:
                 tell(followed, error)
                 followed.asked.add(pids[0])
             fresh = fresh[len(pids) :]
+        if followed.unwatched:
+            followed.unwatched = False
+            followed.capture.watched()
 
     async def _open_pids(
         self, followed: Followed, pids: Sequence[int], writers: tuple[Writer, ...]
@@ -131,13 +134,14 @@ class Opening:
     ) -> None:
         with opened:
             fresh = not all(followed.names.knows(each) for each in opened.files)
+            anew = followed.unwatched and bool(opened.files)
             for each in followed.names.take(opened.files, writers, kind):
                 done = stored.get((each.kind, each.source)) if noted else None
                 if done is not None and done.last:
                     os.close(each.file.fd)
                 else:
                     await self._begin_stream(followed, each, stored)
-            if fresh and opened.watch_fd is not None:
+            if (fresh or anew) and opened.watch_fd is not None:
                 followed.capture.watch(os.dup(opened.watch_fd))
 
     async def settle_names(self, followed: Followed) -> None:

@@ -1,0 +1,127 @@
+"""How a capture learns that its job has written something.
+
+The kernel's notice comes at once, and costs whoever writes: each small write() takes a third
+longer. So it is for jobs that write little. Where one writes much its notices are given back and
+its files are looked at instead, often enough; when it has become quiet, notices are asked for
+again.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+LONGEST_WAIT_S = 1.0
+"""Between looks where the kernel sends no notice: a file on a share, or a lost watch."""
+COALESCE_S = 0.02
+"""Many small writes are read together: a job that writes a line at a time costs 50 reads a second
+at most."""
+WINDOW_S = 2.0
+MUCH = 256 * 1024
+"""Bytes a second from which on a job is looked at; below a quarter of it, it is quiet."""
+_QUIET = MUCH // 4
+_LOOK_S = 0.1
+_FOLLOWED_LOOK_S = 0.01
+_QUIET_LOOK_S = 0.05
+_ASK_AGAIN_S = 30.0
+
+
+class Noticing:
+    """`add`, `added_all` and `wake` for everyone; the rest for the thread that reads."""
+
+    def __init__(self, monotonic: Callable[[], float], on_quiet: Callable[[], None]) -> None:
+        """`on_quiet` hears, in the reading thread, that notices are wanted again."""
+        self._monotonic = monotonic
+        self._on_quiet = on_quiet
+        self._watches: list[int] = []
+        self._lock = threading.Lock()
+        self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._since_s = monotonic()
+        self._bytes = 0
+        self._looks = False
+        self._quiet = False
+        self._asked_s: float | None = None
+
+    def add(self, descriptor: int) -> None:
+        """An inotify instance that tells of writes to some of the files; closed at the end."""
+        with self._lock:
+            if self._looks and not self._quiet:
+                os.close(descriptor)
+            else:
+                self._watches.append(descriptor)
+        self.wake()
+
+    def added_all(self) -> None:
+        """Every file is watched again."""
+        with self._lock:
+            self._looks = self._looks and not self._quiet
+
+    def wake(self) -> None:
+        """End a wait now, or the next one at once."""
+        # Full: it is about to wake. Closed: it is over.
+        with suppress(BlockingIOError, BrokenPipeError):
+            os.write(self._wake_writer, b"w")
+
+    def took(self, size_bytes: int) -> None:
+        """So much was just read."""
+        self._bytes += size_bytes
+
+    def wait(self, *, followed: bool) -> None:
+        """Until something may have been written; `followed` if somebody waits for it."""
+        self._judge()
+        with self._lock:
+            watches = tuple(self._watches)
+        polling = select.poll()
+        for each in (self._wake_reader, *watches):
+            polling.register(each, select.POLLIN)
+        ready = [number for number, _ in polling.poll(self._wait_s(followed) * 1000)]
+        for each in ready:
+            try:
+                os.read(each, 65536)
+            except (BlockingIOError, InterruptedError):
+                pass
+            except OSError:
+                self._drop((each,))
+        if ready and self._wake_reader not in ready and not followed:
+            # Nobody looks on: what else is being written may be read with it.
+            threading.Event().wait(COALESCE_S)
+
+    def close(self) -> None:
+        self._drop(tuple(self._watches))
+        os.close(self._wake_reader)
+        # The other end stays: whoever wakes what is over must not write into a stranger's file.
+
+    def _wait_s(self, followed: bool) -> float:
+        if not self._looks:
+            return LONGEST_WAIT_S
+        if self._quiet:
+            return _QUIET_LOOK_S
+        return _FOLLOWED_LOOK_S if followed else _LOOK_S
+
+    def _judge(self) -> None:
+        now_s = self._monotonic()
+        lasted_s = now_s - self._since_s
+        if lasted_s < WINDOW_S:
+            return
+        rate = self._bytes / lasted_s
+        self._since_s, self._bytes = now_s, 0
+        if rate >= MUCH and self._watches:
+            self._asked_s = None
+            with self._lock:
+                self._looks, self._quiet = True, False
+            self._drop(tuple(self._watches))
+        elif self._looks:
+            was_quiet, self._quiet = self._quiet, rate < _QUIET
+            due = self._asked_s is None or now_s - self._asked_s >= _ASK_AGAIN_S
+            if was_quiet and self._quiet and due:
+                self._asked_s = now_s
+                self._on_quiet()
+
+    def _drop(self, watches: tuple[int, ...]) -> None:
+        with self._lock:
+            for each in watches:
+                self._watches.remove(each)
+                os.close(each)
