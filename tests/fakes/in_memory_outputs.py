@@ -40,7 +40,10 @@ class Noted:
 
 
 class InMemoryOutputs:
-    """Passes the same suite as the helper. `away` is a helper that does not answer."""
+    """Passes the same suite as the helper. `away` is a helper that does not answer.
+
+    Where it is `watching`, what it opens comes with something to wait at that never tells.
+    """
 
     def __init__(self) -> None:
         self.held: list[Held] = []
@@ -49,6 +52,7 @@ class InMemoryOutputs:
         self.notes: dict[str, dict[tuple[int, int], Noted]] = {}
         self.noted: list[tuple[int, ...]] = []
         self.away = False
+        self.watching = False
 
     def hold(self, grant: str, pid: int, descriptor: int, path: Path | None) -> None:
         """From now on this process of that job writes there."""
@@ -68,7 +72,8 @@ class InMemoryOutputs:
         skipped = [SkippedOutput(each.holder, "it is a pipe") for each in mine if not each.path]
         self._note(grant, files)
         opened = [_opened(path, tuple(holders)) for path, holders in files.items()]
-        return OpenedOutputs(None, tuple(opened), tuple(skipped))
+        watch = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if self.watching else None
+        return OpenedOutputs(watch, tuple(opened), tuple(skipped))
 
     async def open_output_file(self, grant: str, path: str) -> OpenedOutputs:
         self._answering(OpenOutputFile(path).fault())

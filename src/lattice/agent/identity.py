@@ -18,7 +18,14 @@ import grpc
 from lattice.access.grants import GrantChecker
 from lattice.agent.identity_cascade import Cascade, expired
 from lattice.agent.identity_issuer import Issuer, dial_terms
-from lattice.agent.identity_store import Held, IdentityRefused, IdentityStore, held, new_request
+from lattice.agent.identity_store import (
+    MADE_ELSEWHERE,
+    Held,
+    IdentityRefused,
+    IdentityStore,
+    held,
+    new_request,
+)
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, PermissionRefused, Unavailable
 
@@ -26,7 +33,6 @@ _log = logging.getLogger("lattice.agent.identity")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
 _LOOK_EVERY_S = 30.0
 _JITTER = 0.1
-_MADE_ELSEWHERE = "bootstrap files"
 
 
 class AgentIdentity:
@@ -109,7 +115,7 @@ class AgentIdentity:
         """
         news = replace(self.held, replicas=tuple(replicas) or self.held.replicas)
         if news != self._held:
-            if news.origin != _MADE_ELSEWHERE:
+            if news.origin != MADE_ELSEWHERE:
                 # That one lacks the keys of grants: kept as our own, it would stay without them.
                 self._keep(news)
             self._adopt(news, same_certificate=True)
@@ -210,7 +216,7 @@ class AgentIdentity:
 
     def _moment_to_renew(self, found: Held) -> datetime:
         now = self._clock.now()
-        if found.origin == _MADE_ELSEWHERE:
+        if found.origin == MADE_ELSEWHERE:
             # Made elsewhere, perhaps for years and for every node at once: get one of our own.
             return now + timedelta(seconds=5 * self._chance())
         life = found.peer.not_after - found.peer.not_before

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lattice.agent.identity_issuer import Issuer
 from lattice.agent.identity_store import (
+    MADE_ELSEWHERE,
     Held,
     IdentityRefused,
     IdentityStore,
@@ -104,7 +105,7 @@ class Cascade:
             ("SPIRE", self._spire),
             ("own certificate", self._own),
             ("enrolment token", self._enrol),
-            ("bootstrap files", self._bootstrap),
+            (MADE_ELSEWHERE, self._bootstrap),
             ("development token", self._development),
         )
 

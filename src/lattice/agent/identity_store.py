@@ -22,6 +22,8 @@ from lattice.features.agents.model import Credentials
 from lattice.wire.peer import read_peer
 
 FILE = "identity.json"
+MADE_ELSEWHERE = "bootstrap files"
+"""The origin of what an administrator put there."""
 _LARGEST_BYTES = 1 << 20
 
 
@@ -88,7 +90,7 @@ def held_from_files(certificate: Path, key: Path, authorities: Path, node: str) 
         key=texts[1],
         certificate=texts[0],
         authorities=texts[2],
-        origin="bootstrap files",
+        origin=MADE_ELSEWHERE,
     )
 
 

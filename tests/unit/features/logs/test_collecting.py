@@ -250,6 +250,21 @@ async def test_a_job_that_was_answered_in_time_needs_no_notes(site: Site) -> Non
         assert site.server.noted == []
 
 
+async def test_a_job_that_is_quiet_after_a_flood_is_watched_again(site: Site) -> None:
+    site.outputs.watching = True
+    async with site.agent() as agent:
+        site.appear()
+        await until(lambda: bool(streams(agent)))
+        (followed,) = agent.followed
+        await until(lambda: TASK in followed.asked)
+        followed.ask_anew()
+        await until(lambda: TASK in followed.asked and not followed.unwatched)
+        assert len(followed.capture._noticing._watches) == 2
+        site.end()
+        await until(lambda: over(agent))
+        assert streams(agent) == {"stdout 0.0": b"one\n"}, "and read once"
+
+
 async def test_the_rest_of_a_file_whose_writer_ended_while_no_agent_was_there(site: Site) -> None:
     async with site.agent() as agent:
         site.appear()

@@ -48,6 +48,7 @@ def test_what_waits_in_the_file_is_read_when_there_is_room(job: Narrow) -> None:
     job.look()
     assert job.spool.end.offset == 0
     assert job.stream.trouble == "the spool is full"
+    assert job.capture._written_bytes() == 4, "which is no quiet job"
     job.full = False
     job.look()
     assert (job.spool.end.offset, job.stream.trouble, job.spool.gaps()) == (4, "", ())

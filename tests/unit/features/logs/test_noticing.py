@@ -17,8 +17,8 @@ class Job:
 
     def __init__(self) -> None:
         self.now_s = 100.0
-        self.asked = 0
-        self.noticing = Noticing(lambda: self.now_s, self._ask)
+        self.asked = self.written = 0
+        self.noticing = Noticing(lambda: self.now_s, lambda: self.written, self._ask)
 
     def _ask(self) -> None:
         self.asked += 1
@@ -26,7 +26,7 @@ class Job:
     def writes(self, rate: float, *, followed: bool = True) -> float:
         """For one window; how long a wait takes then that nothing ends."""
         self.now_s += WINDOW_S
-        self.noticing.took(int(rate * WINDOW_S))
+        self.written += int(rate * WINDOW_S)
         begun = time.monotonic()
         self.noticing.wait(followed=followed)
         return time.monotonic() - begun
@@ -87,6 +87,18 @@ def test_quiet_jobs_are_asked_for_again_now_and_then() -> None:
     for _ in range(20):
         job.writes(0)
     assert job.asked == 2
+    os.close(kernel)
+    job.noticing.close()
+
+
+def test_where_the_kernel_has_no_watch_to_give_again_it_is_looked_at() -> None:
+    job = Job()
+    _, kernel = job.watch()
+    job.writes(MUCH)
+    job.writes(0)
+    job.writes(0)
+    job.noticing.added_all()
+    assert job.writes(0) < 0.3, "as soon as before the flood, nearly"
     os.close(kernel)
     job.noticing.close()
 

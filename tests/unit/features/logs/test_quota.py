@@ -100,6 +100,14 @@ def test_what_is_beyond_it_is_a_gap_of_its_size(job: Bounded) -> None:
     assert (last.last, last.end.offset) == (True, QUOTA)
 
 
+def test_what_is_not_kept_counts_as_written(job: Bounded) -> None:
+    """A flood beyond the quota is one still: it must not be watched as if it were quiet."""
+    for written in (1700, 3400):
+        job.writer.write(b"x" * 1700)
+        job.look()
+        assert job.capture._written_bytes() == written
+
+
 def test_a_job_that_writes_as_much_as_it_may_has_no_gap(job: Bounded) -> None:
     job.writer.write(b"x" * QUOTA)
     job.end()

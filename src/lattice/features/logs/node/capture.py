@@ -134,7 +134,7 @@ class JobCapture:
         self._room = room
         self._on_closed = on_closed
         self._streams: list[Stream] = []
-        self._noticing = Noticing(clock.monotonic, on_quiet)
+        self._noticing = Noticing(clock.monotonic, self._written_bytes, on_quiet)
         self._listeners: list[Listening] = []
         self._lock = threading.Lock()
         self._finishing = self._stopping = False
@@ -240,7 +240,6 @@ class JobCapture:
                 return False
             left -= len(added.text)
             self._quota.took(len(added.text))
-            self._noticing.took(len(added.text))
             if not self._listeners:
                 self._giving_way.took(len(added.text), now_ms)
             self._tell(added)
@@ -268,6 +267,10 @@ class JobCapture:
                 return False
         self._on_closed()
         return True
+
+    def _written_bytes(self) -> int:
+        """By the job, read or not."""
+        return sum(each.tail.offset + each.tail.behind_bytes for each in self.streams)
 
     def _tell(self, added: Added | None) -> None:
         with self._lock:

@@ -3,7 +3,8 @@
 The kernel's notice comes at once, and costs whoever writes: each small write() takes a third
 longer. So it is for jobs that write little. Where one writes much its notices are given back and
 its files are looked at instead, often enough; when it has become quiet, notices are asked for
-again.
+again. What counts is what the job writes, whether it is read or not: one whose output is beyond its
+quota, or finds no room, must not pay either.
 """
 
 from __future__ import annotations
@@ -32,15 +33,25 @@ _ASK_AGAIN_S = 30.0
 class Noticing:
     """`add`, `added_all` and `wake` for everyone; the rest for the thread that reads."""
 
-    def __init__(self, monotonic: Callable[[], float], on_quiet: Callable[[], None]) -> None:
-        """`on_quiet` hears, in the reading thread, that notices are wanted again."""
+    def __init__(
+        self,
+        monotonic: Callable[[], float],
+        written_bytes: Callable[[], int],
+        on_quiet: Callable[[], None],
+    ) -> None:
+        """Called in the reading thread.
+
+        written_bytes   how much has the job written by now?
+        on_quiet        notices are wanted again
+        """
         self._monotonic = monotonic
+        self._written_bytes = written_bytes
         self._on_quiet = on_quiet
         self._watches: list[int] = []
         self._lock = threading.Lock()
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._since_s = monotonic()
-        self._bytes = 0
+        self._bytes_then = 0
         self._looks = False
         self._quiet = False
         self._asked_s: float | None = None
@@ -55,19 +66,16 @@ class Noticing:
         self.wake()
 
     def added_all(self) -> None:
-        """Every file is watched again."""
+        """Every file is watched again, as far as the kernel had watches to give."""
         with self._lock:
-            self._looks = self._looks and not self._quiet
+            if self._watches and self._quiet:
+                self._looks = False
 
     def wake(self) -> None:
         """End a wait now, or the next one at once."""
         # Full: it is about to wake. Closed: it is over.
         with suppress(BlockingIOError, BrokenPipeError):
             os.write(self._wake_writer, b"w")
-
-    def took(self, size_bytes: int) -> None:
-        """So much was just read."""
-        self._bytes += size_bytes
 
     def wait(self, *, followed: bool) -> None:
         """Until something may have been written; `followed` if somebody waits for it."""
@@ -106,8 +114,9 @@ class Noticing:
         lasted_s = now_s - self._since_s
         if lasted_s < WINDOW_S:
             return
-        rate = self._bytes / lasted_s
-        self._since_s, self._bytes = now_s, 0
+        written_bytes = self._written_bytes()
+        rate = (written_bytes - self._bytes_then) / lasted_s
+        self._since_s, self._bytes_then = now_s, written_bytes
         if rate >= MUCH and self._watches:
             self._asked_s = None
             with self._lock:
