@@ -54,7 +54,7 @@ async def open_log_reading(
     sharing: SharingParts,
 ) -> AsyncIterator[LogReading]:
     """For people, until the context ends."""
-    feeds = Feeds(nodes, signer, clock)
+    feeds = Feeds(nodes, signer, clock, Naming(scheduler, clock).of)
     try:
         yield LogReading(
             scheduler,

@@ -342,6 +342,9 @@ class FeedTell(_message.Message):
     STREAMS_FIELD_NUMBER: _builtins.int
     PUSHED_FIELD_NUMBER: _builtins.int
     FETCHED_FIELD_NUMBER: _builtins.int
+    BEGAN_FIELD_NUMBER: _builtins.int
+    began: _builtins.float
+    """All that follows is of the life of the job that began here then, in seconds since 1970."""
     @_builtins.property
     def streams(self) -> Global___FeedStreams: ...
     @_builtins.property
@@ -354,12 +357,13 @@ class FeedTell(_message.Message):
         streams: Global___FeedStreams | None = ...,
         pushed: Global___FeedText | None = ...,
         fetched: Global___FeedText | None = ...,
+        began: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["fetched", b"fetched", "pushed", b"pushed", "streams", b"streams", "tell", b"tell"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["began", b"began", "fetched", b"fetched", "pushed", b"pushed", "streams", b"streams", "tell", b"tell"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fetched", b"fetched", "pushed", b"pushed", "streams", b"streams", "tell", b"tell"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["began", b"began", "fetched", b"fetched", "pushed", b"pushed", "streams", b"streams", "tell", b"tell"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_tell: _TypeAlias = _typing.Literal["streams", "pushed", "fetched"]  # noqa: Y015
+    _WhichOneofReturnType_tell: _TypeAlias = _typing.Literal["streams", "pushed", "fetched", "began"]  # noqa: Y015
     _WhichOneofArgType_tell: _TypeAlias = _typing.Literal["tell", b"tell"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_tell) -> _WhichOneofReturnType_tell | None: ...
 

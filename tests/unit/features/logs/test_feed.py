@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lattice.access.grants import GrantSigner
+from lattice.base.clock import SystemClock
+from lattice.base.errors import NotFound
+from lattice.base.signing import SigningKey
 from lattice.domain.logs import GapCause, LogKind, LogSource, Piece, Position
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
+from lattice.domain.stream import StreamQuestion
 from lattice.features.logs.node import feed as feeding
 from lattice.features.logs.node.capture import Added
 from lattice.features.logs.node.feed import LogFeed
@@ -24,8 +31,12 @@ from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool
 from lattice.features.logs.node.tail import NoTail
 from lattice.features.logs.service import fedstream
 from lattice.features.logs.service.fedstream import FedStream
-from lattice.features.logs.service.feeds import NodeFeed
+from lattice.features.logs.service.feeds import Feeds, NodeFeed
+from lattice.features.logs.service.naming import AttemptName, attempts_of
+from lattice.wire.conduit import Conduit
 from lattice.wire.v1 import logs_pb2 as pb
+from tests.fakes.cluster import allocation
+from tests.fakes.echoing_nodes import QueueCarrier
 
 HEAD = StreamHead(node="n1", job_id=7, started=1.5, kind=LogKind.STDOUT, source=LogSource("batch"))
 OPENING = msgspec.json.encode({"job_id": 7, "started": 1.5})
@@ -96,11 +107,42 @@ class Capture:
             each(added)
 
 
+def life(capture: Any, started: float = 1.5) -> SimpleNamespace:
+    identity = SimpleNamespace(job_id=7, started=started)
+    return SimpleNamespace(identity=identity, capture=capture, trouble="")
+
+
+class FeedingNodes:
+    """The port `NodeStreams` in front of a real feed."""
+
+    def __init__(self, feed: LogFeed) -> None:
+        self._feed = feed
+        self.asked: list[Any] = []
+
+    def linked_to(self, node: str) -> str:
+        return node and "r1"
+
+    @asynccontextmanager
+    async def open(self, question: StreamQuestion) -> AsyncIterator[QueueCarrier]:
+        self.asked.append(msgspec.json.decode(question.opening))
+        there: asyncio.Queue[bytes] = asyncio.Queue()
+        back: asyncio.Queue[bytes] = asyncio.Queue()
+        conduit = Conduit()
+        tasks = [
+            asyncio.create_task(conduit.carry(QueueCarrier(there, back))),
+            asyncio.create_task(self._feed(conduit, question.opening)),
+        ]
+        try:
+            yield QueueCarrier(back, there)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def fed(capture: Capture, server: Server, job: Callable[[], Any]) -> None:
     """Run the feed while a job writes."""
-    followed = SimpleNamespace(
-        identity=SimpleNamespace(job_id=7, started=1.5), capture=capture, trouble=""
-    )
+    followed = life(capture)
     serving = asyncio.create_task(LogFeed(lambda: (followed,))(server, OPENING))
     try:
         while not capture.listeners:
@@ -186,14 +228,14 @@ async def test_what_a_stream_is_is_told_before_its_text(tmp_path: Path) -> None:
     (found,), capture.streams = capture.streams, ()
 
     async def writes() -> None:
-        await server.until(lambda: bool(server.heard))
+        await server.until(lambda: len(server.heard) == 2)
         capture.streams = (found,)
         capture.write(b"0: first\n")
         await server.until(lambda: bool(server.pieces))
 
     await fed(capture, server, writes)
-    kinds = [each.WhichOneof("tell") for each in server.heard if each != server.heard[0]]
-    assert kinds[:2] == ["streams", "pushed"]
+    kinds = [each.WhichOneof("tell") for each in server.heard]
+    assert kinds[:4] == ["began", "streams", "streams", "pushed"]
 
 
 async def test_a_server_that_is_slow_misses_nothing_and_memory_is_bounded(
@@ -234,8 +276,9 @@ async def test_very_short_lines_in_very_great_number(tmp_path: Path) -> None:
         for number in range(3):
             capture.spool.add_gap(GapCause.TRUNCATED, number, number)
         ask = pb.FeedAsk(id=1, kind="stdout", source="batch", offset=10)
-        server.questions.put_nowait(ask.SerializeToString())
         server.ready.set()
+        await server.until(lambda: len(server.heard) > 1)
+        server.questions.put_nowait(ask.SerializeToString())
         await server.until(lambda: len(server.text) >= 5000 and bool(server.fetched))
 
     await fed(capture, server, writes)
@@ -366,3 +409,90 @@ def test_a_hole_in_what_comes_begins_the_ring_anew() -> None:
     assert stream.pieces(0) == []
     assert [each.text for each in stream.pieces(100)] == [b"b\n"]
     assert stream.end == Position(102, 10)
+
+
+def attempt_began(started: float, number: int = 1) -> AttemptName:
+    began = datetime.fromtimestamp(started, UTC)
+    job = allocation(7, "alice", "research", submitted=began, started=began, attempt=number)
+    return AttemptName(job, attempts_of(job)[0])
+
+
+@pytest.mark.spec("LOG-1", "AUTH-7")
+@pytest.mark.parametrize("whose", ["the next attempt's", "another's job", "nobody's"])
+async def test_what_comes_under_the_same_number_later_is_not_taken_for_it(
+    tmp_path: Path, whose: str
+) -> None:
+    """Viewers of a job that was running when they came are there still when the number is used
+    again: by its next attempt, or, when numbers have come round, by somebody else's job."""
+    first, second = Capture(tmp_path / "1"), Capture(tmp_path / "2")
+    lives = [life(first, 100.5)]
+
+    async def attempt_of(node: str, job_id: int, began: float) -> AttemptName:
+        assert (node, job_id) == ("n1", 7)
+        if began < 200:
+            return attempt_began(100)
+        if whose == "nobody's":
+            raise NotFound("no such job")
+        name = attempt_began(200, 2)
+        return name if "attempt" in whose else replace(
+            name, allocation=replace(name.allocation, user="mallory")
+        )  # fmt: skip
+
+    nodes = FeedingNodes(LogFeed(lambda: lives))
+    signer = GrantSigner(SigningKey.generate(), SystemClock())
+    feeds = Feeds(nodes, signer, SystemClock(), attempt_of)
+    try:
+        async with feeds.of(attempt_began(100), "n1") as feed, asyncio.timeout(20):
+            while not first.listeners:
+                await asyncio.sleep(0.01)
+            first.write(b"of the first\n")
+            while KEY not in feed.streams or not feed.streams[KEY].ring:
+                await asyncio.sleep(0.01)
+            second.write(b"of the second\n")
+            lives.append(life(second, 200.5))
+            first.tell(None)
+            while len(nodes.asked) < 2 or len(first.listeners) != 1:
+                await asyncio.sleep(0.01)
+            second.write(b"and more\n")
+            first.write(b"the rest\n")
+            ring = feed.streams[KEY].ring
+            while ring[-1].text != b"the rest\n":
+                await asyncio.sleep(0.01)
+            assert b"".join(each.text for each in ring) == b"of the first\nthe rest\n"
+            assert nodes.asked[1]["before"] == 200.5
+    finally:
+        await feeds.aclose()
+        first.spool.close()
+        second.spool.close()
+
+
+async def test_the_rest_of_one_life_is_sent_before_the_next_is_told_of(tmp_path: Path) -> None:
+    """Where Slurm keeps no group of its own, one attempt has several lives on a node."""
+    first, second = Capture(tmp_path / "1"), Capture(tmp_path / "2")
+    lives, server = [life(first)], Server(slow=True)
+    serving = asyncio.create_task(LogFeed(lambda: lives)(server, OPENING))
+    try:
+        while not first.listeners:
+            server.ready.set()
+            await asyncio.sleep(0)
+        server.ready.clear()
+        first.write(b"one\n")
+        lives.append(life(second, 1.6))
+        second.write(b"two\n")
+        first.tell(None)
+        await asyncio.sleep(0)
+        server.ready.set()
+        await server.until(lambda: bool(second.listeners))
+        second.write(b"three\n")
+        await server.until(lambda: server.text.endswith(b"three\n"))
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        first.spool.close()
+        second.spool.close()
+    told = [
+        each.began or each.pushed.pieces[0].text
+        for each in server.heard
+        if not each.HasField("streams")
+    ]
+    assert told == [1.5, b"one\n", 1.6, b"three\n"]

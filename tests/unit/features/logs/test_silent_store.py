@@ -76,8 +76,8 @@ async def test_with_a_part_at_hand_what_is_missing_is_said(
     fed = FedStream()
     fed.keep(Piece(Position(), 1_700_000_000_000, False, b"still on the node\n"))
 
-    def begin(feed: NodeFeed, *given: Any) -> None:
-        plain_begin(feed, *given)
+    def begin(feed: NodeFeed, *given: Any, **named: Any) -> None:
+        plain_begin(feed, *given, **named)
         feed.streams[LogKind.STDOUT, LogSource("batch")] = fed
 
     plain_begin = NodeFeed.__init__

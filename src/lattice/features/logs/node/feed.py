@@ -20,7 +20,7 @@ from lattice.base.errors import NotFound
 from lattice.domain.logs import BadSource, Gap, LogKind, LogSource, Piece, Position
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.domain.stream import Session
-from lattice.features.logs.node.capture import Added, JobCapture, Stream
+from lattice.features.logs.node.capture import Added, Stream
 from lattice.features.logs.node.followed import Followed
 from lattice.features.logs.node.reread import SpoolReader
 from lattice.wire.v1 import logs_pb2 as pb
@@ -44,6 +44,8 @@ class FeedOpening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job_id: int
     started: float
     ended: float | None = None
+    before: float | None = None
+    """Lives that began then or later are another attempt's."""
     look: bool = False
     """True: nothing is pushed; one message says when it last wrote."""
 
@@ -72,6 +74,7 @@ class LogFeed:
             if each.identity.job_id == asked.job_id
             and each.identity.started >= asked.started - 2.0
             and (asked.ended is None or each.identity.started <= asked.ended + 2.0)
+            and (asked.before is None or each.identity.started < asked.before)
         ]
         return max(lives, key=lambda each: each.identity.started, default=None)
 
@@ -95,6 +98,9 @@ class _Serving:
     def __init__(self, session: Session, find: Callable[[], Followed | None]) -> None:
         self._session = session
         self._find = find
+        self._followed: Followed | None = None
+        self._told_of: Followed | None = None
+        """Whose text the server takes what it hears for."""
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
@@ -162,23 +168,17 @@ class _Serving:
         self._changed.set()
 
     async def _push(self) -> None:
-        capture: JobCapture | None = None
         look: asyncio.TimerHandle | None = None
         try:
             while True:
                 followed = self._find()
-                if followed is not None and followed.capture is not capture:
-                    if capture is not None:
-                        capture.unlisten(self._heard)
-                    capture = followed.capture
-                    self._forget()
-                    capture.listen(self._heard)
-                    self._look_due = True
-                await self._tell_streams(capture)
+                if followed is not None and followed is not self._followed:
+                    await self._turn_to(followed)
+                await self._tell_streams()
                 self._changed.clear()
                 while self._waiting:
                     await self._send_waiting()
-                    await self._tell_streams(capture)
+                    await self._tell_streams()
                 # One timer serves many changes.
                 if look is None or look.when() <= self._loop.time():
                     look = self._loop.call_later(_LOOK_S, self._take, None)
@@ -186,8 +186,25 @@ class _Serving:
         finally:
             if look is not None:
                 look.cancel()
-            if capture is not None:
-                capture.unlisten(self._heard)
+            self._listen_to(None)
+
+    async def _turn_to(self, followed: Followed) -> None:
+        """The next life of the job; whose it is, is for the server to say before it hears more."""
+        self._listen_to(None)
+        while self._waiting:
+            await self._send_waiting()
+        self._forget()
+        self._listen_to(followed)
+        await self._send(pb.FeedTell(began=followed.identity.started))
+        self._told_of = followed
+        self._look_due = True
+
+    def _listen_to(self, followed: Followed | None) -> None:
+        if self._followed is not None:
+            self._followed.capture.unlisten(self._heard)
+        self._followed = followed
+        if followed is not None:
+            followed.capture.listen(self._heard)
 
     async def _send_waiting(self) -> None:
         """The oldest, and those of the same stream right behind it that fit in the message."""
@@ -254,12 +271,13 @@ class _Serving:
         tell.pushed.kind, tell.pushed.source = key[0].value, str(key[1])
         return tell
 
-    async def _tell_streams(self, capture: JobCapture | None) -> None:
+    async def _tell_streams(self) -> None:
         """At once what is new about them; how far they go is told by the text itself."""
         now = self._loop.time()
         if not self._look_due and now - self._told_at < _LOOK_S:
             return
         self._look_due = False
+        capture = self._told_of.capture if self._told_of else None
         over = capture is not None and capture.over
         streams = (
             [self._stream_told(each, over=over) for each in capture.streams] if capture else []
@@ -328,8 +346,7 @@ class _Serving:
             return None
 
     def _stream_of(self, key: _Key) -> Stream | None:
-        followed = self._find()
-        for each in followed.capture.streams if followed else ():
+        for each in self._told_of.capture.streams if self._told_of else ():
             if (each.spool.head.kind, each.spool.head.source) == key:
                 return each
         return None

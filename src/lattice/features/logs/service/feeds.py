@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -18,8 +18,9 @@ import msgspec
 
 from lattice.access.grants import GrantSigner
 from lattice.base.clock import Clock
-from lattice.base.errors import LatticeError, Unavailable
+from lattice.base.errors import LatticeError, NotFound, Unavailable
 from lattice.domain.logs import BadSource, Gap, GapCause, LogKind, LogSource, Piece, Position
+from lattice.domain.nodejobs import match_attempt
 from lattice.domain.stream import (
     Carrier,
     CarrierLost,
@@ -46,6 +47,8 @@ _MOST_OPENING = 32
 _MOST_GAPS = 1000
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 StreamKey = tuple[LogKind, LogSource]
+Whose = Callable[[str, int, float], Awaitable[AttemptName]]
+"""The attempt of a job that began on a node at a moment, as `Naming.of`."""
 
 
 class Gone(Exception):
@@ -63,9 +66,14 @@ class NodeFeed:
         signer: GrantSigner,
         clock: Clock,
         turn: asyncio.Semaphore | None = None,
+        *,
+        whose: Whose | None = None,
     ) -> None:
-        """`turn` is taken while a way to the node is sought."""
+        """`turn` is taken while a way to the node is sought; `whose` tells attempts apart."""
         self.node = node
+        self._whose = whose
+        self._before: float | None = None
+        """When a life of the job began there that is another attempt's."""
         self._turn = turn or asyncio.Semaphore(1)
         self.streams: dict[StreamKey, FedStream] = {}
         self.gaps: dict[StreamKey, tuple[Gap, ...]] = {}
@@ -146,6 +154,7 @@ class NodeFeed:
             finally:
                 self._conduit = None
                 conduit.close()
+                self._leave_unanswered()
                 reading.cancel()
                 await asyncio.gather(reading, return_exceptions=True)
             await asyncio.sleep(_PAUSES_S[min(failures, len(_PAUSES_S) - 1)])
@@ -169,15 +178,37 @@ class NodeFeed:
             self.lost_at = self._clock.monotonic()
         self.trouble = why
         self.told.set()
+        self._leave_unanswered()
+        self._note_change()
+
+    def _leave_unanswered(self) -> None:
         for each in self._questions.values():
             if not each.done():
                 each.set_exception(ConduitClosed())
-        self._note_change()
 
     async def _read(self, conduit: Conduit) -> None:
         with suppress(ConduitClosed):
             while (message := await conduit.receive()) is not None:
-                await self._let_read(self._take(pb.FeedTell.FromString(message)))
+                tell = pb.FeedTell.FromString(message)
+                if tell.WhichOneof("tell") == "began" and not await self._is_own(tell.began):
+                    # What the node says now is not this attempt's; asked again, it says the rest.
+                    self._before = tell.began
+                    conduit.close()
+                    return
+                await self._let_read(self._take(tell))
+
+    async def _is_own(self, began: float) -> bool:
+        """Of the attempt that viewers look at. The number of a job alone does not say so."""
+        if self._whose is None:
+            return True
+        try:
+            name = await self._whose(self.node, self._name.allocation.job_id, began)
+        except NotFound:
+            return False
+        except Unavailable:
+            # While Slurm is silent no attempt begins, and this one was known.
+            return match_attempt((self._name.attempt,), began) is not None
+        return name.is_same_run(self._name)
 
     async def _let_read(self, stream: FedStream | None) -> None:
         """A viewer who keeps up is waited for a little, so that it need not be fetched again.
@@ -234,13 +265,13 @@ class NodeFeed:
 
     def _question(self, session: str, *, resume: bool) -> StreamQuestion:
         attempt = self._name.attempt
-        opening = msgspec.json.encode(
-            {
-                "job_id": self._name.allocation.job_id,
-                "started": attempt.started.timestamp() if attempt.started else 0.0,
-                "ended": attempt.ended.timestamp() if attempt.ended else None,
-            }
-        )
+        asked = {
+            "job_id": self._name.allocation.job_id,
+            "started": attempt.started.timestamp() if attempt.started else 0.0,
+            "ended": attempt.ended.timestamp() if attempt.ended else None,
+        }
+        # Left out where it says nothing: agents of the release before know no such word.
+        opening = msgspec.json.encode(asked | ({"before": self._before} if self._before else {}))
         kind = StreamKind.LOGS
         grant = self._signer.issue(
             kind.act,
@@ -271,7 +302,10 @@ class _Shared:
 class Feeds:
     """Every feed that somebody looks at, or did a moment ago."""
 
-    def __init__(self, nodes: NodeStreams, signer: GrantSigner, clock: Clock) -> None:
+    def __init__(
+        self, nodes: NodeStreams, signer: GrantSigner, clock: Clock, whose: Whose | None = None
+    ) -> None:
+        self._whose = whose
         self._nodes = nodes
         self._signer = signer
         self._clock = clock
@@ -288,7 +322,9 @@ class Feeds:
         key = (name.prefix, node)
         shared = self._shared.get(key)
         if shared is None:
-            feed = NodeFeed(name, node, self._nodes, self._signer, self._clock, self._turns)
+            feed = NodeFeed(
+                name, node, self._nodes, self._signer, self._clock, self._turns, whose=self._whose
+            )
             shared = _Shared(feed, asyncio.create_task(feed.run(), name=f"feed {node}"))
             self._shared[key] = shared
         if shared.closing:

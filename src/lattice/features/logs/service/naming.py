@@ -14,10 +14,10 @@ from lattice.base.errors import NotFound, Unavailable
 from lattice.domain.accounts import AccountTree
 from lattice.domain.allocation import Allocation, Attempt, Reference
 from lattice.domain.logs import LogKind
-from lattice.domain.nodejobs import match_attempt
+from lattice.domain.nodejobs import CLOCK_SLACK_S, match_attempt
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.objects import escaped, key_of
-from lattice.domain.scheduler import PastQuestion, Scheduler, Scope
+from lattice.domain.scheduler import PastQuestion, Reading, Scheduler, Scope
 
 _NO_TENANT = "-"
 _ACCOUNT_KNOWN_WITHIN = timedelta(minutes=5)
@@ -38,6 +38,16 @@ class AttemptName:
     def prefix(self) -> str:
         """Where everything of this attempt is stored."""
         return self._prefix(self.attempt.number)
+
+    def is_same_run(self, other: AttemptName) -> bool:
+        """By when it began.
+
+        How many there were before may not be known yet, and numbers of jobs come round.
+        """
+        begun, there = self.attempt.started, other.attempt.started
+        if begun is None or there is None or self.allocation.user != other.allocation.user:
+            return self.prefix == other.prefix
+        return abs(begun - there) <= timedelta(seconds=CLOCK_SLACK_S)
 
     def _prefix(self, number: int) -> str:
         each = self.allocation
@@ -118,15 +128,28 @@ class Naming:
         return found
 
     async def _found(self, node: str, job_id: int, started: float) -> AttemptName | None:
-        for reading in (self._scheduler.live(), None):
-            cluster = (reading or await self._scheduler.fresh()).cluster
-            for each in cluster.of_job(job_id):
-                name = self._on_node(each, node, started)
-                if name is not None:
-                    return name
+        name = self._in(self._scheduler.live(), node, job_id, started)
+        if name is None:
+            reading = await self._scheduler.fresh()
+            name = self._in(reading, node, job_id, started, CLOCK_SLACK_S)
+        if name is not None:
+            return name
         question = PastQuestion(scope=_EVERYTHING, reference=Reference(job_id))
         for each in await self._scheduler.past(question):
             name = self._on_node(each, node, started) if each.job_id == job_id else None
+            if name is not None:
+                return name
+        return None
+
+    def _in(
+        self, reading: Reading, node: str, job_id: int, started: float, slack_s: float = 0.0
+    ) -> AttemptName | None:
+        cluster = reading.cluster
+        if cluster.read_at.timestamp() < started - slack_s:
+            # What it has as under way may be the attempt before this one.
+            return None
+        for each in cluster.of_job(job_id):
+            name = self._on_node(each, node, started)
             if name is not None:
                 return name
         return None
