@@ -230,6 +230,8 @@ def test_text_that_was_gone_before_it_was_read(quiet_lab: Lab, alice: Person) ->
         flooded.unlink()
         spool = agent.folder / "state" / "logs"
         eventually(lambda: _steady_bytes(spool), lambda size: size >= 16 << 20, 60)
+        # How much is lost is known of what was seen: a look a second.
+        time.sleep(3)
         size = written(quiet_lab, job).stat().st_size
         _truncated(written(quiet_lab, job))
         gate.open()
@@ -303,6 +305,7 @@ def test_a_folder_as_the_store(quiet_lab: Lab, alice: Person) -> None:
         eventually(lambda: alice.tries("status").code, lambda code: code == 0)
         job = quiet_lab.sbatch("alice", "--nodelist=n1", wrap=script("d", 400, pause_s=0.02))
         quiet_lab.wait_job_state(job, "RUNNING")
+        eventually(lambda: alice.card(job)["allocation"]["state"], lambda state: state == "running")
         following = quiet_lab.popen_as(
             "alice", ["lattice", "logs", str(job), "--follow"], env=alice.bearer
         )
