@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from lattice.base.errors import NotFound
-from lattice.domain.stream import StreamQuestion
+from lattice.domain.stream import Serve, StreamQuestion
 from lattice.features.link.node.echo import serve_echo
 from lattice.wire.conduit import Conduit
 
@@ -26,6 +26,27 @@ class QueueCarrier:
         return await self._inwards.get()
 
 
+@asynccontextmanager
+async def answered_by(serve: Serve | None, opening: bytes) -> AsyncIterator[QueueCarrier]:
+    """A carrier to a node's answer; None: nobody answers."""
+    there: asyncio.Queue[bytes] = asyncio.Queue()
+    back: asyncio.Queue[bytes] = asyncio.Queue()
+    conduit = Conduit()
+    tasks = [asyncio.create_task(conduit.carry(QueueCarrier(there, back)))]
+    if serve is not None:
+        tasks.append(asyncio.create_task(_until_over(serve, conduit, opening)))
+    try:
+        yield QueueCarrier(back, there)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _until_over(serve: Serve, session: Conduit, opening: bytes) -> None:
+    await serve(session, opening)
+
+
 class EchoingNodes:
     """The port `NodeStreams`; `names` are the nodes there are."""
 
@@ -39,16 +60,5 @@ class EchoingNodes:
     async def open(self, question: StreamQuestion) -> AsyncIterator[QueueCarrier]:
         if question.node not in self._names:
             raise NotFound(f"No agent of node {question.node} has ever linked to Lattice.")
-        there: asyncio.Queue[bytes] = asyncio.Queue()
-        back: asyncio.Queue[bytes] = asyncio.Queue()
-        conduit = Conduit()
-        tasks = [
-            asyncio.create_task(conduit.carry(QueueCarrier(there, back))),
-            asyncio.create_task(serve_echo(conduit, question.opening)),
-        ]
-        try:
-            yield QueueCarrier(back, there)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        async with answered_by(serve_echo, question.opening) as carrier:
+            yield carrier

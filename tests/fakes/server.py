@@ -20,6 +20,7 @@ from lattice.features.identity.model import AuthDiscovery
 from lattice.features.link.service.probe import ProbeService
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.feeds import Feeds
+from lattice.features.logs.service.naming import Naming
 from lattice.features.logs.service.reading import LogReading
 from lattice.server.compose import Faces, Parts, compose
 from lattice.server.figures import Figures
@@ -57,7 +58,12 @@ def composed(
         scheduler,
         OutputDoor(AllocationFinder(scheduler, clock, sharing.shares), sharing.notes, clock),
         Archive(InMemoryObjectStore(clock)),
-        Feeds(nodes or EchoingNodes(), signer or agents.signer, clock),
+        Feeds(
+            nodes or EchoingNodes(),
+            signer or agents.signer,
+            clock,
+            Naming(scheduler, clock).of,
+        ),
         clock,
     )
     return compose(

@@ -33,10 +33,9 @@ from lattice.features.logs.service import fedstream
 from lattice.features.logs.service.fedstream import FedStream
 from lattice.features.logs.service.feeds import Feeds, NodeFeed
 from lattice.features.logs.service.naming import AttemptName, attempts_of
-from lattice.wire.conduit import Conduit
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.fakes.cluster import allocation
-from tests.fakes.echoing_nodes import QueueCarrier
+from tests.fakes.echoing_nodes import QueueCarrier, answered_by
 
 HEAD = StreamHead(node="n1", job_id=7, started=1.5, kind=LogKind.STDOUT, source=LogSource("batch"))
 OPENING = msgspec.json.encode({"job_id": 7, "started": 1.5})
@@ -125,19 +124,8 @@ class FeedingNodes:
     @asynccontextmanager
     async def open(self, question: StreamQuestion) -> AsyncIterator[QueueCarrier]:
         self.asked.append(msgspec.json.decode(question.opening))
-        there: asyncio.Queue[bytes] = asyncio.Queue()
-        back: asyncio.Queue[bytes] = asyncio.Queue()
-        conduit = Conduit()
-        tasks = [
-            asyncio.create_task(conduit.carry(QueueCarrier(there, back))),
-            asyncio.create_task(self._feed(conduit, question.opening)),
-        ]
-        try:
-            yield QueueCarrier(back, there)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        async with answered_by(self._feed, question.opening) as carrier:
+            yield carrier
 
 
 async def fed(capture: Capture, server: Server, job: Callable[[], Any]) -> None:
@@ -202,7 +190,7 @@ async def test_a_gap_is_told_before_what_comes_behind_it(tmp_path: Path) -> None
     ]
     gap, text = [(7, "truncated", 12)], b"behind\n"
     assert order.index(gap) < order.index(text), order
-    node = NodeFeed(*[None] * 5)  # type: ignore[arg-type]
+    node = NodeFeed(*[None] * 6)  # type: ignore[arg-type]
     for tell in server.heard:
         node._take(tell)
     assert [(each.at.offset, each.lost_bytes) for each in node.gaps[KEY]] == [(7, 12)]

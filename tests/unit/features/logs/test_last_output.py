@@ -23,9 +23,8 @@ from lattice.domain.stream import StreamQuestion
 from lattice.features.logs.node.feed import LogFeed
 from lattice.features.logs.node.tail import FileTail
 from lattice.features.logs.service.lastoutput import NodeLastOutputs
-from lattice.wire.conduit import Conduit
 from tests.fakes.cluster import allocation
-from tests.fakes.echoing_nodes import QueueCarrier
+from tests.fakes.echoing_nodes import QueueCarrier, answered_by
 from tests.fakes.manual_clock import ManualClock
 
 pytestmark = pytest.mark.spec("ALLOC-1")
@@ -66,20 +65,11 @@ class Nodes:
         self.asked.append(question.node)
         if question.node not in self.followed and question.node not in self.silent:
             raise Unavailable(f"Node {question.node} is not linked.")
-        there: asyncio.Queue[bytes] = asyncio.Queue()
-        back: asyncio.Queue[bytes] = asyncio.Queue()
-        conduit = Conduit()
         found = self.followed.get(question.node)
         feed = LogFeed(lambda: (found,) if found else ())
-        tasks = [asyncio.create_task(conduit.carry(QueueCarrier(there, back)))]
-        if question.node not in self.silent:
-            tasks.append(asyncio.create_task(feed(conduit, question.opening)))
-        try:
-            yield QueueCarrier(back, there)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        silent = question.node in self.silent
+        async with answered_by(None if silent else feed, question.opening) as carrier:
+            yield carrier
 
 
 def job(nodes: str = "n1", **more: Any) -> Allocation:

@@ -31,6 +31,7 @@ from lattice.features.logs.model import LogBlock, LogGap, LogPage, LogQuery
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.fedstream import FedStream
 from lattice.features.logs.service.feeds import Feeds, NodeFeed
+from lattice.features.logs.service.naming import Naming
 from lattice.features.logs.service.reading import LogReading
 from lattice.features.logs.service.records import gap
 from lattice.features.logs.service.retention import Removals
@@ -75,7 +76,7 @@ class Site:
         )
         self.scheduler.allocations.append(job)
         self.scheduler.read()
-        feeds = Feeds(NoNodes(), None, self.clock)  # type: ignore[arg-type]
+        feeds = Feeds(NoNodes(), None, self.clock, Naming(self.scheduler, self.clock).of)  # type: ignore[arg-type]
         self.state = InMemoryStateStore(self.clock)
         sharing = sharing_parts(self.state)
         self.reading = LogReading(
@@ -324,7 +325,7 @@ async def test_anothers_job_is_not_there(site: Site) -> None:
 @pytest.mark.spec("LOG-3")
 async def test_a_gap_that_grows_is_told_again_with_the_larger_figure(site: Site) -> None:
     """And at once with the largest, where it has grown before anyone looked."""
-    feed = NodeFeed(*[None] * 5)  # type: ignore[arg-type]
+    feed = NodeFeed(*[None] * 6)  # type: ignore[arg-type]
     name = StreamName("n1", LogKind.STDOUT, LogSource("batch"))
     fed = feed.streams[name.kind, name.source] = FedStream()
     fed.keep(Piece(Position(), 1000, False, b"line\n"))

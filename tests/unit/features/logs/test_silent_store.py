@@ -21,6 +21,7 @@ from lattice.features.logs.service import look
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.fedstream import FedStream
 from lattice.features.logs.service.feeds import Feeds, NodeFeed
+from lattice.features.logs.service.naming import Naming
 from lattice.features.logs.service.reading import LogReading
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.sharing import sharing_parts
@@ -57,7 +58,12 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> LogReading:
         site.scheduler,
         OutputDoor(finder, sharing.notes, site.clock),
         Archive(SilentStore(site.clock)),
-        Feeds(AwayNodes(), GrantSigner(SigningKey.generate(), site.clock), site.clock),
+        Feeds(
+            AwayNodes(),
+            GrantSigner(SigningKey.generate(), site.clock),
+            site.clock,
+            Naming(site.scheduler, site.clock).of,
+        ),
         site.clock,
     )
 
@@ -76,8 +82,8 @@ async def test_with_a_part_at_hand_what_is_missing_is_said(
     fed = FedStream()
     fed.keep(Piece(Position(), 1_700_000_000_000, False, b"still on the node\n"))
 
-    def begin(feed: NodeFeed, *given: Any, **named: Any) -> None:
-        plain_begin(feed, *given, **named)
+    def begin(feed: NodeFeed, *given: Any) -> None:
+        plain_begin(feed, *given)
         feed.streams[LogKind.STDOUT, LogSource("batch")] = fed
 
     plain_begin = NodeFeed.__init__

@@ -65,11 +65,10 @@ class NodeFeed:
         nodes: NodeStreams,
         signer: GrantSigner,
         clock: Clock,
+        whose: Whose,
         turn: asyncio.Semaphore | None = None,
-        *,
-        whose: Whose | None = None,
     ) -> None:
-        """`turn` is taken while a way to the node is sought; `whose` tells attempts apart."""
+        """`whose` tells attempts apart; `turn` is taken while a way to the node is sought."""
         self.node = node
         self._whose = whose
         self._before: float | None = None
@@ -199,8 +198,6 @@ class NodeFeed:
 
     async def _is_own(self, began: float) -> bool:
         """Of the attempt that viewers look at. The number of a job alone does not say so."""
-        if self._whose is None:
-            return True
         try:
             name = await self._whose(self.node, self._name.allocation.job_id, began)
         except NotFound:
@@ -302,9 +299,7 @@ class _Shared:
 class Feeds:
     """Every feed that somebody looks at, or did a moment ago."""
 
-    def __init__(
-        self, nodes: NodeStreams, signer: GrantSigner, clock: Clock, whose: Whose | None = None
-    ) -> None:
+    def __init__(self, nodes: NodeStreams, signer: GrantSigner, clock: Clock, whose: Whose) -> None:
         self._whose = whose
         self._nodes = nodes
         self._signer = signer
@@ -323,7 +318,7 @@ class Feeds:
         shared = self._shared.get(key)
         if shared is None:
             feed = NodeFeed(
-                name, node, self._nodes, self._signer, self._clock, self._turns, whose=self._whose
+                name, node, self._nodes, self._signer, self._clock, self._whose, self._turns
             )
             shared = _Shared(feed, asyncio.create_task(feed.run(), name=f"feed {node}"))
             self._shared[key] = shared
