@@ -106,6 +106,32 @@ class AllocationFinder:
             or Standing.SHARED,
         )
 
+    def find_live(self, actor: Actor, permission: Permission, name: str) -> Found | None:
+        """The same from the last reading alone, at once; None where only `find` can tell.
+
+        For what is of use only while it runs: the accounting store takes its time. Whoever gets
+        None goes on to `find`, so that what is another's and what is not there stay one answer.
+        """
+        reference = _reference(name)
+        try:
+            reading = self._scheduler.live()
+        except Unavailable:
+            return None
+        scope = scope_of(actor, permission, reading.cluster.accounts)
+        reach = _Reach(scope, self._shared(actor, permission), self._clock.now())
+        families = self._families(reading, (), reach, reference)
+        if not families or families[0][0].first_submitted is None:
+            return None
+        allocation, *siblings = families[0]
+        return Found(
+            allocation=allocation,
+            siblings=tuple(siblings),
+            earlier=(),
+            sources=(reading.source,),
+            standing=standing_of(actor, permission, reading.cluster.accounts, allocation)
+            or Standing.SHARED,
+        )
+
     async def confirm(self, actor: Actor, found: Found) -> None:
         """Raise `NotFound` if what was found by a share is shared no longer.
 

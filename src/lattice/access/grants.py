@@ -1,26 +1,34 @@
 """Grants made and checked: the signer of a server, the checker of an agent or a helper. No I/O.
 
 A grant is believed once: the checker remembers each until it has run out, and refuses new ones
-rather than forget one it has seen.
+rather than forget one it has seen. That holds however its clock is set, back or forth.
+
+The same keys sign the time, for helpers on nodes whose clocks are wrong.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from datetime import datetime
 
 from lattice.base.clock import Clock
 from lattice.base.signing import BadSignature, KeyRing, SigningKey
 from lattice.domain.grant import (
     LONGEST_LIFE_S,
+    UNTIMELY,
     Act,
     BadGrant,
     Grant,
+    Untimely,
     read_payload,
     read_written,
     to_sign,
     written,
 )
+from lattice.domain.signedtime import BadTime, SignedTime
+from lattice.domain.signedtime import read_payload as read_time_payload
+from lattice.domain.signedtime import to_sign as time_to_sign
 
 LIFE_S = 30
 _MOST_REMEMBERED = 65_536
@@ -65,6 +73,12 @@ class GrantSigner:
         payload = grant.payload()
         return written(self._key.name, payload, self._key.sign(to_sign(payload)))
 
+    def tell_time(self, place: str, nonce: str) -> str:
+        """This server's time, for the helper at that place that drew this word."""
+        now_ms = int(self._clock.now().timestamp() * 1000)
+        payload = SignedTime(place=place, nonce=nonce, time_ms=now_ms).payload()
+        return written(self._key.name, payload, self._key.sign(time_to_sign(payload)))
+
 
 class GrantChecker:
     """Stands at one place and believes what the server's keys signed for it, once."""
@@ -81,6 +95,8 @@ class GrantChecker:
         self._clock = clock
         self._ring = KeyRing(public_keys)
         self._used: dict[str, int] = {}
+        self._forgotten_s = 0
+        """No grant that ran out by then is remembered any more, and none is believed."""
         self._most_remembered = most_remembered
 
     @property
@@ -88,15 +104,20 @@ class GrantChecker:
         """The keys believed now."""
         return self._ring.names
 
+    def now(self) -> datetime:
+        """The time by which grants are judged here."""
+        return self._clock.now()
+
     def trust(self, public_keys: Iterable[bytes]) -> None:
         """Believe these from now on and no others. Raises `ValueError` for what is no key."""
         self._ring = KeyRing(public_keys)
 
-    def check(self, text: str, act: Act, *, digest: str = "") -> Grant:
-        """The grant, now used up. Raises `BadGrant`; the text is for the log.
+    def check(self, text: str, act: Act, *, digest: str = "", since_s: int = 0) -> Grant:
+        """The grant, now used up. Raises `BadGrant`, or `Untimely`; the text is for the log.
 
         `digest` is that of the question as it arrived, where its words matter. Whose job it is
-        and who owns it, the caller compares himself.
+        and who owns it, the caller compares himself. What was issued before `since_s` may have been
+        used when nobody here remembered.
         """
         key, payload, signature = read_written(text)
         try:
@@ -106,21 +127,35 @@ class GrantChecker:
         grant = read_payload(payload)
         now_s = self._clock.now().timestamp()
         if fault := grant.fault(act, self._place, now_s):
-            raise BadGrant(fault)
+            raise (Untimely if fault == UNTIMELY else BadGrant)(fault)
         if grant.digest != digest:
             raise BadGrant("it is for another question")
+        if grant.issued < since_s:
+            raise Untimely("it is from before this helper began")
         self._use(grant, now_s)
         return grant
 
+    def read_time(self, text: str) -> SignedTime:
+        """What a server says of the time, to this place. Raises `BadTime`."""
+        try:
+            key, payload, signature = read_written(text)
+            self._ring.verify(key, time_to_sign(payload), signature)
+        except (BadGrant, BadSignature) as error:
+            raise BadTime(str(error)) from None
+        told = read_time_payload(payload)
+        if told.place != self._place:
+            raise BadTime(f"it is for {told.place}, not {self._place}")
+        return told
+
     def _use(self, grant: Grant, now_s: float) -> None:
-        if grant.id in self._used:
+        if grant.id in self._used or grant.expires <= self._forgotten_s:
             raise BadGrant("it was used before")
         if len(self._used) >= self._most_remembered:
-            self._used = {
-                each: expires
-                for each, expires in self._used.items()
-                if expires + _REMEMBERED_AFTER_S >= now_s
-            }
+            # A clock that is set back later must not make them new again.
+            over = now_s - _REMEMBERED_AFTER_S
+            past = [expires for expires in self._used.values() if expires < over]
+            self._forgotten_s = max((self._forgotten_s, *past))
+            self._used = {each: expires for each, expires in self._used.items() if expires >= over}
         if len(self._used) >= self._most_remembered:
             raise BadGrant("too many grants at once")
         self._used[grant.id] = grant.expires

@@ -2,22 +2,23 @@
 
 Each feature's `api.py` turns its verbs into calls; the SDK makes them, through its asynchronous
 or its blocking door. So a verb is written once, and neither door can drift from the other.
+
+Named tuples, where all else is dataclasses: whoever waits for a prompt waits for these to load,
+and dataclasses load a tenth of what a whole command may take.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class Call(NamedTuple, Generic[T]):
     """One request: its answer is JSON that reads as the dataclass `answer`."""
 
     method: str
@@ -52,8 +53,7 @@ class Reading(Protocol[T]):
         """What to tell when it is there again."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamCall(Generic[T]):
+class StreamCall(NamedTuple, Generic[T]):
     """A request whose answer is a stream of records, which goes on where it broke off.
 
     Each comes as an event, whose name says which of the `kinds` its JSON reads as; other names
@@ -70,15 +70,16 @@ class StreamCall(Generic[T]):
     """How long nothing at all may come before the connection counts as lost."""
     patience_s: float = 900.0
     """How long it is tried to get it back."""
+    answered: bool = False
+    """A server has just answered: if none can be reached when the stream begins, that will pass."""
 
     def from_cursor(self, cursor: str) -> StreamCall[T]:
         """The same from there on."""
         kept = tuple(pair for pair in self.params if pair[0] not in self.beginning)
-        return replace(self, params=_with(kept, "cursor", cursor))
+        return self._replace(params=_with(kept, "cursor", cursor))
 
 
-@dataclass(frozen=True, slots=True)
-class BytesCall:
+class BytesCall(NamedTuple):
     """A request for the bytes of one thing, from the parameter `offset` on."""
 
     path: str
@@ -88,7 +89,20 @@ class BytesCall:
 
     def from_offset(self, offset: int) -> BytesCall:
         """The same from there on."""
-        return replace(self, params=_with(self.params, "offset", str(offset)))
+        return self._replace(params=_with(self.params, "offset", str(offset)))
+
+
+class TerminalCall(NamedTuple):
+    """A request for a terminal, or for a program with pipes where its caller has no terminal."""
+
+    path: str
+    node: str = ""
+    """Empty: the server's choice."""
+    rank: int | None = None
+    command: tuple[str, ...] = ()
+    """Empty: the login shell."""
+    tools: str = ""
+    """The path of an image to mount for it."""
 
 
 def _with(pairs: tuple[tuple[str, str], ...], name: str, value: str) -> tuple[tuple[str, str], ...]:

@@ -54,9 +54,12 @@ class Option:
 
 
 class Argument:
-    """A word without a dash. At most one of a command may repeat, the last."""
+    """A word without a dash. At most one of a command may repeat, the last.
 
-    __slots__ = ("choices", "complete", "name", "repeat", "required")
+    One that stands `behind` takes all words after a `--`, whatever they look like, and no others.
+    """
+
+    __slots__ = ("behind", "choices", "complete", "name", "repeat", "required")
 
     def __init__(
         self,
@@ -66,8 +69,10 @@ class Argument:
         repeat: bool = False,
         choices: tuple[str, ...] = (),
         complete: str = "",
+        behind: bool = False,
     ) -> None:
         self.name = name
+        self.behind = behind
         self.required = required
         self.repeat = repeat
         self.choices = choices

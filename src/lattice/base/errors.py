@@ -18,8 +18,7 @@ shells turn them into a status. "No data" is a value, never an error of this tre
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 
 class LatticeError(Exception):
@@ -87,8 +86,7 @@ class InternalError(LatticeError):
     code = "internal"
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(NamedTuple):
     """How one kind of error leaves each of the three processes."""
 
     grpc: str

@@ -59,11 +59,19 @@ class StreamedReply:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
         self._connection.close()
 
     def pieces(self) -> Iterator[bytes]:
         """The body; BadReply where it breaks off, TimeoutError where it falls silent."""
         return _pieces(self._stream, self.headers)
+
+    def taken_over(self) -> tuple[socket.socket, bytes]:
+        """The connection itself, for another protocol, and what has come of that already."""
+        return self._connection, self._stream.left()
 
     def body(self) -> bytes:
         """All of a short one, such as an error's."""
@@ -155,6 +163,24 @@ class Door:
             connection.close()
             raise
 
+    def upgrade(self, url: str, headers: Mapping[str, str]) -> StreamedReply:
+        """Ask for another protocol on the connection; raises OSError of any kind.
+
+        It is for the caller to see whether the answer is 101 and to take the connection over,
+        or else to close it.
+        """
+        target = urlsplit(url)
+        deadline = time.monotonic() + self._timeout_s
+        connection = self._connect(target, deadline)
+        try:
+            connection.sendall(_request("GET", target, headers, b""))
+            stream = _Stream(connection, deadline)
+            status, found = stream.head(switching=True)
+            return StreamedReply(status, found, stream, connection)
+        except BaseException:
+            connection.close()
+            raise
+
     def _connect(self, target: SplitResult, deadline: float) -> socket.socket:
         if target.scheme not in {"http", "https"} or not target.hostname:
             raise BadReply(f"{target.geturl()!r} is not an http or https address")
@@ -208,7 +234,7 @@ def _request(method: str, target: SplitResult, headers: Mapping[str, str], body:
         f"Host: {host}:{target.port}" if target.port else f"Host: {host}",
         *(["Accept: application/json"] if "Accept" not in headers else []),
         "Accept-Encoding: identity",
-        "Connection: close",
+        *(["Connection: close"] if "Connection" not in headers else []),
         *(f"{name}: {value}" for name, value in headers.items()),
     ]
     if body or method != "GET":
@@ -243,6 +269,11 @@ class _Stream:
     def allow(self, silence_s: float) -> None:
         """From now on only silence ends it, and no deadline."""
         self._silence_s = silence_s
+
+    def left(self) -> bytes:
+        """What has come and was not taken; nothing is read."""
+        held, self._held = self._held, b""
+        return held
 
     def more(self) -> bytes:
         """What has come and was not taken, or else the next piece; empty at the end."""
@@ -294,15 +325,18 @@ class _Stream:
             missing -= len(piece)
         return b"".join(pieces)
 
-    def head(self) -> tuple[int, dict[str, str]]:
-        """Status and headers of the next final answer; 100 to 199 are passed over."""
+    def head(self, *, switching: bool = False) -> tuple[int, dict[str, str]]:
+        """Status and headers of the next final answer; 100 to 199 are passed over.
+
+        Where another protocol was asked for, 101 is final too.
+        """
         while True:
             lines = self.until(b"\r\n\r\n", _HEAD_LIMIT_BYTES).decode("latin-1").split("\r\n")
             version, _, rest = lines[0].partition(" ")
             code = rest[:3]
             if version not in {"HTTP/1.1", "HTTP/1.0"} or not (code.isascii() and code.isdigit()):
                 raise BadReply("the answer is not HTTP")
-            if not 100 <= int(code) < 200:
+            if not 100 <= int(code) < 200 or (switching and code == "101"):
                 break
         headers = {}
         for line in lines[1:]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
-from lattice.base.call import BytesCall, Call, StreamCall
+from lattice.base.call import BytesCall, Call, StreamCall, TerminalCall
 from lattice.base.clock import Clock
 from lattice.base.style import Style
 
@@ -69,6 +69,9 @@ class Shell(Protocol):
 
     def fetch(self, call: BytesCall) -> Fetched:
         """Get the bytes of something."""
+
+    def attach(self, call: TerminalCall) -> int:
+        """Be the terminal, or the pipes, of what runs in a job; its exit code."""
 
     def reference(self, word: str | None) -> str:
         """The allocation a word means: an id, `@last`, a name; without one, that of this job."""

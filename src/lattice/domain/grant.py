@@ -25,6 +25,8 @@ _DOMAIN = b"lattice grant 1\n"
 _ID = re.compile(r"[0-9a-f]{32}")
 _DIGEST = re.compile(r"(?:[0-9a-f]{64})?")
 
+UNTIMELY = "it is not valid at this time"
+
 GATE = "gate"
 """The place of grants for the submit gate beside the server."""
 
@@ -41,10 +43,16 @@ class Act(StrEnum):
     SUBMIT = "submit"
     CANCEL = "cancel"
     ECHO = "echo"
+    CLOCK = "clock"
+    """Never granted: telling a helper the time needs a signed time and no grant."""
 
 
 class BadGrant(Exception):
     """Not a grant, or not one for this act, here and now. The text is for the log."""
+
+
+class Untimely(BadGrant):
+    """A true one, for this act and place, that is not valid by the clock it was looked at with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +87,11 @@ class Grant:
             return f"it grants {self.act.value}, not {act.value}"
         if self.place != place:
             return f"it is for {self.place}, not {place}"
-        if not self.issued - _LEEWAY_S <= now_s <= self.expires + _LEEWAY_S:
-            return "it is not valid at this time"
         if not 0 < self.expires - self.issued <= LONGEST_LIFE_S:
             return "it lives too long"
+        # Last: whatever else is wrong with it, another time would not put it right.
+        if not self.issued - _LEEWAY_S <= now_s <= self.expires + _LEEWAY_S:
+            return UNTIMELY
         return ""
 
 

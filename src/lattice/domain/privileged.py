@@ -10,22 +10,29 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar, get_type_hints
 
 from lattice.domain.grant import Act
+from lattice.domain.stream import is_session
 from lattice.domain.submission import CancelQuestion, SubmitQuestion
+from lattice.domain.terminal import LARGEST_SIDE
 
 MOST_PIDS = 128
 MOST_OUTPUTS = 64
 """Files that one answer brings."""
 LONGEST_PATH_BYTES = 4096
+MOST_WORDS = 256
+LONGEST_COMMAND = 8192
 _LARGEST_PID = 2**22
 _LARGEST_JOB = 2**32
 _LARGEST_TIME = 2**53
+_LONGEST_SIGNED = 2048
 _DOMAIN = b"lattice question 1\n"
+_TERMINAL = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9+._-]{0,63})?", re.ASCII)
 
 
 class Role(StrEnum):
@@ -45,14 +52,60 @@ def _pids_fault(pids: tuple[int, ...]) -> str:
     return "" if all(0 < each <= _LARGEST_PID for each in pids) else "a number is no process id"
 
 
+def _path_fault(path: str) -> str:
+    if not path.startswith("/") or "\0" in path:
+        return "the path is not absolute"
+    try:
+        long = len(path.encode()) > LONGEST_PATH_BYTES
+    except UnicodeEncodeError:
+        return "the path is no text"
+    return "the path is too long" if long else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Enter:
-    """A terminal in the granted job, as its owner."""
+    """A terminal in the granted job, as its owner, that outlives its connections for a while.
 
+    The answer brings one socket: frames of a pipe (`lattice.domain.pipe`), a packet each, whose
+    messages are those of `lattice.domain.terminal`.
+    """
+
+    session: str
     argv: tuple[str, ...]
+    """What to run; empty: the owner's login shell."""
     terminal: str
+    """What TERM says; empty: no terminal but pipes."""
     rows: int
     columns: int
+    tools: str
+    """The path of an image to mount for this terminal alone; empty: none."""
+    uncontained: bool
+    """Whether to enter a job that has no step to be counted in (no `PrologFlags=Contain`)."""
+
+    def fault(self) -> str:
+        """Why it can't be asked, or an empty text."""
+        if not is_session(self.session):
+            return "the session is not named well"
+        if len(self.argv) > MOST_WORDS or sum(map(len, self.argv)) > LONGEST_COMMAND:
+            return "the command is too long"
+        if any("\0" in each for each in self.argv) or (self.argv and not self.argv[0]):
+            return "the command can't be run"
+        if not _TERMINAL.fullmatch(self.terminal):
+            return "the terminal is not named well"
+        if not (0 < self.rows <= LARGEST_SIDE and 0 < self.columns <= LARGEST_SIDE):
+            return "a size that no terminal has"
+        return _path_fault(self.tools) if self.tools else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejoin:
+    """The terminal of that session again, over a new socket, for the same caller and user."""
+
+    session: str
+
+    def fault(self) -> str:
+        """Why it can't be asked, or an empty text."""
+        return "" if is_session(self.session) else "the session is not named well"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +131,7 @@ class OpenOutputFile:
 
     def fault(self) -> str:
         """Why it can't be asked, or an empty text."""
-        if not self.path.startswith("/") or "\0" in self.path:
-            return "the path is not absolute"
-        try:
-            long = len(self.path.encode()) > LONGEST_PATH_BYTES
-        except UnicodeEncodeError:
-            return "the path is no text"
-        return "the path is too long" if long else ""
+        return _path_fault(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +200,28 @@ class DumpStacks:
         return _pids_fault(self.pids)
 
 
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """A word for a server to sign with its time: the answer's output. Good once, for seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetClock:
+    """What a server signed in answer to that (`lattice.domain.signedtime`).
+
+    Grants are judged by that time from then on, whatever the node's own clock says.
+    """
+
+    signed: str
+
+    def fault(self) -> str:
+        """Why it can't be asked, or an empty text."""
+        return "" if 0 < len(self.signed) <= _LONGEST_SIGNED else "no signed time"
+
+
 Question: TypeAlias = (
     Enter
+    | Rejoin
     | OpenOutput
     | OpenOutputFile
     | NoteOutput
@@ -163,6 +230,8 @@ Question: TypeAlias = (
     | ReadLatencyMaps
     | ProbeMounts
     | DumpStacks
+    | Challenge
+    | SetClock
     | SubmitQuestion
     | CancelQuestion
 )
@@ -177,13 +246,14 @@ class Verb:
     act: Act
     question: type[Question]
     granted: bool = True
-    """Answered with a grant alone. There is one that is not, because it gives nothing away."""
+    """Answered with a grant alone. Three are not: they give nothing away."""
 
 
 VERBS: dict[str, Verb] = {
     verb.name: verb
     for verb in (
         Verb("enter", Role.NODE, Act.ATTACH, Enter),
+        Verb("rejoin", Role.NODE, Act.ATTACH, Rejoin),
         Verb("open_output", Role.NODE, Act.READ_OUTPUT, OpenOutput),
         Verb("open_output_file", Role.NODE, Act.READ_OUTPUT, OpenOutputFile),
         Verb("note_output", Role.NODE, Act.READ_OUTPUT, NoteOutput, granted=False),
@@ -192,6 +262,8 @@ VERBS: dict[str, Verb] = {
         Verb("read_latency_maps", Role.NODE, Act.READ_LATENCY, ReadLatencyMaps),
         Verb("probe_mounts", Role.NODE, Act.PROBE_MOUNTS, ProbeMounts),
         Verb("dump_stacks", Role.NODE, Act.DUMP_STACKS, DumpStacks),
+        Verb("challenge", Role.NODE, Act.CLOCK, Challenge, granted=False),
+        Verb("set_clock", Role.NODE, Act.CLOCK, SetClock, granted=False),
         Verb("submit", Role.GATE, Act.SUBMIT, SubmitQuestion),
         Verb("cancel", Role.GATE, Act.CANCEL, CancelQuestion),
     )
@@ -239,6 +311,8 @@ class Outcome(StrEnum):
     NOT_OFFERED = "not_offered"
     REFUSED = "refused"
     """No grant for this, or not the user the helper serves."""
+    UNTIMELY = "untimely"
+    """A grant for this that is not valid by the helper's clock, which can be told the time."""
     BAD_QUESTION = "bad_question"
     BUSY = "busy"
     BROKEN = "broken"

@@ -32,10 +32,18 @@ class StreamKind(StrEnum):
 
     ECHO = "echo"
     LOGS = "logs"
+    ATTACH = "attach"
 
     @property
     def act(self) -> Act:
-        return {StreamKind.ECHO: Act.ECHO, StreamKind.LOGS: Act.READ_OUTPUT}[self]
+        return _ACTS[self]
+
+
+_ACTS = {
+    StreamKind.ECHO: Act.ECHO,
+    StreamKind.LOGS: Act.READ_OUTPUT,
+    StreamKind.ATTACH: Act.ATTACH,
+}
 
 
 class CarrierLost(Exception):
@@ -64,6 +72,8 @@ class StreamQuestion:
     grant: str
     resume: bool = False
     lane: Lane = Lane.INTERACTIVE
+    patience_s: float = 5.0
+    """How long the node may take until it answers."""
 
 
 class NodeStreams(Protocol):
@@ -84,6 +94,15 @@ class Session(Protocol):
 
     async def receive(self) -> bytes | None:
         """The next message; None when the other end has said its last."""
+
+
+class PassOn(Protocol):
+    """A node feature whose end of the session is another process: frames go through unread."""
+
+    def __call__(
+        self, session: str, opening: bytes, *, resume: bool
+    ) -> AbstractAsyncContextManager[Carrier]:
+        """A carrier to that process. Raises errors of `lattice.base.errors`, which are told."""
 
 
 class Serve(Protocol):

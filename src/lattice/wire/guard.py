@@ -12,12 +12,14 @@ from contextvars import ContextVar
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from fastapi import APIRouter, Depends, Request
+from starlette.routing import WebSocketRoute
 
 from lattice.base.errors import STATUS, PermissionRefused
 from lattice.wire.body import LARGEST_BYTES, described_body, read_body, refuse_foreign_page
 from lattice.wire.door import Context, Door
 from lattice.wire.permissions import UndeclaredPermission
 from lattice.wire.status import ErrorBody
+from lattice.wire.websocket import SocketDoor, SocketLine, SocketRules, Standing
 
 Caller = TypeVar("Caller")
 Caller_co = TypeVar("Caller_co", covariant=True)
@@ -87,6 +89,34 @@ class GuardedRoutes(Generic[Caller]):
     ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
         """Offer a POST."""
         return self.change("POST", path, rpc=rpc, body=body, **options)
+
+    def socket(
+        self,
+        path: str,
+        handler: Callable[[Standing[Caller], Mapping[str, str], SocketLine], Awaitable[None]],
+        *,
+        rpc: str,
+        rules: SocketRules[Caller],
+    ) -> None:
+        """Offer a WebSocket. The caller is known before the upgrade, or there is none."""
+        permission = self._permissions.get(rpc)
+        if permission is None:
+            raise UndeclaredPermission(f"WebSocket {path}: {rpc} declares no permission")
+        door = SocketDoor(
+            rules, self.authorised(rpc), handler, lambda defect: self._on_defect(rpc, defect)
+        )
+        for prefix in PREFIXES:
+            self.router.routes.append(WebSocketRoute(prefix + path, door))
+
+    def authorised(self, rpc: str) -> Callable[[str], Awaitable[Caller]]:
+        """Judges a token for one rpc, for those who look at it again by themselves."""
+
+        async def authorise(authorization: str) -> Caller:
+            return await self._authorise(
+                rpc=rpc, permission=self._permissions[rpc], authorization=authorization
+            )
+
+        return authorise
 
     def _offer(
         self,

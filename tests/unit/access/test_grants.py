@@ -6,7 +6,8 @@ import pytest
 
 from lattice.access.grants import GrantChecker, GrantSigner
 from lattice.base.signing import SigningKey
-from lattice.domain.grant import Act, BadGrant
+from lattice.domain.grant import Act, BadGrant, Untimely
+from lattice.domain.signedtime import BadTime
 from tests.fakes.manual_clock import ManualClock
 
 pytestmark = pytest.mark.spec("AUTH-9")
@@ -99,3 +100,48 @@ def test_what_was_used_is_never_forgotten_while_it_could_still_be_valid() -> Non
         checker.check(first, Act.ECHO)
     clock.advance(200)
     assert checker.check(signer.issue(Act.ECHO, "n1", subject="s"), Act.ECHO)
+
+
+def test_what_was_used_stays_used_when_the_clock_is_set_back() -> None:
+    clock = ManualClock()
+    signer = GrantSigner(SigningKey.generate(), clock)
+    checker = GrantChecker("n1", clock, signer.public_keys, most_remembered=2)
+    old = [signer.issue(Act.ECHO, "n1", subject="s") for _ in range(2)]
+    for each in old:
+        checker.check(each, Act.ECHO)
+    clock.advance(200)
+    checker.check(signer.issue(Act.ECHO, "n1", subject="s"), Act.ECHO)
+    clock.advance(-200)
+    for each in old:
+        with pytest.raises(BadGrant, match="used before"):
+            checker.check(each, Act.ECHO)
+
+
+def test_one_out_of_its_time_is_told_apart_and_not_used_up() -> None:
+    clock = ManualClock()
+    signer, checker = _pair(clock)
+    text = signer.issue(Act.ECHO, "n1", subject="s")
+    for seconds in (-300, 600):
+        clock.advance(seconds)
+        with pytest.raises(Untimely):
+            checker.check(text, Act.ECHO)
+    with pytest.raises(BadGrant) as other:
+        checker.check(text, Act.CANCEL)
+    assert not isinstance(other.value, Untimely), "no clock would put that right"
+    clock.advance(-300)
+    with pytest.raises(Untimely):
+        checker.check(text, Act.ECHO, since_s=int(clock.now().timestamp()) + 1)
+    checker.check(text, Act.ECHO)
+
+
+def test_the_time_is_signed_for_one_place_with_a_mark_of_its_own() -> None:
+    clock = ManualClock()
+    signer, checker = _pair(clock)
+    told = checker.read_time(signer.tell_time("n1", "0a" * 32))
+    assert told.time_ms == int(clock.now().timestamp() * 1000)
+    with pytest.raises(BadTime, match="for n2"):
+        checker.read_time(signer.tell_time("n2", "0a" * 32))
+    with pytest.raises(BadTime, match="does not fit"):
+        checker.read_time(signer.issue(Act.ECHO, "n1", subject="s"))
+    with pytest.raises(BadGrant, match="does not fit"):
+        checker.check(signer.tell_time("n1", "0a" * 32), Act.ECHO)

@@ -14,6 +14,7 @@ from lattice.domain.privileged import (
     VERBS,
     Answer,
     BadQuestion,
+    Challenge,
     DumpStacks,
     Enter,
     NoteOutput,
@@ -25,7 +26,9 @@ from lattice.domain.privileged import (
     Question,
     ReadLatencyMaps,
     ReadProcessCounters,
+    Rejoin,
     Role,
+    SetClock,
     digest_of,
     read_answer,
     read_request,
@@ -48,7 +51,8 @@ SUBMIT = SubmitQuestion(
 QUESTIONS: list[Question] = [
     SUBMIT,
     CancelQuestion(jobs=("1", "2_3", "4+5")),
-    Enter(("bash", "-l"), "xterm", 24, 80),
+    Enter("0" * 32, ("bash", "-l"), "xterm", 24, 80, "/tools/profilers.squashfs", False),
+    Rejoin("0" * 32),
     OpenOutput((1, 2)),
     OpenOutputFile("/home/alice/slurm-1.out"),
     NoteOutput(7, (1, 2)),
@@ -57,16 +61,20 @@ QUESTIONS: list[Question] = [
     ReadLatencyMaps(),
     ProbeMounts(100),
     DumpStacks((7,)),
+    Challenge(),
+    SetClock("k.p.s"),
 ]
 
 
 def test_every_verb_has_a_question_and_an_act_of_its_own() -> None:
     assert {type(each) for each in QUESTIONS} == {verb.question for verb in VERBS.values()}
-    # Several ways to name an output are one act.
+    # Several ways to name an output are one act, and so are a terminal and the way back to it,
+    # and the two words about the time.
     outputs = {name for name, verb in VERBS.items() if verb.act is Act.READ_OUTPUT}
     assert outputs == {"open_output", "open_output_file", "note_output", "open_noted"}
-    assert len({verb.act for verb in VERBS.values()}) == len(VERBS) - 3
-    assert [name for name, verb in VERBS.items() if not verb.granted] == ["note_output"]
+    assert len({verb.act for verb in VERBS.values()}) == len(VERBS) - 5
+    free = [name for name, verb in VERBS.items() if not verb.granted]
+    assert free == ["note_output", "challenge", "set_clock"]
     gate = {name for name, verb in VERBS.items() if verb.role is Role.GATE}
     assert gate == {"submit", "cancel"}
     assert VERBS["submit"].act is Act.SUBMIT

@@ -116,6 +116,46 @@ class RenewRequest(_message.Message):
 Global___RenewRequest: _TypeAlias = RenewRequest  # noqa: Y015
 
 @_typing.final
+class TellTimeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NONCE_FIELD_NUMBER: _builtins.int
+    nonce: _builtins.str
+    """Drawn at random by the node's helper: 64 hex digits."""
+    def __init__(
+        self,
+        *,
+        nonce: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nonce", b"nonce"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TellTimeRequest: _TypeAlias = TellTimeRequest  # noqa: Y015
+
+@_typing.final
+class ToldTime(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIGNED_FIELD_NUMBER: _builtins.int
+    signed: _builtins.str
+    """For the helper: the node's name, the nonce and the time, signed with the key of grants."""
+    def __init__(
+        self,
+        *,
+        signed: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["signed", b"signed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToldTime: _TypeAlias = ToldTime  # noqa: Y015
+
+@_typing.final
 class Credentials(_message.Message):
     """What a node needs to speak, and to know whom it speaks to."""
 

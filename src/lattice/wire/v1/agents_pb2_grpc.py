@@ -288,6 +288,11 @@ class AgentIdentityServiceStub(object):
                 request_serializer=lattice_dot_v1_dot_agents__pb2.RenewRequest.SerializeToString,
                 response_deserializer=lattice_dot_v1_dot_agents__pb2.Credentials.FromString,
                 _registered_method=True)
+        self.TellTime = channel.unary_unary(
+                '/lattice.v1.AgentIdentityService/TellTime',
+                request_serializer=lattice_dot_v1_dot_agents__pb2.TellTimeRequest.SerializeToString,
+                response_deserializer=lattice_dot_v1_dot_agents__pb2.ToldTime.FromString,
+                _registered_method=True)
 
 
 class AgentIdentityServiceServicer(object):
@@ -300,6 +305,13 @@ class AgentIdentityServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TellTime(self, request, context):
+        """This server's time, signed for a node whose own clock is wrong. It permits nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentIdentityServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -307,6 +319,11 @@ def add_AgentIdentityServiceServicer_to_server(servicer, server):
                     servicer.Renew,
                     request_deserializer=lattice_dot_v1_dot_agents__pb2.RenewRequest.FromString,
                     response_serializer=lattice_dot_v1_dot_agents__pb2.Credentials.SerializeToString,
+            ),
+            'TellTime': grpc.unary_unary_rpc_method_handler(
+                    servicer.TellTime,
+                    request_deserializer=lattice_dot_v1_dot_agents__pb2.TellTimeRequest.FromString,
+                    response_serializer=lattice_dot_v1_dot_agents__pb2.ToldTime.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -337,6 +354,33 @@ class AgentIdentityService(object):
             '/lattice.v1.AgentIdentityService/Renew',
             lattice_dot_v1_dot_agents__pb2.RenewRequest.SerializeToString,
             lattice_dot_v1_dot_agents__pb2.Credentials.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TellTime(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lattice.v1.AgentIdentityService/TellTime',
+            lattice_dot_v1_dot_agents__pb2.TellTimeRequest.SerializeToString,
+            lattice_dot_v1_dot_agents__pb2.ToldTime.FromString,
             options,
             channel_credentials,
             insecure,

@@ -104,6 +104,8 @@ class AgentIdentityServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AgentIdentityServiceAsyncStub: ...
     Renew: _grpc.UnaryUnaryMultiCallable[_agents_pb2.RenewRequest, _agents_pb2.Credentials]
+    TellTime: _grpc.UnaryUnaryMultiCallable[_agents_pb2.TellTimeRequest, _agents_pb2.ToldTime]
+    """This server's time, signed for a node whose own clock is wrong. It permits nothing."""
 
 @_typing.type_check_only
 class AgentIdentityServiceAsyncStub(AgentIdentityServiceStub):
@@ -111,6 +113,8 @@ class AgentIdentityServiceAsyncStub(AgentIdentityServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Renew: _aio.UnaryUnaryMultiCallable[_agents_pb2.RenewRequest, _agents_pb2.Credentials]  # type: ignore[assignment]
+    TellTime: _aio.UnaryUnaryMultiCallable[_agents_pb2.TellTimeRequest, _agents_pb2.ToldTime]  # type: ignore[assignment]
+    """This server's time, signed for a node whose own clock is wrong. It permits nothing."""
 
 class AgentIdentityServiceServicer(metaclass=_abc_1.ABCMeta):
     """On the agents' own listener."""
@@ -121,5 +125,13 @@ class AgentIdentityServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agents_pb2.RenewRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agents_pb2.Credentials, _abc.Awaitable[_agents_pb2.Credentials]]: ...
+
+    @_abc_1.abstractmethod
+    def TellTime(
+        self,
+        request: _agents_pb2.TellTimeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agents_pb2.ToldTime, _abc.Awaitable[_agents_pb2.ToldTime]]:
+        """This server's time, signed for a node whose own clock is wrong. It permits nothing."""
 
 def add_AgentIdentityServiceServicer_to_server(servicer: AgentIdentityServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -382,7 +382,10 @@ class Frame(_message.Message):
 
     OPEN_FIELD_NUMBER: _builtins.int
     BODY_FIELD_NUMBER: _builtins.int
+    WORD_FIELD_NUMBER: _builtins.int
     body: _builtins.bytes
+    word: _builtins.str
+    """Between a caller and a server: something about the way, as JSON. Never passed on to a node."""
     @_builtins.property
     def open(self) -> Global___StreamOpening: ...
     def __init__(
@@ -390,10 +393,11 @@ class Frame(_message.Message):
         *,
         open: Global___StreamOpening | None = ...,
         body: _builtins.bytes = ...,
+        word: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["open", b"open"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "open", b"open"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "open", b"open", "word", b"word"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -410,6 +414,7 @@ class StreamOpening(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
     OPENING_FIELD_NUMBER: _builtins.int
+    ALLOCATION_FIELD_NUMBER: _builtins.int
     ticket: _builtins.str
     """From an agent: the ticket it was handed, and if it won't serve it, why."""
     refused_code: _builtins.str
@@ -419,6 +424,8 @@ class StreamOpening(_message.Message):
     session: _builtins.str
     resume: _builtins.bool
     opening: _builtins.bytes
+    allocation: _builtins.str
+    """From a caller: which allocation, where a stream is into one."""
     def __init__(
         self,
         *,
@@ -429,10 +436,11 @@ class StreamOpening(_message.Message):
         session: _builtins.str = ...,
         resume: _builtins.bool = ...,
         opening: _builtins.bytes = ...,
+        allocation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "opening", b"opening", "refused_code", b"refused_code", "refused_message", b"refused_message", "resume", b"resume", "session", b"session", "ticket", b"ticket"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation", b"allocation", "node", b"node", "opening", b"opening", "refused_code", b"refused_code", "refused_message", b"refused_message", "resume", b"resume", "session", b"session", "ticket", b"ticket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -31,7 +31,7 @@ class AdmitOutputRequest(_message.Message):
     NOTED_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     started: _builtins.float
-    """When it began on this node, in seconds since 1970, by the node's clock."""
+    """When it began on this node, in seconds since 1970, by the servers' clock."""
     kind: _builtins.str
     """Which file is meant, for a job that is over: stdout or stderr."""
     tell_stored: _builtins.bool
@@ -403,8 +403,13 @@ class FeedStreams(_message.Message):
 
     STREAMS_FIELD_NUMBER: _builtins.int
     OVER_FIELD_NUMBER: _builtins.int
+    CLOCK_AHEAD_S_FIELD_NUMBER: _builtins.int
     over: _builtins.bool
     """The job's processes are gone from the node, and everything was read."""
+    clock_ahead_s: _builtins.int
+    """By how much the node's clock is ahead of the servers', where that is worth a word. The times
+    of lines are corrected by it.
+    """
     @_builtins.property
     def streams(self) -> _containers.RepeatedCompositeFieldContainer[Global___FeedStream]: ...
     def __init__(
@@ -412,10 +417,11 @@ class FeedStreams(_message.Message):
         *,
         streams: _abc.Iterable[Global___FeedStream] | None = ...,
         over: _builtins.bool = ...,
+        clock_ahead_s: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["over", b"over", "streams", b"streams"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_ahead_s", b"clock_ahead_s", "over", b"over", "streams", b"streams"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
