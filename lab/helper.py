@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from lab import slurm_config
@@ -33,18 +34,32 @@ def grant_keys(layout: Layout) -> str:
 
 
 class NodeHelper:
-    """`process` is the handle; `socket` is where the agent asks."""
+    """`process` is the handle; `socket` is where the agent asks.
 
-    def __init__(self, node: str, layout: Layout, room: Room) -> None:
-        self.name = f"{node}.helper"
-        self.folder = slurm_config.SlurmFiles(layout.state).node(node) / "helper"
+    One of another `name` stands beside the first, for tests that give it `flags` of its own.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        layout: Layout,
+        room: Room,
+        *,
+        name: str = "helper",
+        flags: Sequence[str] = (),
+    ) -> None:
+        self.name = f"{node}.{name}"
+        self.folder = slurm_config.SlurmFiles(layout.state).node(node) / name
         self.socket = self.folder / "socket"
+        self.environment: dict[str, str] = {}
+        """What differs from the usual in its environment, from the next start on."""
         self._layout = layout
         self.process = Process(
             self.name,
-            helper_argv(node, self.folder),
+            [*helper_argv(node, self.folder), *flags],
             layout,
             room,
+            env=self.environment,
             prepare=self.prepare,
             probe=self.socket.exists,
             healthy_within_s=30,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from lab.addresses import SLURMD_PORT, node_address
 from lab.agent import Agent
 from lab.cgroup import ControlGroup, Hierarchies
+from lab.helper import NodeHelper
 from lab.layout import Layout
 from lab.namespaces import lowest_mount_id_cpu
 from lab.network import Direction, Network
@@ -159,6 +160,10 @@ class Node:
         return self._inside.run(
             argv, user=user, cwd="/", input=input, timeout_s=timeout_s, check=check
         )
+
+    def helper(self, name: str, *flags: str) -> NodeHelper:
+        """A second root helper on the node, with flags of its own; `up` starts it."""
+        return NodeHelper(self.name, self._layout, self._inside, name=name, flags=flags)
 
     def argv(self, argv: Sequence[str], *, user: str | None = None) -> list[str]:
         """The command line that runs this on the node, for a caller with its own terminal."""

@@ -10,6 +10,7 @@ from grpc import aio
 from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.domain.logs import LogKind, LogSource
 from lattice.features.link.node.dialling import Dialling
+from lattice.features.link.node.servertime import ServerTime
 from lattice.features.logs.node.intake import Admission, PastJob
 from lattice.features.logs.node.spool import Stored
 from lattice.wire.status import error_of
@@ -23,11 +24,15 @@ _T = TypeVar("_T")
 
 
 class LinkedIntake:
-    """Asks whoever holds the link; `address` is where that is, empty while nobody does."""
+    """Asks whoever holds the link; `address` is where that is, empty while nobody does.
 
-    def __init__(self, dialling: Dialling, address: Callable[[], str]) -> None:
+    The node's moments go out in the servers' time, and theirs come in in the node's.
+    """
+
+    def __init__(self, dialling: Dialling, address: Callable[[], str], servers: ServerTime) -> None:
         self._dialling = dialling
         self._address = address
+        self._servers = servers
 
     async def admit(
         self,
@@ -39,7 +44,11 @@ class LinkedIntake:
         tell_stored: bool = False,
     ) -> Admission:
         request = pb.AdmitOutputRequest(
-            job_id=job_id, started=started, pids=pids, kind=kind.value, tell_stored=tell_stored
+            job_id=job_id,
+            started=self._servers.told(started),
+            pids=pids,
+            kind=kind.value,
+            tell_stored=tell_stored,
         )
         return await self._admission(request)
 
@@ -52,10 +61,14 @@ class LinkedIntake:
         skip: int = 0,
         tell_stored: bool = False,
     ) -> Admission:
+        until = self._servers.told(until) if until > 0 else until
         noted = pb.NotedOutput(until=until, skip=skip)
         admission = await self._admission(
             pb.AdmitOutputRequest(
-                job_id=job_id, started=started, noted=noted, tell_stored=tell_stored
+                job_id=job_id,
+                started=self._servers.told(started),
+                noted=noted,
+                tell_stored=tell_stored,
             )
         )
         if not admission.since_ms:
@@ -78,16 +91,23 @@ class LinkedIntake:
 
     async def store(self, parts: AsyncIterator[pb.ChunkPart]) -> int:
         answer: pb.StoredChunk = await self._ask(
-            lambda stub: stub.StoreChunk(parts, timeout=_STORE_S)
+            lambda stub: stub.StoreChunk(self._told(parts), timeout=_STORE_S)
         )
         return answer.number
 
+    async def _told(self, parts: AsyncIterator[pb.ChunkPart]) -> AsyncIterator[pb.ChunkPart]:
+        async for part in parts:
+            if part.HasField("head"):
+                part.head.started = self._servers.told(part.head.started)
+            yield part
+
     async def past_jobs(self, since: float) -> tuple[PastJob, ...]:
-        request = pb.ListNodeJobsRequest(since=since)
+        ahead_s = self._servers.ahead_s or 0.0
+        request = pb.ListNodeJobsRequest(since=since - ahead_s)
         answer: pb.NodeJobList = await self._ask(
             lambda stub: stub.ListNodeJobs(request, timeout=_ASK_S)
         )
-        return tuple(PastJob(each.job_id, each.started) for each in answer.jobs)
+        return tuple(PastJob(each.job_id, self._servers.here(each.started)) for each in answer.jobs)
 
     async def _ask(self, call: Callable[[Any], Awaitable[_T]]) -> _T:
         address = self._address()

@@ -38,27 +38,31 @@ class LogParts:
         dialling: Dialling,
         link: Callable[[], Line | None],
         clock: Clock,
+        servers: ServerTime,
+        helper: HelperChannel,
     ) -> None:
         config = told.config
         folder = config.state_dir / "logs"
         folder.mkdir(mode=0o700, exist_ok=True)
         self._loop = asyncio.get_running_loop()
-        intake = LinkedIntake(dialling, lambda: line.address if (line := link()) else "")
+        intake = LinkedIntake(dialling, lambda: line.address if (line := link()) else "", servers)
         self.budget = Budget(folder, config.logs.spool_mb * 1024 * 1024, self._spools)
         self.collecting = Collecting(
             told.node,
             folder,
             intake,
-            HelperOutputs(HelperChannel(config.helper.socket)),
+            HelperOutputs(helper),
             jobs,
             _look,
             clock,
-            stamps=ServerTime(clock, lambda: line.ahead_s if (line := link()) else None),
+            stamps=servers,
             room=self.budget.room,
             on_closed=self._chunk_closed,
             quota_bytes=config.logs.job_quota_mb * 1024 * 1024 or NO_QUOTA,
         )
-        self.feed = LogFeed(lambda: self.collecting.followed)
+        self.feed = LogFeed(
+            lambda: self.collecting.followed, told=servers.told, ahead_s=lambda: servers.ahead_s
+        )
         self.shipping = Shipping(intake, self._spools, self.collecting.stored)
 
     def steps(self) -> tuple[tuple[str, Coroutine[Any, Any, None]], ...]:

@@ -17,7 +17,11 @@ import structlog
 
 from lattice import __version__
 from lattice.access.grants import GrantChecker
+from lattice.adapters.helper.channel import HelperChannel
+from lattice.adapters.helper.clock import HelperClock
 from lattice.adapters.linux.nodejobs import NodeJobs, Roots
+from lattice.agent.attach import terminal_passing
+from lattice.agent.clock import HelperTime, LinkedTime
 from lattice.agent.config import Told
 from lattice.agent.identity import AgentIdentity
 from lattice.agent.identity_cascade import Cascade, IdentityOptions
@@ -30,6 +34,7 @@ from lattice.features.link.node.dialling import Dialling
 from lattice.features.link.node.echo import serve_echo
 from lattice.features.link.node.keeper import LinkKeeper, NodeSelf
 from lattice.features.link.node.redial import Redial
+from lattice.features.link.node.servertime import ServerTime
 from lattice.features.link.node.sessions import Sessions
 from lattice.wire.v1.link_pb2 import Welcome
 
@@ -46,7 +51,9 @@ async def run(told: Told, log: structlog.stdlib.BoundLogger) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
-        checker = GrantChecker(told.node, clock)
+        # The node's own clock until the link has measured; nothing is granted before it stands.
+        servers = ServerTime(clock, lambda: line.ahead_s if (line := keeper.line) else None)
+        checker = GrantChecker(told.node, servers)
         identity = _identity(told, checker, clock)
         loop.add_signal_handler(signal.SIGHUP, identity.reload)
         obtaining = asyncio.create_task(identity.obtain(), name="identity")
@@ -57,9 +64,19 @@ async def run(told: Told, log: structlog.stdlib.BoundLogger) -> None:
         jobs = NodeJobs(Roots(spool=told.config.slurmd.spool_dir), clock)
         dialling = Dialling(identity)
         stack.push_async_callback(dialling.aclose)
-        logs = LogParts(told, jobs, dialling, lambda: keeper.line, clock)
+        helper_time = HelperTime(
+            HelperClock(HelperChannel(told.config.helper.socket, timeout_s=5.0)),
+            LinkedTime(dialling, lambda: line.address if (line := keeper.line) else ""),
+            servers,
+            clock,
+        )
+        helper = HelperChannel(told.config.helper.socket, telling=helper_time)
+        logs = LogParts(told, jobs, dialling, lambda: keeper.line, clock, servers, helper)
         sessions = Sessions(
-            dialling, checker, {StreamKind.ECHO: serve_echo, StreamKind.LOGS: logs.feed}
+            dialling,
+            checker,
+            {StreamKind.ECHO: serve_echo, StreamKind.LOGS: logs.feed},
+            {StreamKind.ATTACH: terminal_passing(helper)},
         )
         stack.push_async_callback(sessions.aclose)
 
@@ -80,6 +97,7 @@ async def run(told: Told, log: structlog.stdlib.BoundLogger) -> None:
             ("renewals", _follow(identity, keeper)),
             ("jobs", jobs.run()),
             ("link", keeper.run()),
+            ("helper's clock", helper_time.run()),
             *logs.steps(),
         ):
             stack.push_async_callback(_end, asyncio.create_task(step, name=name))

@@ -9,6 +9,9 @@ Two roles: `node` beside the agent, `gate` beside the server. A helper of one ro
 the other. It imports the standard library, `cryptography` for signatures, and the few pure
 modules that say what a grant and a question are; a test holds that.
 
-It never runs a path from outside, keeps no key but public ones, talks to no network, and drops
-every capability its role does not need before it listens.
+For a terminal in a job (`attaching`) a holder is left behind, which outlives the helper and has
+one capability: to send signals.
+
+It runs no path from outside but as the user it belongs to, keeps no key but public ones, talks to
+no network, and drops every capability its role does not need before it listens.
 """

@@ -1,31 +1,35 @@
 """Decides whether a question may be put at all: the asker, the grant, the role. Default is no.
 
 The keys are read again when their file changes, so that they can be exchanged without a restart.
+What concerns the clock is answered here and now: a child would only set its own.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from lattice.access.grants import GrantChecker
-from lattice.base.clock import Clock
 from lattice.base.signing import PUBLIC_KEY_BYTES
-from lattice.domain.grant import BadGrant, Grant
+from lattice.domain.grant import BadGrant, Grant, Untimely
 from lattice.domain.privileged import (
+    Answer,
     BadQuestion,
+    Challenge,
     Outcome,
     Question,
     Role,
+    SetClock,
     Verb,
     digest_of,
     read_request,
 )
+from lattice.domain.signedtime import BadTime
 from lattice.helper.journal import Peer
+from lattice.helper.provenclock import ProvenClock
 
 _MOST_KEYS = 8
 
@@ -37,7 +41,7 @@ class Asked:
     verb: Verb
     question: Question
     grant: Grant | None
-    """None for the one verb that needs none."""
+    """None for the verbs that need none."""
 
     @property
     def user(self) -> str:
@@ -86,7 +90,7 @@ class Judge:
         allowed_uid: int,
         keys_file: Path,
         offered: Collection[str],
-        clock: Clock,
+        clock: ProvenClock,
         on_keys: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._role = role
@@ -97,8 +101,6 @@ class Judge:
         self._on_keys = on_keys
         self._checker = GrantChecker(place, clock, read_keys(keys_file))
         self._stamp = self._file_stamp()
-        # What was used before a restart is not remembered, so nothing of that time is believed.
-        self._since_s = math.ceil(clock.now().timestamp())
 
     def admit(self, peer: Peer) -> None:
         """Return if this process may ask anything."""
@@ -125,15 +127,37 @@ class Judge:
         self._refresh_keys()
         return Asked(verb, question, self._granted(text, verb, question))
 
+    def answered(self, asked: Asked) -> Answer | None:
+        """The answer where it is about the clock; None for all other questions."""
+        question = asked.question
+        if isinstance(question, Challenge):
+            return Answer(outcome=Outcome.DONE, output=self._clock.challenge())
+        if not isinstance(question, SetClock):
+            return None
+        self._refresh_keys()
+        try:
+            moved_s = self._clock.prove(self._checker.read_time(question.signed))
+        except BadTime as error:
+            words = f"no time to go by: {error}"
+            raise Refusal(Outcome.REFUSED, words, str(error), asked.verb.name) from None
+        return Answer(outcome=Outcome.DONE, message=f"moved by {moved_s:+.3f} s")
+
     def _granted(self, text: str, verb: Verb, question: Question) -> Grant:
         try:
-            grant = self._checker.check(text, verb.act, digest=digest_of(question))
+            # What was used before a restart is not remembered: nothing of that time is believed.
+            return self._checker.check(
+                text, verb.act, digest=digest_of(question), since_s=self._clock.begun_s
+            )
+        except Untimely as error:
+            raise self._untimely(str(error), verb) from None
         except BadGrant as error:
             raise Refusal(Outcome.REFUSED, "no grant for this", str(error), verb.name) from None
-        if grant.issued < self._since_s:
-            reason = "it was issued before this helper started"
-            raise Refusal(Outcome.REFUSED, "no grant for this", reason, verb.name)
-        return grant
+
+    def _untimely(self, reason: str, verb: Verb) -> Refusal:
+        # Nothing is given away: whoever may ask can read the node's clock himself.
+        now = self._clock.now()
+        message = f"no grant for this at {now:%H:%M:%S} UTC, the time of this helper: {reason}"
+        return Refusal(Outcome.UNTIMELY, message, reason, verb.name)
 
     def _file_stamp(self) -> tuple[int, int, int]:
         found = self._keys_file.stat()

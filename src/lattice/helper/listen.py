@@ -1,7 +1,8 @@
 """The socket and the children: one question a connection, one child a question, all bounded.
 
 The main process only receives, judges and forks; it starts no thread. Whoever is silent for a
-few seconds is shown out, and whoever comes while all places are taken hears that it is busy.
+few seconds is shown out. Whoever comes while all places are taken waits for one in turn, and after
+a few seconds hears that it is busy; no grant is used up before.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import socket
 import stat
 import struct
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -35,6 +37,10 @@ from lattice.helper.places import Child, Places
 _SILENCE_S = 5.0
 _MOST_WAITING = 64
 _TICK_S = 0.25
+_TURN_S = 0.01
+"""While somebody waits for a place: nothing tells of the end of a child."""
+
+_TOO_MANY = Refusal(Outcome.BUSY, "too many questions at once", "busy")
 
 Act = Callable[[Asked, Sequence[int]], tuple[Answer, Sequence[int]]]
 """Answers a question: the answer, and descriptors to pass back with it."""
@@ -73,6 +79,20 @@ class _Visitor:
     until: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A question that was read and has no place yet."""
+
+    visitor: _Visitor
+    body: bytes
+    descriptors: Sequence[int]
+    until: float
+
+    def close(self) -> None:
+        packet.close_all(self.descriptors)
+        self.visitor.connection.close()
+
+
 class Listener:
     """Accepts, judges, forks, reaps."""
 
@@ -92,6 +112,7 @@ class Listener:
         self._journal = journal
         self._longest_s = longest_s
         self._visitors: dict[int, _Visitor] = {}
+        self._queue: deque[_Waiting] = deque()
         self._places = Places(most_at_once)
         self._selector = selectors.DefaultSelector()
         self._stopping = False
@@ -102,13 +123,14 @@ class Listener:
             signal.signal(number, self._stop)
         self._selector.register(self._listener, selectors.EVENT_READ)
         while not self._stopping:
-            for key, _ in self._selector.select(_TICK_S):
+            for key, _ in self._selector.select(_TURN_S if self._queue else _TICK_S):
                 if key.fileobj is self._listener:
                     self._accept()
                 else:
                     self._hear(self._visitors[key.fd])
             self._show_out()
             self._reap()
+            self._serve()
         self._selector.unregister(self._listener)
         self._listener.close()
         until = time.monotonic() + self._longest_s + _TICK_S
@@ -135,38 +157,63 @@ class Listener:
 
     def _hear(self, visitor: _Visitor) -> None:
         self._forget(visitor)
-        descriptors: list[int] = []
         try:
             body, descriptors = packet.receive(visitor.connection)
-            if body:
-                self._put(visitor, body, descriptors)
         except packet.BadPacket as error:
-            refusal = Refusal(Outcome.BAD_QUESTION, str(error), str(error))
-            self._refuse(visitor.connection, visitor.peer, refusal)
+            self._refuse(visitor, Refusal(Outcome.BAD_QUESTION, str(error), str(error)))
+            return
         except OSError as error:
             self._journal.note("lost", visitor.peer, reason=str(error))
-        finally:
-            packet.close_all(descriptors)
             visitor.connection.close()
-
-    def _put(self, visitor: _Visitor, body: bytes, descriptors: Sequence[int]) -> None:
+            return
+        waiting = _Waiting(visitor, body, descriptors, time.monotonic() + _SILENCE_S)
         try:
             self._judge.admit(visitor.peer)
-            self._find_room()
-            asked = self._judge.judge(body)
-            self._find_room_for(asked)
+            if len(self._queue) >= _MOST_WAITING:
+                raise _TOO_MANY
         except Refusal as refusal:
-            self._refuse(visitor.connection, visitor.peer, refusal)
+            self._refuse(visitor, refusal)
+            waiting.close()
+            return
+        if body:
+            self._queue.append(waiting)
+            self._serve()
+        else:
+            waiting.close()
+
+    def _serve(self) -> None:
+        """Whoever waits, in turn, as far as there are places."""
+        while self._queue and not self._places.full:
+            waiting = self._queue.popleft()
+            try:
+                self._put(waiting)
+            except Refusal as refusal:
+                self._refuse(waiting.visitor, refusal)
+            except OSError as error:
+                self._journal.note("lost", waiting.visitor.peer, reason=str(error))
+            finally:
+                waiting.close()
+        now = time.monotonic()
+        while self._queue and self._queue[0].until < now:
+            waiting = self._queue.popleft()
+            self._refuse(waiting.visitor, _TOO_MANY)
+            waiting.close()
+
+    def _put(self, waiting: _Waiting) -> None:
+        visitor = waiting.visitor
+        asked = self._judge.judge(waiting.body)
+        answer = self._judge.answered(asked)
+        self._find_room_for(asked)
+        if answer is not None:
+            self._tell(visitor.peer, asked, replace(answer, output=""), 0.0)
+            with suppress(OSError):
+                packet.send(visitor.connection, write_answer(answer))
             return
         pid = os.fork()
         if pid == 0:
-            self._answer(visitor, asked, descriptors)
+            self._answer(visitor, asked, waiting.descriptors)
         until = time.monotonic() + self._longest_s
         self._places.take(pid, Child(asked, visitor.peer, until))
-
-    def _find_room(self) -> None:
-        if self._places.full:
-            raise Refusal(Outcome.BUSY, "too many questions at once", "busy")
 
     def _find_room_for(self, asked: Asked) -> None:
         if self._places.hangs_for(asked.user):
@@ -183,6 +230,8 @@ class Listener:
             self._selector.close()
             for other in self._visitors.values():
                 other.connection.close()
+            for waiting in self._queue:
+                waiting.close()
             begun = time.monotonic()
             answer, passed = self._act(asked, descriptors)
             self._tell(visitor.peer, asked, answer, time.monotonic() - begun)
@@ -220,18 +269,18 @@ class Listener:
             **reason,
         )
 
-    def _refuse(self, connection: socket.socket, peer: Peer, refusal: Refusal) -> None:
+    def _refuse(self, visitor: _Visitor, refusal: Refusal) -> None:
         self._journal.note(
             "refused",
-            peer,
+            visitor.peer,
             verb=refusal.verb,
             outcome=refusal.outcome.value,
             reason=refusal.reason,
         )
         answer = Answer(outcome=refusal.outcome, message=refusal.message)
         with suppress(OSError):
-            packet.send(connection, write_answer(answer))
-        connection.close()
+            packet.send(visitor.connection, write_answer(answer))
+        visitor.connection.close()
 
     def _forget(self, visitor: _Visitor) -> None:
         self._selector.unregister(visitor.connection)

@@ -7,6 +7,7 @@ capabilities go, and only then is the first connection accepted.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import pwd
 import shutil
@@ -17,20 +18,26 @@ from pathlib import Path
 
 from lattice import __version__
 from lattice.base.clock import Clock, SystemClock
-from lattice.domain.grant import GATE
+from lattice.domain.grant import GATE, Grant
 from lattice.domain.privileged import (
     Answer,
+    Enter,
     NoteOutput,
     OpenNoted,
     OpenOutput,
     OpenOutputFile,
     ReadProcessCounters,
+    Rejoin,
     Role,
 )
 from lattice.domain.submission import CancelQuestion, SubmitQuestion
 from lattice.helper.account import Accounts, LoginDefaults, slurm_users, uids_of
+from lattice.helper.attaching import Attaching
 from lattice.helper.counters import ProcessCounters
+from lattice.helper.foresight import Foresight
 from lattice.helper.gate import Gate, Slurm
+from lattice.helper.holder import Times
+from lattice.helper.holding import Holding
 from lattice.helper.inode import Inodes
 from lattice.helper.journal import Journal
 from lattice.helper.judge import Asked, Judge
@@ -38,18 +45,27 @@ from lattice.helper.listen import Act, Listener, SocketRefused, bind
 from lattice.helper.notes import Notes
 from lattice.helper.outputs import OutputFiles
 from lattice.helper.privilege import Capability, Kernel, keep_only
+from lattice.helper.provenclock import ProvenClock
+from lattice.helper.sessions import Sessions
 
 _BAD_CONFIGURATION = 78
 _SLACK_S = 10.0
 _SLURM_FOLDERS = "/usr/bin:/usr/local/bin:/opt/slurm/bin"
-_NODE_VERBS = ("read_process_counters", "open_output", "open_output_file")
+_CLOCK_VERBS = ("challenge", "set_clock")
+_NODE_VERBS = ("read_process_counters", "open_output", "open_output_file", *_CLOCK_VERBS)
 _NOTING_VERBS = ("note_output", "open_noted")
+_ATTACHING_VERBS = ("enter", "rejoin")
 _OFFERED = {Role.GATE: ("submit", "cancel"), Role.NODE: _NODE_VERBS}
 _KEPT = {
     Role.GATE: (Capability.SETUID, Capability.SETGID, Capability.KILL),
-    # SYS_PTRACE: to name what stands behind a descriptor of another process, never to open it.
-    Role.NODE: (Capability.SETUID, Capability.SETGID, Capability.SYS_PTRACE),
+    # SYS_ADMIN, SYS_CHROOT: to join namespaces; KILL: a holder hangs up. `enter` alone has them.
+    Role.NODE: (
+        *(Capability.SETUID, Capability.SETGID, Capability.SYS_PTRACE),
+        *(Capability.SYS_ADMIN, Capability.SYS_CHROOT, Capability.KILL),
+    ),
 }
+# SYS_PTRACE: to name what stands behind a descriptor of another process, never to open it.
+_TO_READ = (Capability.SETUID, Capability.SETGID, Capability.SYS_PTRACE)
 
 
 class CanNotStart(Exception):
@@ -66,6 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (CanNotStart, SocketRefused, OSError, ValueError) as error:
         sys.stderr.write(f"lattice-helper can't start: {error}\n")
         return _BAD_CONFIGURATION
+    # What a child only reads it need not copy: not even to count who uses it.
+    gc.collect()
+    gc.freeze()
     journal.note("serving", role=options.role, place=options.place, socket=str(options.socket))
     listener.run()
     journal.note("stopped")
@@ -78,18 +97,44 @@ def _prepare(options: argparse.Namespace, clock: Clock, journal: Journal) -> Lis
     role = Role(options.role)
     _clean_surroundings()
     served = _served(options.allow_user)
-    notes = _notes(options, clock, journal) if role is Role.NODE else None
+    # Has the name service load what it needs here, and not in each child again.
+    os.getgrouplist(served.pw_name, served.pw_gid)
+    # A gate stands beside a server and goes by the same clock.
+    proven = ProvenClock(clock, options.socket.parent / "clock" if role is Role.NODE else None)
+    notes = _notes(options, proven, journal) if role is Role.NODE else None
+    sessions = _sessions(options, journal) if role is Role.NODE else None
     judge = Judge(
         role=role,
         place=options.place,
         allowed_uid=served.pw_uid,
         keys_file=options.grant_keys,
-        offered=(*_OFFERED[role], *(_NOTING_VERBS if notes is not None else ())),
-        clock=clock,
+        offered=(
+            *_OFFERED[role],
+            *(_NOTING_VERBS if notes is not None else ()),
+            *(_ATTACHING_VERBS if sessions is not None else ()),
+        ),
+        clock=proven,
         on_keys=lambda word: journal.note("grant keys", state=word),
     )
     kernel = Kernel()
-    act = _gate(options, kernel, served) if role is Role.GATE else _node(kernel, notes)
+    if role is Role.GATE:
+        act = _gate(options, kernel, served)
+    else:
+        times = Times(hang_up_s=options.hang_up_s, kill_s=options.kill_s, linger_s=options.linger_s)
+        holding = Holding(kernel, clock, journal, times)
+        attaching = None
+        if sessions is not None:
+            tools = not options.no_tools
+            attaching = Attaching(
+                kernel,
+                options.place,
+                sessions,
+                holding,
+                tools=tools,
+                foresight=Foresight(),
+                told=proven.told,
+            )
+        act = _node(kernel, notes, attaching)
     door = bind(options.socket, served.pw_gid)
     keep_only(kernel, _KEPT[role])
     return _listener(options, door, judge, act, journal)
@@ -106,6 +151,19 @@ def _notes(options: argparse.Namespace, clock: Clock, journal: Journal) -> Notes
         journal.note("no notes", reason=str(error))
         return None
     return notes
+
+
+def _sessions(options: argparse.Namespace, journal: Journal) -> Sessions | None:
+    """Without a folder for them the other verbs work as ever."""
+    try:
+        sessions = Sessions(options.sessions or options.socket.parent / "sessions")
+        sessions.sweep()
+    except (OSError, ValueError) as error:
+        if options.sessions is not None:
+            raise
+        journal.note("no sessions", reason=str(error))
+        return None
+    return sessions
 
 
 def _listener(
@@ -175,12 +233,17 @@ def _program(name: str, folders: str) -> Path:
     return Path(found)
 
 
-def _node(kernel: Kernel, notes: Notes | None) -> Act:
+def _node(kernel: Kernel, notes: Notes | None, attaching: Attaching | None) -> Act:
     counters = ProcessCounters(kernel)
     inodes = Inodes()
 
     def act(asked: Asked, descriptors: Sequence[int]) -> tuple[Answer, Sequence[int]]:
         question, grant = asked.question, asked.grant
+        if isinstance(question, Enter | Rejoin):
+            assert grant is not None
+            assert attaching is not None  # the verbs are not offered without
+            return _attach(attaching, grant, question, descriptors)
+        kernel.set_capabilities(_TO_READ)
         files = OutputFiles(kernel, inodes, notes)
         if isinstance(question, NoteOutput):
             return files.note(question, descriptors), ()
@@ -195,6 +258,14 @@ def _node(kernel: Kernel, notes: Notes | None) -> Act:
         return counters.read(grant, question, descriptors), ()
 
     return act
+
+
+def _attach(
+    attaching: Attaching, grant: Grant, question: Enter | Rejoin, descriptors: Sequence[int]
+) -> tuple[Answer, Sequence[int]]:
+    if isinstance(question, Enter):
+        return attaching.enter(grant, question, descriptors)
+    return attaching.rejoin(grant, question, descriptors)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -223,6 +294,17 @@ def _parser() -> argparse.ArgumentParser:
         help="beside an agent: where files of running jobs are noted; not set: `notes` beside the "
         "socket",
     )  # fmt: skip
+    parser.add_argument(
+        "--sessions", type=Path, metavar="DIR",
+        help="beside an agent: where terminals are found again; not set: `sessions` beside the "
+        "socket",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-tools", action="store_true", help="beside an agent: mount no image for a terminal"
+    )
+    parser.add_argument("--hang-up-s", type=float, default=60.0, help=argparse.SUPPRESS)
+    parser.add_argument("--kill-s", type=float, default=30.0, help=argparse.SUPPRESS)
+    parser.add_argument("--linger-s", type=float, default=60.0, help=argparse.SUPPRESS)
     parser.add_argument("--slurm-bin", type=Path, metavar="DIR", help="folder of sbatch, scancel")
     parser.add_argument("--slurm-conf", type=Path, metavar="FILE", help="not set: Slurm's own")
     parser.add_argument(

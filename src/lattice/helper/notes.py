@@ -205,6 +205,7 @@ class Notes:
         )
 
     def _began_ms(self, start_ticks: int) -> int:
+        # By the clock that grants are judged by: they name moments of the servers' time.
         age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
         return int((self._clock.now().timestamp() - age_s) * 1000)
 

@@ -10,7 +10,8 @@ import ctypes
 import os
 import pwd
 import signal
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from enum import IntEnum
 
 _PR_SET_PDEATHSIG = 1
@@ -22,6 +23,8 @@ _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAPABILITY_VERSION_3 = 0x20080522
+_KEYCTL_NUMBERS = {"x86_64": 250, "aarch64": 219, "ppc64le": 271, "s390x": 280, "riscv64": 219}
+_KEYCTL_JOIN_SESSION_KEYRING = 1
 
 
 class Capability(IntEnum):
@@ -30,7 +33,9 @@ class Capability(IntEnum):
     KILL = 5
     SETGID = 6
     SETUID = 7
+    SYS_CHROOT = 18
     SYS_PTRACE = 19
+    SYS_ADMIN = 21
 
 
 class _Header(ctypes.Structure):
@@ -87,12 +92,46 @@ class Kernel:
             except OSError:  # past the last one this kernel has
                 return
 
+    def join_namespace(self, descriptor: int) -> None:
+        """Of whatever kind it is; that of processes is joined by children alone."""
+        self._checked(self._libc.setns(descriptor, 0))
+
+    def unshare(self, kinds: int) -> None:
+        """Namespaces of one's own, as copies of those of now."""
+        self._checked(self._libc.unshare(kinds))
+
+    def mount(self, source: str, target: str, kind: str, flags: int) -> None:
+        words = [each.encode() for each in (source, target, kind)]
+        self._checked(self._libc.mount(*words, ctypes.c_ulong(flags), None))
+
+    def call(self, number: int, *arguments: int | bytes | None) -> int:
+        """A system call that libc has no name for."""
+        words = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
+        return self._checked(self._libc.syscall(ctypes.c_long(number), *words))
+
+    def new_keyring(self) -> None:
+        """Leave the keys behind that a root process may hold; harmless where there are none."""
+        number = _KEYCTL_NUMBERS.get(os.uname().machine)
+        if number is not None:
+            with suppress(OSError):
+                self.call(number, _KEYCTL_JOIN_SESSION_KEYRING, None)
+
+    def _checked(self, result: int) -> int:
+        if result < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return result
+
     def die_with_parent(self) -> None:
         self.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
     def adopt_orphans(self) -> None:
         """Descendants whose parent ends become children of this process, not of init."""
         self.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+    def forbid_new_privileges(self) -> None:
+        """No program executed from here on can gain rights by its owner or its capabilities."""
+        self.prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
     def hide_memory(self) -> None:
         """No core file, no debugger, no reading of `/proc/self` by another."""
@@ -107,14 +146,21 @@ def keep_only(kernel: Kernel, kept: Collection[Capability]) -> None:
     kernel.hide_memory()
 
 
-def become(kernel: Kernel, account: pwd.struct_passwd) -> None:
-    """This process is the user from now on, groups included, with no way back."""
-    os.initgroups(account.pw_name, account.pw_gid)
+def become(kernel: Kernel, account: pwd.struct_passwd, groups: Sequence[int] | None = None) -> None:
+    """This process is the user from now on, groups included, with no way back.
+
+    `groups` were looked up before: looking them up reads files and loads libraries, which in a
+    job's own view of the file system are not the node's.
+    """
+    if groups is None:
+        os.initgroups(account.pw_name, account.pw_gid)
+    else:
+        os.setgroups(groups)
     os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
     os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
     kernel.set_capabilities(())
     # Neither sbatch nor a munge credential needs a setuid program; a profile gains none here.
-    kernel.prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    kernel.forbid_new_privileges()
     uids, gids = os.getresuid(), os.getresgid()
     if set(uids) != {account.pw_uid} or set(gids) != {account.pw_gid} or 0 in (*uids, *gids):
         raise PermissionError("the process did not become the user")

@@ -27,6 +27,7 @@ from lattice.domain.privileged import (
 from lattice.domain.submission import CancelQuestion
 from lattice.helper.journal import Peer
 from lattice.helper.judge import Judge, Refusal, read_keys
+from lattice.helper.provenclock import ProvenClock
 from tests.fakes.manual_clock import ManualClock
 
 pytestmark = pytest.mark.spec("AUTH-9", "ALLOC-3")
@@ -48,7 +49,7 @@ class Bench:
         offered = ("submit", "cancel") if role is Role.GATE else node
         self.judge = Judge(
             role=role, place=GATE, allowed_uid=995, keys_file=self.file, offered=offered,
-            clock=self.clock, on_keys=self.words.append,
+            clock=ProvenClock(self.clock), on_keys=self.words.append,
         )  # fmt: skip
         self.clock.advance(2)
 
@@ -114,11 +115,12 @@ def test_nothing_from_before_the_start_is_believed(tmp_path: Path) -> None:
     grant = before.grant()
     judge = Judge(
         role=Role.GATE, place=GATE, allowed_uid=1, keys_file=before.file, offered=("cancel",),
-        clock=_later(before.clock),
+        clock=ProvenClock(_later(before.clock)),
     )  # fmt: skip
     with pytest.raises(Refusal) as refusal:
         judge.judge(write_request(grant, CANCEL))
-    assert refusal.value.reason == "it was issued before this helper started"
+    assert refusal.value.reason == "it is from before this helper began"
+    assert refusal.value.outcome is Outcome.UNTIMELY
 
 
 def _later(clock: ManualClock) -> ManualClock:
@@ -127,7 +129,7 @@ def _later(clock: ManualClock) -> ManualClock:
 
 
 def test_a_verb_of_the_other_role_and_one_not_built(tmp_path: Path, bench: Bench) -> None:
-    enter = Enter((), "xterm", 1, 1)
+    enter = Enter("0" * 32, (), "xterm", 1, 1, "", False)
     found = bench.refused(write_request("g", enter))
     assert found.outcome is Outcome.NOT_OFFERED
     assert found.message == "the verb `enter` is not one of a gate helper"

@@ -123,6 +123,10 @@ def _error(answer: Answer) -> LatticeError:
         Outcome.REFUSED: Unavailable(
             "The submit gate does not accept this server.", hint=_LOG_HINT
         ),
+        Outcome.UNTIMELY: Unavailable(
+            f"The submit gate goes by another clock than this server: {words}.",
+            hint="An administrator sets the clocks of both right.",
+        ),
     }
     failed = InternalError(f"The submit gate failed: {words}.", hint=_LOG_HINT)
     return known.get(answer.outcome, failed)

@@ -232,6 +232,7 @@ def _error(answer: Answer, *, noting: bool = False) -> LatticeError:
         Outcome.REFUSED: Unavailable(
             "lattice-helper on the node does not accept this.", hint=_LOG_HINT
         ),
+        Outcome.UNTIMELY: Unavailable(f"The output can't be read: {words}.", hint=_LOG_HINT),
         Outcome.NOT_OFFERED: Unavailable(
             "lattice-helper on the node is older than the agent.",
             hint="An administrator brings both to the same version.",

@@ -69,6 +69,8 @@ class SlurmScheduler:
         self._poll_interval_s = poll_interval_s
         self._interval_s = poll_interval_s
         self._polling = asyncio.Lock()
+        self._polling_nodes = asyncio.Lock()
+        """One at a time: an answer that was asked for earlier never comes after a later one."""
         dialects = Dialects(rest, known_schemas() if known is None else known)
         controller_clock = ControllerClock(rest, clock)
         self.jobs: Polled[Allocation] = Polled(
@@ -139,6 +141,9 @@ class SlurmScheduler:
         While slurmctld is silent, or where the list is too long to be read at once: the last one.
         """
         asked_s = self._clock.monotonic()
+        if nodes and _SHARE * self.nodes.usual_cost_s <= _LONGEST_WAIT_S:
+            # First: who has just changed a node does not wait for the turn of the list of jobs.
+            await self._try("nodes", self._poll_nodes)
         async with self._polling:
             if self._jobs_as_of_s < asked_s and "jobs" not in self.errors:
                 due_s = self._jobs_as_of_s + _SHARE * self.jobs.usual_cost_s
@@ -146,8 +151,6 @@ class SlurmScheduler:
                 if wait_s <= _LONGEST_WAIT_S:
                     await self._sleep(wait_s)
                     await self._try("jobs", self._read_jobs)
-            if nodes and _SHARE * self.nodes.usual_cost_s <= _LONGEST_WAIT_S:
-                await self._try("nodes", self._read_nodes)
         return self.live()
 
     async def past(self, question: PastQuestion) -> tuple[Allocation, ...]:
@@ -161,7 +164,7 @@ class SlurmScheduler:
             async with asyncio.TaskGroup() as group:
                 for name, step, wait_s in (
                     ("jobs", self._poll_jobs, self._wait_for_jobs),
-                    ("nodes", self._read_nodes, self._wait_for_nodes),
+                    ("nodes", self._poll_nodes, self._wait_for_nodes),
                     ("accounts", self._read_accounts, lambda: _ACCOUNTS_EVERY_S),
                     ("associations", self._accounts.read_ids, lambda: _ACCOUNTS_EVERY_S),
                     ("topology", self._read_topology, lambda: _TOPOLOGY_EVERY_S),
@@ -207,7 +210,7 @@ class SlurmScheduler:
         return True
 
     def _wait_for_jobs(self) -> float:
-        if "jobs" in self.errors:
+        if "jobs" in self.errors or self.jobs.counts.polls_total == 1:
             return self._poll_interval_s
         # Polling takes a tenth of the time at most: a long list is read less often.
         cost_s = self.jobs.last_cost_s
@@ -234,6 +237,10 @@ class SlurmScheduler:
             self._rebuild()
         else:
             self._cluster = self._cluster.confirmed(as_of)
+
+    async def _poll_nodes(self) -> None:
+        async with self._polling_nodes:
+            await self._read_nodes()
 
     async def _read_nodes(self) -> None:
         as_of = self._clock.now()

@@ -131,8 +131,8 @@ class Polled(Generic[T]):
             raise
         finally:
             cost_s = self._clock.monotonic() - begun
-            first = self.counts.polls_total == 1
-            self.usual_cost_s = cost_s if first else min(cost_s, self.last_cost_s)
+            # The first one also paid for what is asked once: it says nothing of the next either.
+            self.usual_cost_s = min(cost_s, self.last_cost_s)
             self.last_cost_s = cost_s
             self.counts.poll_seconds_total += self.last_cost_s
         self.counts.polls_unchanged_total += not changed

@@ -281,6 +281,9 @@ async def test_polling_takes_at_most_a_tenth_of_the_time(
 
     slurm.answer("slurm", "jobs", slow)
     await scheduler.refresh()
+    assert scheduler._wait_for_jobs() == 2.0, "the first also paid for what is asked once"
+    clock.advance(3600)  # then all of it is read again
+    await scheduler.refresh()
     wait_s = scheduler._wait_for_jobs()
     assert wait_s == pytest.approx(27)
     clock.advance(wait_s)
@@ -371,3 +374,47 @@ async def test_nodes_are_read_again_where_that_is_asked_for(
     assert slurm.count("/slurm/v0.0.38/nodes") == asked
     await scheduler.fresh(nodes=True)
     assert slurm.count("/slurm/v0.0.38/nodes") == asked + 1
+
+
+@pytest.mark.spec("OPS-4")
+async def test_what_was_just_done_to_a_node_is_not_covered_by_an_answer_from_before(
+    scheduler: SlurmScheduler, slurm: RecordedSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scheduler.refresh()
+    reading, order = scheduler.nodes.poll, list[str]()
+    held = asyncio.Event()
+
+    async def slow_at_first() -> bool:
+        order.append("asked")
+        if not held.is_set():
+            await held.wait()
+        changed = await reading()
+        order.append("answered")
+        return changed
+
+    monkeypatch.setattr(scheduler.nodes, "poll", slow_at_first)
+    before = asyncio.create_task(scheduler._poll_nodes())
+    await asyncio.sleep(0)
+    after = asyncio.create_task(scheduler.fresh(nodes=True))
+    await asyncio.sleep(0)
+    held.set()
+    await asyncio.gather(before, after)
+    assert order == ["asked", "answered"] * 2
+
+
+@pytest.mark.spec("OPS-4")
+async def test_nodes_do_not_wait_for_the_turn_of_the_list_of_jobs(
+    slurm: RecordedSlurm, commands: RecordedCommands, vclusters: Vclusters, clock: ManualClock
+) -> None:
+    seen = list[int]()
+
+    async def wait(seconds: float) -> None:
+        seen.append(slurm.count("/slurm/v0.0.38/nodes"))
+        clock.advance(seconds)
+
+    scheduler = SlurmScheduler("lab", slurm.rest(), commands, vclusters, clock, sleep=wait)
+    await scheduler.refresh()
+    asked = slurm.count("/slurm/v0.0.38/nodes")
+    clock.advance(1)
+    await scheduler.fresh(nodes=True)
+    assert seen == [asked + 1]

@@ -24,3 +24,18 @@ def test_a_node_whose_clock_is_ahead() -> None:
     measured[0] = -2.0
     assert time.now() == clock.now() + timedelta(seconds=2)
     assert time.monotonic() == clock.monotonic()
+
+
+def test_moments_go_both_ways_and_stay_as_they_were_told() -> None:
+    measured: list[float | None] = [None]
+    time = ServerTime(ManualClock(), lambda: measured[0])
+    assert time.ahead_s is None
+    assert (time.told(1000.0), time.here(1000.0)) == (1000.0, 1000.0), "nothing is known yet"
+    measured[0] = 300.0
+    assert (time.told(1000.0), time.here(2000.0)) == (700.0, 2300.0)
+    measured[0] = -12.5
+    # The clock was set: what has a name keeps it.
+    assert (time.told(1000.0), time.told(2300.0), time.here(2000.0)) == (700.0, 2000.0, 2300.0)
+    assert time.told(5000.0) == 5012.5
+    measured[0] = None
+    assert time.ahead_s == -12.5

@@ -3,6 +3,9 @@
 A ticket is served only with a grant of the server's that names this node, this act and this very
 question, once. A session goes on over a new connection only for the same caller, with a grant of
 its own. Without one it waits a minute and is then given up.
+
+Where the node's end is another process (`PassOn`), frames go through and nothing is kept here: each
+ticket has its own relay, and whether a session goes on is that process's to say.
 """
 
 from __future__ import annotations
@@ -15,11 +18,19 @@ from dataclasses import dataclass
 
 from lattice.access.grants import GrantChecker
 from lattice.base.errors import LatticeError, NotFound, PermissionRefused, Unavailable
-from lattice.domain.grant import BadGrant, Grant
+from lattice.domain.grant import BadGrant, Grant, Untimely
 from lattice.domain.pipe import BadFrame
-from lattice.domain.stream import CarrierLost, Serve, StreamKind, digest_of, is_session
+from lattice.domain.stream import (
+    Carrier,
+    CarrierLost,
+    PassOn,
+    Serve,
+    StreamKind,
+    digest_of,
+    is_session,
+)
 from lattice.features.link.node.dialling import Dialling
-from lattice.wire.carriers import GrpcCarrier
+from lattice.wire.carriers import GrpcCarrier, relay
 from lattice.wire.conduit import Conduit, ConduitClosed
 from lattice.wire.v1 import link_pb2 as pb
 
@@ -45,19 +56,22 @@ class _Session:
 
 
 class Sessions:
-    """Serves tickets. `serve` says which kinds this node knows."""
+    """Serves tickets. `serve` and `pass_on` say which kinds this node knows."""
 
     def __init__(
         self,
         dialling: Dialling,
         checker: GrantChecker,
         serve: Mapping[StreamKind, Serve],
+        pass_on: Mapping[StreamKind, PassOn] | None = None,
         *,
         wait_s: float = WAIT_S,
     ) -> None:
         self._dialling = dialling
         self._checker = checker
         self._serve = serve
+        self._pass_on = pass_on or {}
+        self._relays: dict[str, asyncio.Task[None]] = {}
         self._wait_s = wait_s
         self._sessions: dict[str, _Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -65,7 +79,7 @@ class Sessions:
     @property
     def open(self) -> int:
         """How many there are."""
-        return len(self._sessions)
+        return len(self._sessions) + len(self._relays)
 
     def take(self, ticket: pb.Ticket) -> None:
         """Serve it in the background; a refusal goes to whoever asked."""
@@ -75,7 +89,11 @@ class Sessions:
 
     async def _answer(self, ticket: pb.Ticket) -> None:
         try:
-            session = self._session(ticket)
+            kind, grant = self._granted(ticket)
+            if kind in self._pass_on:
+                await self._relay(ticket, self._pass_on[kind])
+                return
+            session = self._session(ticket, kind, grant)
         except LatticeError as error:
             _log.warning("ticket refused: %s", error.message)
             with suppress(CarrierLost):
@@ -93,29 +111,67 @@ class Sessions:
             if session.ticket != ticket.id:
                 return
 
-    def _session(self, ticket: pb.Ticket) -> _Session:
-        kind, grant = self._granted(ticket)
+    async def _relay(self, ticket: pb.Ticket, pass_on: PassOn) -> None:
+        """Until either side is gone, or a newer ticket for the session takes over."""
+        if ticket.session not in self._relays and self.open >= MOST_SESSIONS:
+            raise _too_many()
+        mine = asyncio.current_task()
+        assert mine is not None
+        older = self._relays.pop(ticket.session, None)
+        self._relays[ticket.session] = mine
+        try:
+            if older is not None:
+                # What it has read and not passed on yet is asked for again by the ends.
+                older.cancel()
+                await asyncio.gather(older, return_exceptions=True)
+            async with pass_on(ticket.session, ticket.opening, resume=ticket.resume) as far:
+                await self._dialled(ticket, far)
+        finally:
+            if self._relays.get(ticket.session) is mine:
+                del self._relays[ticket.session]
+
+    async def _dialled(self, ticket: pb.Ticket, far: Carrier) -> None:
+        for pause_s in _PAUSES_S:
+            with suppress(CarrierLost):
+                async with self._dialling.carrier(ticket.dial, ticket.lane) as near:
+                    await near.open_with(pb.StreamOpening(ticket=ticket.id))
+                    # Only a first frame shows that the ticket was taken; the other end greets.
+                    first = await near.receive()
+                    with suppress(CarrierLost):
+                        await far.send(bytes(first))
+                        await relay(near, far)
+                    return
+            await asyncio.sleep(pause_s)
+
+    def _session(self, ticket: pb.Ticket, kind: StreamKind, grant: Grant) -> _Session:
         known = self._sessions.get(ticket.session)
         if known is not None and known.kind is kind and known.subject == grant.subject:
             # Also for one who begins: the answer to his first try may have been lost.
             return known
         if ticket.resume or known is not None:
             raise NotFound("This session is over.", hint="Begin a new one.")
-        if len(self._sessions) >= MOST_SESSIONS:
-            raise Unavailable("The node serves too many sessions.", hint="Try again later.")
+        if self.open >= MOST_SESSIONS:
+            raise _too_many()
         return self._begin(ticket, kind, grant)
 
     def _granted(self, ticket: pb.Ticket) -> tuple[StreamKind, Grant]:
         try:
             kind = StreamKind(ticket.kind)
-            self._serve[kind]
-        except (ValueError, KeyError):
-            raise NotFound("This node serves no streams of that kind.") from None
+        except ValueError:
+            raise _unknown_kind() from None
+        if kind not in self._serve and kind not in self._pass_on:
+            raise _unknown_kind()
         if not is_session(ticket.session):
             raise PermissionRefused("The session is not named well.")
         try:
             digest = digest_of(ticket.session, kind, ticket.opening)
             return kind, self._checker.check(ticket.grant, kind.act, digest=digest)
+        except Untimely as fault:
+            _log.warning("grant refused: %s", fault)
+            raise Unavailable(
+                f"the grant is not valid at {self._checker.now():%H:%M:%S} UTC, by which the agent "
+                "goes there. An administrator compares the clocks."
+            ) from None
         except BadGrant as fault:
             # What exactly is wrong with it stands in the node's log; whoever forged it learns less.
             _log.warning("grant refused: %s", fault)
@@ -182,6 +238,14 @@ class Sessions:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _unknown_kind() -> NotFound:
+    return NotFound("This node serves no streams of that kind.")
+
+
+def _too_many() -> Unavailable:
+    return Unavailable("The node serves too many sessions.", hint="Try again later.")
 
 
 async def _refuse(carrier: GrpcCarrier, ticket: pb.Ticket, error: LatticeError) -> None:

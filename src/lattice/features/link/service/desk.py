@@ -26,7 +26,6 @@ from lattice.features.link.service.peers import Peers
 from lattice.wire.carriers import GrpcCarrier
 from lattice.wire.v1 import link_pb2 as pb
 
-ARRIVAL_S = 5.0
 _TRIES = 3
 _PAUSE_S = 0.5
 _MOST_OPEN = 10_000
@@ -77,11 +76,12 @@ class StreamDesk:
         try:
             await self._hand_over(question, ticket)
             try:
-                async with asyncio.timeout(ARRIVAL_S):
+                async with asyncio.timeout(question.patience_s):
                     carrier = await awaited.carrier
             except TimeoutError:
                 raise Unavailable(
-                    f"The agent of node {question.node} did not answer within {ARRIVAL_S:.0f} s.",
+                    f"The agent of node {question.node} did not answer within "
+                    f"{question.patience_s:.0f} s.",
                     hint="Try again; `lattice nodes` shows how it is.",
                 ) from None
             yield carrier

@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 
 _GATHER_S = 0.05
 _TEND_EVERY_S = 1.0
+_CLOCK_OFF_US = 2_000_000
 
 
 class LinkHub:
@@ -90,6 +91,11 @@ class LinkHub:
             published=held.published,
         )
         held.send(LinkDown(pong=pong))
+
+    @property
+    def clocks_off(self) -> int:
+        """How many of the nodes that are linked here have a clock that is seconds wrong."""
+        return sum(abs(held.ahead_us or 0) > _CLOCK_OFF_US for held in self.held.values())
 
     def hand(self, node: str, epoch: int, ticket: Ticket) -> None:
         """Give a ticket to a node that is linked here. Raises `Unavailable` if it isn't."""

@@ -1,0 +1,49 @@
+"""The clock of the root helper beside the agent: what it wants signed, and what it is brought."""
+
+from __future__ import annotations
+
+from lattice.adapters.helper.channel import HelperChannel
+from lattice.base import packet
+from lattice.base.errors import InternalError, LatticeError, PermissionRefused, Unavailable
+from lattice.base.text import inert
+from lattice.domain.privileged import Answer, Challenge, Outcome, Question, SetClock
+from lattice.domain.signedtime import is_nonce
+
+
+class HelperClock:
+    """Asks without a grant: nothing is given away, and only a server's signature is believed."""
+
+    def __init__(self, channel: HelperChannel) -> None:
+        self._channel = channel
+
+    async def challenge(self) -> str:
+        """A word for a server to sign, within seconds. Raises errors of the tree."""
+        nonce = (await self._ask(Challenge())).output
+        if not is_nonce(nonce):
+            raise InternalError("lattice-helper said what can't be: no word to sign.")
+        return nonce
+
+    async def set(self, signed: str) -> None:
+        """Bring what was signed. Raises errors of the tree."""
+        await self._ask(SetClock(signed))
+
+    async def _ask(self, question: Question) -> Answer:
+        try:
+            answer, passed = await self._channel.ask("", question)
+        except OSError as error:
+            raise Unavailable(
+                f"lattice-helper did not answer: {str(error) or 'not in time'}."
+            ) from None
+        packet.close_all(passed)
+        if answer.outcome is Outcome.DONE:
+            return answer
+        words = inert(answer.message)[:200]
+        if answer.outcome in {Outcome.NOT_OFFERED, Outcome.BAD_QUESTION}:
+            raise Unavailable("lattice-helper is older than the agent.")
+        raise _KINDS.get(answer.outcome, InternalError)(f"lattice-helper: {words}.")
+
+
+_KINDS: dict[Outcome, type[LatticeError]] = {
+    Outcome.REFUSED: PermissionRefused,
+    Outcome.BUSY: Unavailable,
+}

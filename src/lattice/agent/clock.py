@@ -1,0 +1,141 @@
+"""Tells the root helper the servers' time, on a node whose own clock is wrong.
+
+The helper believes a server's signature and nothing else; the agent only carries it. That is done
+ahead of need wherever the link measures a difference, and once more whenever the helper refuses a
+grant for its time: a helper that was told nothing yet, or a clock that was set since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from grpc import aio
+
+from lattice.adapters.helper.clock import HelperClock
+from lattice.base.clock import Clock
+from lattice.base.errors import LatticeError, Unavailable
+from lattice.features.link.node.dialling import Dialling
+from lattice.features.link.node.servertime import ServerTime
+from lattice.wire.status import error_of
+from lattice.wire.v1 import agents_pb2 as pb
+from lattice.wire.v1 import link_pb2
+from lattice.wire.v1.agents_pb2_grpc import AgentIdentityServiceStub
+
+_log = logging.getLogger("lattice.agent.clock")
+
+_WORTH_S = 2.0
+"""Grants bear more; what names moments by the second does not."""
+_CHANGED_S = 1.0
+_LOOK_EVERY_S = 2.0
+_AGAIN_S = 600.0
+_RETRY_S = 30.0
+_ASK_S = 4.0
+"""The helper waits five seconds for its answer."""
+_LONGEST_REASON = 80
+"""What a node says in refusal is cut at 300 letters."""
+
+Ask = Callable[[str], Awaitable[str]]
+"""Has a server sign its time with this word."""
+
+
+class HelperTime:
+    """The port `Telling`. `run` tells the time ahead of need."""
+
+    def __init__(
+        self,
+        helper: HelperClock,
+        ask: Ask,
+        servers: ServerTime,
+        clock: Clock,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`servers` is the time as the link measures it, `clock` the node's own."""
+        self._helper = helper
+        self._ask = ask
+        self._servers = servers
+        self._clock = clock
+        self._sleep = sleep
+        self._turn = asyncio.Lock()
+        self._told: tuple[float, float] | None = None
+        """The difference that was last told, and when by the monotonic clock."""
+        self._retry_at = 0.0
+        self._trouble = ""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            if self._due():
+                await self.tell()
+            await self._sleep(_LOOK_EVERY_S)
+
+    async def tell(self) -> str:
+        """Why the helper could not be told, or an empty text."""
+        ahead_s, asked = self._servers.ahead_s or 0.0, self._clock.monotonic()
+        async with self._turn:
+            if self._told is not None and self._told[1] > asked:
+                return ""  # by another, while this one waited
+            try:
+                await self._helper.set(await self._ask(await self._helper.challenge()))
+            except LatticeError as error:
+                self._retry_at = self._clock.monotonic() + _RETRY_S
+                if self._trouble != error.message:
+                    self._trouble = error.message
+                    _log.warning(
+                        "the helper can't be told the time",
+                        extra={"ahead_s": round(ahead_s, 3), "reason": error.message},
+                    )
+                return error.message
+            self._told, self._trouble = (ahead_s, self._clock.monotonic()), ""
+            _log.info("the helper was told the time", extra={"ahead_s": round(ahead_s, 3)})
+            return ""
+
+    def words(self, why: str) -> str:
+        """Both clocks, for whoever asked for what the helper's clock refuses."""
+        node, server = self._clock.now(), self._servers.now()
+        ahead_s = (node - server).total_seconds()
+        reason = why.removesuffix(".")[:_LONGEST_REASON]
+        if abs(ahead_s) < _WORTH_S:
+            return f"lattice-helper goes by another time than the servers, untold: {reason}"
+        side = "ahead of" if ahead_s > 0 else "behind"
+        return (
+            f"the node's clock is {abs(ahead_s):.0f} s {side} the servers' ({node:%H:%M:%S} there, "
+            f"{server:%H:%M:%S} here, UTC), and lattice-helper there can't be told the time: "
+            f"{reason}. An administrator sets the node's clock (chronyc makestep)"
+        )
+
+    def _due(self) -> bool:
+        ahead_s, now = self._servers.ahead_s, self._clock.monotonic()
+        if ahead_s is None or now < self._retry_at:
+            return False
+        if self._told is None:
+            return abs(ahead_s) > _WORTH_S
+        before_s, at = self._told
+        return abs(ahead_s - before_s) > _CHANGED_S or now - at > _AGAIN_S
+
+
+class LinkedTime:
+    """Asks the replica that this node is linked to; `address` is empty while there is none."""
+
+    def __init__(self, dialling: Dialling, address: Callable[[], str]) -> None:
+        self._dialling = dialling
+        self._address = address
+
+    async def __call__(self, nonce: str) -> str:
+        address = self._address()
+        if not address:
+            raise Unavailable("This node is not linked to any server.")
+        async with self._dialling.lane(address, link_pb2.BULK) as channel:
+            stub: Any = AgentIdentityServiceStub(channel)
+            try:
+                told: pb.ToldTime = await stub.TellTime(
+                    pb.TellTimeRequest(nonce=nonce), timeout=_ASK_S
+                )
+            except aio.AioRpcError as error:
+                if error.code().name == "UNAVAILABLE":
+                    self._dialling.give_up(address, link_pb2.BULK)
+                raise error_of(address, error) from None
+        return told.signed

@@ -1,0 +1,386 @@
+"""Keeps a terminal while its connections come and go: one end of a pipe, and a program.
+
+    client ── … ── agent ── packets ──▶ Holder ──▶ terminal or pipes ──▶ the program
+
+The newest connection wins. While there is none the program goes on, as far as the window lets it
+write; after a minute it is hung up, and half a minute later killed. The holder's last word is how
+the program ended, and it waits a while for somebody to take it.
+
+One thread, one `turn` after the other; `turn` can be driven by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from lattice.base.clock import Clock
+from lattice.domain.pipe import LARGEST_MESSAGE_BYTES, BadFrame, Pipe
+from lattice.domain.terminal import (
+    BadMessage,
+    EndCause,
+    Exit,
+    Resize,
+    Signal,
+    Started,
+    Stdin,
+    StdinEnd,
+    TerminalMessage,
+    TerminalSignal,
+    read_message,
+    write_message,
+)
+from lattice.helper.shell import Shell, Source
+
+ADMITTED = b"admitted"
+_LARGEST_FRAME = LARGEST_MESSAGE_BYTES + 64
+_MOST_INPUT = 1024 * 1024
+_MOST_OUTGOING = 256
+_TURN_READS = 16
+_FIRST_PACKET_S = 1.0
+_LAST_WORD_S = 2.0
+"""How long after its end the program's children may still write, and the job be cleared away."""
+_RETRY_S = 0.02
+"""A terminal that was full does not always say when it has room again."""
+_IDLE_S = 5.0
+_GOODBYE_S = 5.0
+"""For the client to say its own last word, after it has had ours."""
+_BY_SIGNAL = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """How long a holder waits for what."""
+
+    silence_s: float = 15.0
+    hang_up_s: float = 60.0
+    """Without a connection."""
+    kill_s: float = 30.0
+    """After that."""
+    linger_s: float = 60.0
+    """After the program's end, for somebody to hear of it."""
+
+
+class Holder:
+    """One terminal, to its end."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        connection: socket.socket,
+        door: socket.socket,
+        *,
+        belongs_to: Mapping[str, str],
+        job_is_over: Callable[[], bool],
+        clock: Clock,
+        times: Times,
+    ) -> None:
+        """`belongs_to` is what whoever comes to `door` has to say, word for word."""
+        self._shell = shell
+        self._door = door
+        self._belongs_to = dict(belongs_to)
+        self._job_is_over = job_is_over
+        self._clock = clock
+        self._times = times
+        self._pipe = Pipe()
+        self._outgoing: deque[bytes] = deque()
+        self._input = bytearray()
+        self._input_ends = False
+        self._connection: socket.socket | None = None
+        self._heard = self._lost = clock.monotonic()
+        self._hung_up: float | None = None
+        self._killed = False
+        self._eof_told = False
+        self._sent: set[int] = set()
+        """Signals that the client asked for."""
+        self._ended: float | None = None
+        """When the program ended."""
+        self._spoke = 0.0
+        """When it, or a child of it, was last heard after that."""
+        self._finished: float | None = None
+        """When all it had to say was in the pipe."""
+        self._cause: EndCause | None = None
+        self._connect(connection)
+
+    @property
+    def cause(self) -> EndCause | None:
+        """Why it ended, once it has."""
+        return self._cause
+
+    def begin(self, started: Started) -> None:
+        """The first word."""
+        self._pipe.write(write_message(started))
+
+    def run(self) -> None:
+        """Until it is over."""
+        while not self.over:
+            self.turn(self._wait_s())
+        self._drop()
+
+    @property
+    def over(self) -> bool:
+        """Nothing is left to say, or nobody to say it to."""
+        if self._finished is None:
+            return False
+        if self._pipe.over and not self._outgoing:
+            return True
+        now = self._clock.monotonic()
+        if self._connection is not None:
+            return self._pipe.delivered and now - self._finished >= _GOODBYE_S
+        late = now - max(self._finished, self._lost) >= self._times.linger_s
+        return self._pipe.delivered or late
+
+    def turn(self, wait_s: float) -> None:
+        """Wait for one thing to happen, and do what follows from it."""
+        ready = self._poll(wait_s)
+        if self._door.fileno() in ready:
+            self._open_door()
+        if self._connection is not None and self._connection.fileno() in ready:
+            self._hear(self._connection)
+        self._take_messages()
+        self._feed()
+        for source in self._shell.streams.sources:
+            if source.descriptor in ready:
+                self._pump(source)
+        if self._ended is not None or self._shell.pidfd in ready:
+            self._watch_end()
+        self._watch_time()
+        self._flush()
+
+    def _poll(self, wait_s: float) -> frozenset[int]:
+        look = select.poll()
+        look.register(self._door, select.POLLIN)
+        if self._connection is not None:
+            reads = select.POLLIN if len(self._outgoing) < _MOST_OUTGOING else 0
+            writes = select.POLLOUT if self._outgoing else 0
+            look.register(self._connection, reads | writes)
+        if self._ended is None:
+            look.register(self._shell.pidfd, select.POLLIN)
+        streams = self._shell.streams
+        wanted: dict[int, int] = {}
+        if self._pipe.writable:
+            wanted = {
+                each.descriptor: select.POLLIN for each in streams.sources if each.descriptor >= 0
+            }
+        if self._input and streams.input >= 0:
+            wanted[streams.input] = wanted.get(streams.input, 0) | select.POLLOUT
+            wait_s = min(wait_s, _RETRY_S)
+        for descriptor, events in wanted.items():
+            look.register(descriptor, events)
+        return frozenset(descriptor for descriptor, _ in look.poll(wait_s * 1000))
+
+    def _wait_s(self) -> float:
+        if self._ended is not None and self._finished is None:
+            return _RETRY_S
+        now, times = self._clock.monotonic(), self._times
+        due = [now + _IDLE_S]
+        if self._connection is not None:
+            due.append(self._heard + times.silence_s)
+        elif self._hung_up is None:
+            due.append(self._lost + times.hang_up_s)
+        if self._hung_up is not None and not self._killed:
+            due.append(self._hung_up + times.kill_s)
+        return max(0.0, min(due) - now)
+
+    # The connection.
+
+    def _connect(self, connection: socket.socket) -> None:
+        self._drop()
+        connection.setblocking(False)
+        self._connection = connection
+        self._heard = self._clock.monotonic()
+        self._pipe.connected()
+        self._flush()
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+            self._lost = self._clock.monotonic()
+        self._outgoing.clear()
+
+    def _open_door(self) -> None:
+        """Somebody with a grant of his own, if he says what the first one did."""
+        try:
+            visitor, _ = self._door.accept()
+        except OSError:
+            return
+        try:
+            visitor.settimeout(_FIRST_PACKET_S)
+            if (
+                _peer_uid(visitor) == os.geteuid()
+                and json.loads(visitor.recv(4096)) == self._belongs_to
+            ):
+                visitor.sendall(ADMITTED)
+                self._connect(visitor)
+                return
+        except (OSError, ValueError, RecursionError):
+            pass
+        visitor.close()
+
+    def _hear(self, connection: socket.socket) -> None:
+        for _ in range(_TURN_READS):
+            try:
+                frame = connection.recv(_LARGEST_FRAME)
+            except BlockingIOError:
+                return
+            except OSError:
+                frame = b""
+            if not frame:
+                self._drop()
+                return
+            self._heard = self._clock.monotonic()
+            try:
+                self._pipe.receive(frame)
+            except BadFrame:
+                self._drop()
+                return
+
+    def _flush(self) -> None:
+        while self._connection is not None:
+            if not self._outgoing:
+                if not self._pipe.ready:
+                    return
+                self._outgoing.extend(self._pipe.frames())
+                continue
+            try:
+                self._connection.send(self._outgoing[0])
+            except BlockingIOError:
+                return
+            except OSError:
+                self._drop()
+                return
+            self._outgoing.popleft()
+
+    # What the client says.
+
+    def _take_messages(self) -> None:
+        while len(self._input) < _MOST_INPUT and (taken := self._pipe.take()) is not None:
+            try:
+                if taken.payload:
+                    self._obey(read_message(taken.payload))
+            except BadMessage:
+                self._hang_up()
+            if taken.last and self._ended is None:
+                # It said its last before the program did: it will not come back.
+                self._hang_up()
+
+    def _obey(self, message: TerminalMessage) -> None:
+        if isinstance(message, Stdin):
+            if not self._input_ends:
+                self._input += message.text
+        elif isinstance(message, StdinEnd):
+            self._input_ends = True
+        elif isinstance(message, Resize):
+            self._shell.streams.resize(message.rows, message.columns)
+        elif isinstance(message, Signal):
+            if message.name in (TerminalSignal.INT, TerminalSignal.QUIT):
+                # As a terminal does: what was typed before is not meant any more.
+                self._input.clear()
+            self._sent.add(self._shell.signal(message.name))
+        else:
+            raise BadMessage("a message that is not the client's to say")
+
+    def _feed(self) -> None:
+        streams = self._shell.streams
+        try:
+            while self._input and streams.input >= 0:
+                written = streams.write(bytes(self._input[: 64 * 1024]))
+                if written == 0:
+                    return
+                del self._input[:written]
+        except BrokenPipeError:
+            self._input.clear()
+            self._input_ends = True
+        if streams.input < 0:
+            self._input.clear()
+        if self._input_ends and not self._input and streams.input >= 0 and not self._eof_told:
+            self._eof_told = True
+            self._input += streams.end_input()
+
+    # What the program says.
+
+    def _pump(self, source: Source) -> bool:
+        if not self._pipe.writable:
+            return False
+        text = source.read()
+        if text:
+            self._pipe.write(write_message(source.kind(text)))
+        return bool(text)
+
+    def _watch_end(self) -> None:
+        status = self._shell.status
+        if status is None or self._finished is not None:
+            return
+        now = self._clock.monotonic()
+        if self._ended is None:
+            self._ended = self._spoke = now
+        if not self._pipe.writable:
+            # Without a reader the rest can't be kept; whoever comes back later hears of the end.
+            away = self._connection is None and now - max(self._ended, self._lost)
+            if away is not False and away >= self._times.linger_s:
+                self._finish(self._cause_of(status, late=True) or EndCause.EXITED, status)
+            return
+        moved = [self._pump(source) for source in self._shell.streams.sources]
+        if any(moved):
+            self._spoke = now
+            return
+        closed = all(source.descriptor < 0 for source in self._shell.streams.sources)
+        if closed or now - self._spoke >= _LAST_WORD_S:
+            cause = self._cause_of(status, late=now - self._ended >= _LAST_WORD_S)
+            if cause is not None:
+                self._finish(cause, status)
+
+    def _cause_of(self, status: int, *, late: bool) -> EndCause | None:
+        """None while it can't be told yet."""
+        if self._hung_up is not None:
+            return EndCause.CLIENT_LOST
+        if status >= 0 or -status in self._sent:
+            return EndCause.EXITED
+        if -status not in (signal.SIGKILL, signal.SIGTERM):
+            return EndCause.SIGNALLED
+        # The one that ends a job kills its guests and then clears away: one looks twice.
+        if self._job_is_over():
+            return EndCause.JOB_ENDED
+        return EndCause.SIGNALLED if late else None
+
+    def _finish(self, cause: EndCause, status: int) -> None:
+        self._cause = cause
+        self._finished = self._clock.monotonic()
+        code = status if status >= 0 else _BY_SIGNAL - status
+        self._pipe.write(write_message(Exit(cause=cause, code=code)), last=True)
+
+    # What time does.
+
+    def _watch_time(self) -> None:
+        now = self._clock.monotonic()
+        if self._connection is not None and now - self._heard >= self._times.silence_s:
+            self._drop()
+        if self._ended is not None:
+            return
+        if self._connection is None and now - self._lost >= self._times.hang_up_s:
+            self._hang_up()
+        if self._hung_up is not None and now - self._hung_up >= self._times.kill_s:
+            self._kill()
+
+    def _hang_up(self) -> None:
+        if self._hung_up is None and self._ended is None:
+            self._hung_up = self._clock.monotonic()
+            self._shell.hang_up()
+
+    def _kill(self) -> None:
+        if not self._killed:
+            self._killed = True
+            self._shell.kill()
+
+
+def _peer_uid(connection: socket.socket) -> int:
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", raw)[1])

@@ -1,0 +1,192 @@
+"""The control groups of one job on this node: where its processes are, and where a guest belongs.
+
+    freezer/slurm_n1/uid_3001/job_12/step_0                  v1, a tree for each controller
+    system.slice/n1_slurmstepd.scope/job_12/step_0/user/task_1           v2, one tree
+
+Found by names made of what the grant says, never by walking. Folders below a step may be the
+user's own, so nothing is concluded from what they are called: whoever is found in them is asked
+for his group again (`process.pinned`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_V2_MARK = "cgroup.controllers"
+_SLICE = "system.slice"
+_TRUTH = ("freezer", "", "memory", "cpuacct", "cpu,cpuacct", "cpu", "devices", "cpuset")
+"""Which hierarchy says where processes are: the one that Slurm tracks them with, if it is there."""
+_STEP = re.compile(r"step_(batch|interactive|[0-9]{1,10}(?:\+[0-9]{1,6})?)", re.ASCII)
+_TASK = re.compile(r"task_([0-9]{1,10})", re.ASCII)
+_EXTERN = "step_extern"
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", re.ASCII)
+_MOST_FOLDERS = 1024
+_LARGEST_LIST = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class JobFolder:
+    """The job in one hierarchy; that of v2 has no name."""
+
+    hierarchy: str
+    path: str
+
+    @property
+    def guests(self) -> str:
+        """Where a process belongs that is counted with the job but is no task; empty: nowhere.
+
+        Slurm counts what is in the task's own folder, whose number is the node's place in the job.
+        """
+        extern = f"{self.path}/{_EXTERN}"
+        inner = extern if self.hierarchy else f"{extern}/user"
+        found = (_TASK.fullmatch(name) for name in _folders(inner))
+        tasks = sorted(int(each[1]) for each in found if each)
+        if tasks:
+            return f"{inner}/task_{tasks[0]}"
+        return next((each for each in (inner, extern) if os.path.isdir(each)), "")  # noqa: PTH112
+
+
+@dataclass(frozen=True, slots=True)
+class JobStep:
+    """A step that runs something of the user's."""
+
+    name: str
+    path: str
+
+    def pids(self) -> list[int]:
+        """In the order of their numbers; those of the tasks too."""
+        found: set[int] = set()
+        for folder in _with_tasks(self.path):
+            found.update(_pids(folder))
+        return sorted(found)
+
+
+@dataclass(frozen=True, slots=True)
+class JobGroups:
+    """The job in every hierarchy that has it; the first is the truth."""
+
+    folders: tuple[JobFolder, ...]
+
+    @property
+    def path(self) -> str:
+        return self.folders[0].path
+
+    @property
+    def guests(self) -> tuple[str, ...]:
+        """The folders that a guest joins; none if the job has no step for it."""
+        # Only where it is killed with the job is it counted and limited with it, too.
+        if not self.folders[0].guests:
+            return ()
+        return tuple(folder.guests for folder in self.folders if folder.guests)
+
+    @property
+    def born(self) -> float | None:
+        """When Slurm made the job's group; None if it is gone.
+
+        The kernel keeps no such time, but writes down when the owner of a folder is changed, which
+        Slurm does right after making it; nothing moves the access time again.
+        """
+        try:
+            return os.stat(self.path).st_atime  # noqa: PTH116
+        except OSError:
+            return None
+
+    def anchors(self) -> list[int]:
+        """The processes that hold the guests' place: Slurm's own, and other guests."""
+        return sorted(_pids(self.folders[0].guests)) if self.folders[0].guests else []
+
+    def steps(self) -> list[JobStep]:
+        """Numbered steps first, in order: the work itself; then the batch script."""
+        named = [(_STEP.fullmatch(name), name) for name in _folders(self.path)]
+        steps = [JobStep(found[1], f"{self.path}/{name}") for found, name in named if found]
+        return sorted(steps, key=lambda step: (not step.name[0].isdigit(), _order(step.name)))
+
+
+def has_steps(folder: int) -> bool:
+    """Whether the job behind this descriptor still has a step that is more than a place."""
+    try:
+        return any(_STEP.fullmatch(name) for name in os.listdir(folder))
+    except OSError:  # it is gone
+        return False
+
+
+def find_job(root: Path, node: str, uid: int, job_id: int) -> JobGroups | None:
+    """The job's groups below the mount point of control groups, or None if it has none here."""
+    if not _NODE.fullmatch(node):
+        return None
+    found = [
+        JobFolder(hierarchy, path)
+        for hierarchy, path in _places(str(root), node, uid, job_id)
+        if os.path.isdir(path)  # noqa: PTH112  paths are text here, for speed
+    ]
+    ranks = {name: rank for rank, name in enumerate(_TRUTH)}
+    found.sort(key=lambda folder: ranks.get(folder.hierarchy, len(ranks)))
+    return JobGroups(tuple(found)) if found else None
+
+
+def _places(root: str, node: str, uid: int, job_id: int) -> Iterator[tuple[str, str]]:
+    """At most one a hierarchy: where two daemons share a host, the one of this node."""
+    if _is_v2(root):
+        yield from _v2_places(root, node, job_id)
+        return
+    for hierarchy in sorted(_folders(root)):
+        folder = f"{root}/{hierarchy}"
+        if _is_v2(folder):
+            yield from _v2_places(folder, node, job_id)
+            continue
+        for base in (f"slurm_{node}", "slurm"):
+            path = f"{folder}/{base}/uid_{uid}/job_{job_id}"
+            if os.path.isdir(path):  # noqa: PTH112
+                yield hierarchy, path
+                break
+
+
+def _v2_places(root: str, node: str, job_id: int) -> Iterator[tuple[str, str]]:
+    for scope in (f"{node}_slurmstepd.scope", "slurmstepd.scope"):
+        for parent in (f"{root}/{_SLICE}", root):
+            path = f"{parent}/{scope}/job_{job_id}"
+            if os.path.isdir(path):  # noqa: PTH112
+                yield "", path
+                return
+
+
+def _is_v2(folder: str) -> bool:
+    return os.path.exists(f"{folder}/{_V2_MARK}")  # noqa: PTH110
+
+
+def _with_tasks(step: str) -> Sequence[str]:
+    """v1 has processes in the step or in its tasks, v2 in tasks below `user`."""
+    inner = f"{step}/user"
+    folder = inner if os.path.isdir(inner) else step  # noqa: PTH112
+    tasks = [name for name in _folders(folder) if _TASK.fullmatch(name)]
+    return [folder, *(f"{folder}/{name}" for name in sorted(tasks, key=_order))]
+
+
+def _order(name: str) -> tuple[int, str]:
+    digits = re.sub(r"[^0-9].*", "", name.removeprefix("task_"))
+    return (int(digits) if digits else 0, name)
+
+
+def _pids(folder: str) -> list[int]:
+    with suppress(OSError), open(f"{folder}/cgroup.procs", "rb") as file:  # noqa: PTH123
+        told = file.read(_LARGEST_LIST).split()
+        # 0 is a process that this namespace has no number for.
+        return [int(each) for each in told if each.isdigit() and int(each) > 0]
+    return []
+
+
+def _folders(folder: str) -> list[str]:
+    """Links are left out: cpu and cpuacct are often two names of one folder."""
+    names: list[str] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                names.append(entry.name)
+                if len(names) >= _MOST_FOLDERS:
+                    break
+    return names

@@ -1,0 +1,151 @@
+"""The folder in which holders can be found again: a socket each, that root alone can reach.
+
+    sessions/3001/0123456789abcdef0123456789abcdef    the user's number, the session's name
+
+Nothing else is kept of a session on disk. A holder that was killed leaves a socket behind at which
+nobody answers: such are cleared away when the helper starts, and when there is no more room.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+MOST = 64
+"""On a node."""
+MOST_A_USER = 16
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ANSWER_S = 3.0
+
+
+class NoRoom(Exception):
+    """No other session now; the text may be shown."""
+
+
+class Sessions:
+    """The folder. Children of the helper use it at the same time, each as root."""
+
+    def __init__(self, folder: Path, *, most: int = MOST, most_a_user: int = MOST_A_USER) -> None:
+        """Makes the folder. Raises `OSError`, and `ValueError` if others could change it."""
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        found, above = folder.lstat(), folder.parent.stat()
+        root = os.geteuid()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != root or found.st_mode & _OTHERS:
+            raise ValueError(f"{folder} must be a folder of root's that is closed to all others")
+        if above.st_uid != root or above.st_mode & _OTHERS_WRITE:
+            raise ValueError(f"{folder.parent} must belong to root and be writable by root alone")
+        self._folder = folder
+        self._most = most
+        self._most_a_user = most_a_user
+
+    def claim(self, uid: int, session: str) -> tuple[socket.socket, int]:
+        """A door for this session, and the folder it stands in. Raises `NoRoom`."""
+        with suppress(FileExistsError):
+            (self._folder / str(uid)).mkdir(mode=0o700)
+        folder = os.open(self._folder / str(uid), _FOLDER)
+        try:
+            with self._locked():
+                self._find_room(uid, session)
+                door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                try:
+                    door.bind(_reached(folder, session))
+                    os.chmod(session, 0o600, dir_fd=folder)
+                    door.listen(4)
+                except OSError:
+                    door.close()
+                    raise
+        except BaseException:
+            os.close(folder)
+            raise
+        door.setblocking(False)
+        return door, folder
+
+    def connect(self, uid: int, session: str) -> socket.socket:
+        """To the holder of that session. Raises `OSError` where there is none."""
+        folder = os.open(self._folder / str(uid), _FOLDER)
+        try:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            connection.settimeout(_ANSWER_S)
+            try:
+                connection.connect(_reached(folder, session))
+            except OSError:
+                connection.close()
+                raise
+        finally:
+            os.close(folder)
+        return connection
+
+    def sweep(self) -> None:
+        """Clear away doors that nobody stands behind."""
+        for user in self._users():
+            with suppress(OSError):
+                folder = os.open(user, _FOLDER)
+                try:
+                    for name in _names(user):
+                        if not _answers(folder, name):
+                            with suppress(OSError):
+                                os.unlink(name, dir_fd=folder)
+                finally:
+                    os.close(folder)
+
+    def _find_room(self, uid: int, session: str) -> None:
+        if not self._fault(uid, session):
+            return
+        self.sweep()
+        if fault := self._fault(uid, session):
+            raise NoRoom(fault)
+
+    def _fault(self, uid: int, session: str) -> str:
+        counts = {user.name: _names(user) for user in self._users()}
+        mine = counts.get(str(uid), [])
+        if session in mine:
+            return "This session exists already."
+        if len(mine) >= self._most_a_user:
+            return f"You have {len(mine)} terminals on this node; no more are kept at once."
+        if sum(map(len, counts.values())) >= self._most:
+            return f"{self._most} terminals are open on this node; no more are kept at once."
+        return ""
+
+    def _users(self) -> list[Path]:
+        return [each for each in self._folder.iterdir() if each.name.isdecimal()]
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        folder = os.open(self._folder, _FOLDER)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
+
+def _names(folder: Path) -> list[str]:
+    with suppress(OSError):
+        return [each.name for each in folder.iterdir()]
+    return []
+
+
+def _answers(folder: int, name: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as look:
+        # Asked and left at once: a holder takes no notice of a visitor who says nothing.
+        look.setblocking(False)
+        try:
+            look.connect(_reached(folder, name))
+        except BlockingIOError:  # its queue is full: somebody is there
+            return True
+        except OSError:
+            return False
+    return True
+
+
+def _reached(folder: int, name: str) -> str:
+    # A socket's address holds 108 bytes, fewer than a path may have.
+    return f"/proc/self/fd/{folder}/{name}"

@@ -1,0 +1,258 @@
+"""The process of a job whose surroundings a terminal takes over: chosen, pinned, and looked at.
+
+Everything that is taken from it is opened through one descriptor of its folder in `/proc`, which
+never means a later process of the same number; a pidfd is held beside it. Start, control group and
+boot are read before and, by `Target.unchanged`, once more after its namespaces were joined.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import select
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lattice.helper.jobgroups import JobGroups, has_steps
+from lattice.helper.privilege import Kernel
+from lattice.helper.process import Pinned, pinned, text_of
+
+CHANGED = "target process changed, retry"
+_JOINED = ("ipc", "uts", "net", "mnt")
+"""In this order: with the last one the paths of this node are gone."""
+_MOST_LOOKED_AT = 256
+_LARGEST_ENVIRONMENT = 256 * 1024
+_READ = os.O_RDONLY | os.O_CLOEXEC
+_PLACE = os.O_PATH | os.O_CLOEXEC
+_ENDED = frozenset("ZXx")
+_BOOT = "sys/kernel/random/boot_id"
+_LIMITS = {
+    "Max cpu time": resource.RLIMIT_CPU,
+    "Max file size": resource.RLIMIT_FSIZE,
+    "Max data size": resource.RLIMIT_DATA,
+    "Max stack size": resource.RLIMIT_STACK,
+    "Max core file size": resource.RLIMIT_CORE,
+    "Max resident set": resource.RLIMIT_RSS,
+    "Max processes": resource.RLIMIT_NPROC,
+    "Max open files": resource.RLIMIT_NOFILE,
+    "Max locked memory": resource.RLIMIT_MEMLOCK,
+    "Max address space": resource.RLIMIT_AS,
+}
+_LIMIT = re.compile(r"(Max [a-z ]+?) {2,}(unlimited|[0-9]+) +(unlimited|[0-9]+)", re.ASCII)
+
+
+class NoTarget(Exception):
+    """There is no process to enter; the text may be shown to the owner."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A process of the job, and what was opened of it. All descriptors are the opener's."""
+
+    process: Pinned
+    step: str
+    pidfd: int
+    group: int
+    """The folder of the job's control group."""
+    anchor: int
+    """A pidfd of Slurm's own process in the place for guests, which ends with the job; or -1."""
+    proc: int
+    """The folder `/proc` of this node."""
+    boot: str
+    namespaces: tuple[int, ...]
+    """Those that differ from ours, in the order in which they are joined."""
+    pid_namespace: int
+    """-1: ours."""
+    cgroup_namespace: int
+    root: int
+    directory: int
+    environment: dict[bytes, bytes]
+    umask: int
+    limits: tuple[tuple[int, int, int], ...]
+
+    def job_is_over(self) -> bool:
+        """Whether Slurm has ended the job here, as far as its guests are concerned."""
+        if self.anchor >= 0 and _has_ended(self.anchor):
+            return True
+        return not has_steps(self.group)
+
+    def unchanged(self) -> bool:
+        """It runs still, is the process of then, and of the same job, of which there is a group."""
+        return (
+            self.process.unchanged()
+            and not _has_ended(self.pidfd)
+            and text_of(self.proc, _BOOT) == self.boot
+            and has_steps(self.group)
+        )
+
+
+@contextmanager
+def find_target(
+    kernel: Kernel, proc: Path, groups: JobGroups, uid: int, job_id: int
+) -> Iterator[Target]:
+    """Of the first step that has a process of the user's. Raises `NoTarget`."""
+    with ExitStack() as held:
+        proc_folder = os.open(proc, _READ | os.O_DIRECTORY)
+        held.callback(os.close, proc_folder)
+        try:
+            group = os.open(groups.path, _READ | os.O_DIRECTORY)
+        except OSError:
+            raise NoTarget(f"Job {job_id} is over on this node.") from None
+        held.callback(os.close, group)
+        process, step = _choose(held, proc, groups, uid, job_id)
+        target = _opened(held, process, step, group, proc_folder)
+        target = replace(target, anchor=_anchor(held, proc, groups))
+        target.environment.update(environment_of(kernel, process, uid))
+        yield target
+
+
+def _choose(
+    held: ExitStack, proc: Path, groups: JobGroups, uid: int, job_id: int
+) -> tuple[Pinned, str]:
+    spare: tuple[Pinned, str] | None = None
+    own = os.stat(proc / "self/ns/user").st_ino  # noqa: PTH116
+    for step in groups.steps():
+        for pid in step.pids()[:_MOST_LOOKED_AT]:
+            with ExitStack() as look, suppress(OSError):
+                process = look.enter_context(pinned(proc, pid, job_id))
+                if process is None or not _fits(process, uid):
+                    continue
+                # One in a user namespace of its own has a view of files that is its own, too.
+                usual = os.stat("ns/user", dir_fd=process.folder).st_ino == own
+                if usual or spare is None:
+                    held.push(look.pop_all())
+                    spare = process, step.name
+                if usual:
+                    return process, step.name
+    if spare is None:
+        words = f"Job {job_id} has no process of yours on this node: none yet, or none any more."
+        raise NoTarget(words)
+    return spare
+
+
+def _fits(process: Pinned, uid: int) -> bool:
+    if process.comm == "slurmstepd":
+        return False
+    told = status_of(text_of(process.folder, "status"))
+    uids = told.get("Uid", "").split()
+    return bool(uids) and set(uids) == {str(uid)} and told.get("State", "Z")[:1] not in _ENDED
+
+
+def _anchor(held: ExitStack, proc: Path, groups: JobGroups) -> int:
+    """Root's alone: other guests come and go."""
+    for pid in groups.anchors()[:_MOST_LOOKED_AT]:
+        with suppress(OSError):
+            pidfd = os.pidfd_open(pid)
+            held.callback(os.close, pidfd)
+            if os.stat(proc / str(pid)).st_uid == 0:  # noqa: PTH116
+                return pidfd
+    return -1
+
+
+def _opened(held: ExitStack, process: Pinned, step: str, group: int, proc: int) -> Target:
+    def opened(name: str, flags: int = _READ) -> int:
+        descriptor = os.open(name, flags, dir_fd=process.folder)
+        held.callback(os.close, descriptor)
+        return descriptor
+
+    try:
+        pidfd = os.pidfd_open(process.pid)
+        held.callback(os.close, pidfd)
+        if not process.unchanged():  # the pidfd may be a later one's
+            raise NoTarget(CHANGED)
+        other = {
+            name: opened(f"ns/{name}")
+            for name in (*_JOINED, "pid", "cgroup")
+            if os.stat(f"ns/{name}", dir_fd=process.folder).st_ino
+            != os.stat(f"self/ns/{name}", dir_fd=proc).st_ino
+        }
+        root, directory = opened("root", _PLACE), opened("cwd", _PLACE)
+    except (ProcessLookupError, FileNotFoundError):
+        raise NoTarget(CHANGED) from None
+    told = status_of(text_of(process.folder, "status"))
+    return Target(
+        process=process,
+        step=step,
+        pidfd=pidfd,
+        group=group,
+        anchor=-1,
+        proc=proc,
+        boot=text_of(proc, _BOOT),
+        namespaces=tuple(other[name] for name in _JOINED if name in other),
+        pid_namespace=other.get("pid", -1),
+        cgroup_namespace=other.get("cgroup", -1),
+        root=root,
+        directory=directory,
+        environment={},
+        umask=_octal(told.get("Umask", "")),
+        limits=read_limits(text_of(process.folder, "limits")),
+    )
+
+
+def environment_of(kernel: Kernel, process: Pinned, uid: int) -> dict[bytes, bytes]:
+    """As it was when the process began; open to its owner alone, so it is read as him."""
+    kernel.set_file_user(uid)
+    try:
+        return read_environment(_bytes_of(process.folder, "environ"))
+    finally:
+        kernel.set_file_user(0)
+
+
+def read_environment(raw: bytes) -> dict[bytes, bytes]:
+    """Its variables; one that was cut off at the end of what is read is left out."""
+    parts = raw.split(b"\0")
+    pairs = (each.partition(b"=") for each in parts[:-1])
+    return {name: value for name, equals, value in pairs if name and equals}
+
+
+def status_of(text: str) -> dict[str, str]:
+    """The lines of `/proc/PID/status`; the first of a name counts."""
+    told: dict[str, str] = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        told.setdefault(name, value.strip())
+    return told
+
+
+def read_limits(text: str) -> tuple[tuple[int, int, int], ...]:
+    """Which limit, soft, hard, as `/proc/PID/limits` has them."""
+    found = []
+    for line in text.splitlines():
+        told = _LIMIT.match(line)
+        if told and told[1] in _LIMITS:
+            found.append((_LIMITS[told[1]], _amount(told[2]), _amount(told[3])))
+    return tuple(found)
+
+
+def _amount(word: str) -> int:
+    return resource.RLIM_INFINITY if word == "unlimited" else min(int(word[:19]), 2**63 - 1)
+
+
+def _octal(text: str) -> int:
+    return int(text, 8) & 0o777 if re.fullmatch(r"[0-7]{1,4}", text) else 0o022
+
+
+def _has_ended(pidfd: int) -> bool:
+    look = select.poll()
+    look.register(pidfd, select.POLLIN)
+    return bool(look.poll(0))
+
+
+def _bytes_of(folder: int, name: str) -> bytes:
+    parts, left = [], _LARGEST_ENVIRONMENT
+    try:
+        file = os.open(name, _READ, dir_fd=folder)
+    except OSError:
+        return b""
+    try:
+        while left > 0 and (part := os.read(file, left)):
+            parts.append(part)
+            left -= len(part)
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
+    return b"".join(parts)

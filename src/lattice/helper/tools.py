@@ -1,0 +1,162 @@
+"""An image of tools, mounted for one terminal and for nothing else.
+
+Two processes share the work. The one inside the job opens the image, by the owner's rights, and
+attaches what it gets back in a mount namespace of its own; the holder, outside, makes a mount out
+of it: read-only, no devices, nothing setuid. So no name of the job's is ever used for a device, and
+no device is opened from within the job's limits.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import stat
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+from lattice.base import packet
+from lattice.helper.entering import CanNotEnter, Owner
+from lattice.helper.privilege import Kernel
+
+PLACES = ("/user-tools", "/mnt", "/media", "/srv")
+"""The first one that is there; of the others, one that is empty."""
+PATIENCE_S = 5.0
+_OPENED = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_MOUNTS = 0x00020000
+_SLAVE = 1 << 19 | 1 << 14
+"""MS_SLAVE | MS_REC: what the job mounts later is seen, what is mounted here is not."""
+_FREE_LOOP, _CONFIGURE_LOOP = 0x4C82, 0x4C0A
+_LOOP = struct.Struct("=II 5Q 4I 64s 64s 32s 2Q 8Q")
+_LOOP_FLAGS = 1 | 4
+"""Read-only, and free again when the last mount of it is gone."""
+_MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT = 429, 430, 431, 432
+_SET_FLAG, _SET_STRING, _CREATE = 0, 1, 6
+_MOUNT_FLAGS = 1 | 2 | 4
+"""Read-only, no setuid, no devices."""
+_BY_DESCRIPTORS = 0x00000004 | 0x00000040
+_TRIES = 16
+
+
+def bring(kernel: Kernel, owner: Owner, path: str, holder: socket.socket) -> str:
+    """Inside the job, before this process is the owner. Where they are, or `CanNotEnter`."""
+    image = _open(kernel, owner, path)
+    try:
+        holder.settimeout(PATIENCE_S)
+        packet.send(holder, b"image", [image])
+        words, passed = packet.receive(holder)
+    except OSError:
+        raise CanNotEnter(f"{path} could not be mounted in time") from None
+    finally:
+        os.close(image)
+    if len(passed) != 1:
+        raise CanNotEnter(f"{path} can't be mounted: {words.decode(errors='replace')}")
+    try:
+        kernel.unshare(_NEW_MOUNTS)
+        kernel.mount("none", "/", "", _SLAVE)
+        return _attach(kernel, passed[0])
+    except OSError as error:
+        words = os.strerror(error.errno or 0).encode()
+        raise CanNotEnter(f"{path} can't be attached: {words.decode()}") from None
+    finally:
+        packet.close_all(passed)
+
+
+def _open(kernel: Kernel, owner: Owner, path: str) -> int:
+    os.setgroups(owner.groups)
+    kernel.set_file_user(owner.account.pw_uid)
+    try:
+        image = os.open(path, _OPENED)
+    except (OSError, ValueError) as error:
+        why = os.strerror(getattr(error, "errno", None) or errno.EINVAL)
+        raise CanNotEnter(f"{owner.account.pw_name} can't open {path}: {why}") from None
+    finally:
+        kernel.set_file_user(0)
+    if not stat.S_ISREG(os.fstat(image).st_mode):
+        os.close(image)
+        raise CanNotEnter(f"{path} is no file")
+    return image
+
+
+def _attach(kernel: Kernel, mount: int) -> str:
+    for place in PLACES:
+        try:
+            folder = os.open(place, _PLACE)
+        except OSError:
+            continue
+        try:
+            if place == PLACES[0] or not any(Path(place).iterdir()):
+                kernel.call(_MOVE_MOUNT, mount, b"", folder, b"", _BY_DESCRIPTORS)
+                return place
+        finally:
+            os.close(folder)
+    raise CanNotEnter(f"the node has no folder {PLACES[0]} to mount tools at")
+
+
+def serve(kernel: Kernel, inside: socket.socket) -> None:
+    """In the holder: make a mount of the image that comes; of nothing, if it does not."""
+    inside.settimeout(PATIENCE_S)
+    try:
+        _, descriptors = packet.receive(inside)
+    except (OSError, packet.BadPacket):
+        return
+    if not descriptors:
+        return
+    try:
+        words, mounts = _mounted(kernel, descriptors)
+        packet.send(inside, words.encode(), mounts)
+        packet.close_all(mounts)
+    except OSError:
+        return
+    finally:
+        packet.close_all(descriptors)
+
+
+def _mounted(kernel: Kernel, descriptors: Sequence[int]) -> tuple[str, list[int]]:
+    try:
+        device, name = _loop(descriptors[0])
+        try:
+            return "mounted", [_make_mount(kernel, name)]
+        finally:
+            os.close(device)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.EUCLEAN, errno.EIO):
+            return "it is no squashfs image", []
+        return os.strerror(error.errno or 0), []
+
+
+def _loop(image: int) -> tuple[int, str]:
+    """A device that shows the image, and goes when nobody uses it."""
+    control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for _ in range(_TRIES):
+            name = f"/dev/loop{fcntl.ioctl(control, _FREE_LOOP)}"
+            device = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                asked = _LOOP.pack(
+                    image, 0, *(0,) * 5, 0, 0, 0, _LOOP_FLAGS, b"", b"", b"", *(0,) * 10
+                )
+                fcntl.ioctl(device, _CONFIGURE_LOOP, asked)
+            except OSError as error:
+                os.close(device)
+                if error.errno != errno.EBUSY:  # somebody else took it
+                    raise
+            else:
+                return device, name
+    finally:
+        os.close(control)
+    raise OSError(errno.EBUSY, "no loop device is free")
+
+
+def _make_mount(kernel: Kernel, device: str) -> int:
+    made = kernel.call(_FSOPEN, b"squashfs", 1)
+    try:
+        kernel.call(_FSCONFIG, made, _SET_STRING, b"source", device.encode(), 0)
+        kernel.call(_FSCONFIG, made, _SET_FLAG, b"ro", None, 0)
+        kernel.call(_FSCONFIG, made, _CREATE, None, None, 0)
+        return kernel.call(_FSMOUNT, made, 1, _MOUNT_FLAGS)
+    finally:
+        os.close(made)

@@ -1,0 +1,70 @@
+"""What a node tells servers of its jobs is in their time, and what it hears in its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from lattice.agent.intake import LinkedIntake
+from lattice.features.link.node.servertime import ServerTime
+from lattice.wire.v1 import logs_pb2 as pb
+from tests.fakes.manual_clock import ManualClock
+
+pytestmark = pytest.mark.spec("LOG-7")
+
+
+class Servers:
+    """Takes the place of a dialled channel: what was asked, and a plain answer."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    @asynccontextmanager
+    async def lane(self, _address: str, _lane: int) -> AsyncIterator[Servers]:
+        yield self
+
+    def give_up(self, _address: str, _lane: int) -> None: ...
+
+    def unary_unary(self, path: str, **_: Any) -> Any:
+        async def call(request: Any, **_: Any) -> Any:
+            self.asked.append(request)
+            if path.endswith("ListNodeJobs"):
+                return pb.NodeJobList(jobs=[pb.EndedJob(job_id=7, started=5000.25)])
+            return pb.AdmittedOutput(grant="g", noted_since_ms=1, noted_until_ms=2)
+
+        return call
+
+    def stream_unary(self, _path: str, **_: Any) -> Any:
+        async def call(parts: AsyncIterator[Any], **_: Any) -> Any:
+            self.asked += [each async for each in parts]
+            return pb.StoredChunk(number=1)
+
+        return call
+
+
+async def test_every_moment_is_corrected_both_ways() -> None:
+    servers, ahead = Servers(), [300.0]
+    time = ServerTime(ManualClock(), lambda: ahead[0])
+    intake = LinkedIntake(servers, lambda: "r1", time)  # type: ignore[arg-type]
+    await intake.admit(7, 1300.5, (1,))
+    await intake.admit_noted(7, 1300.5, until=1400.0)
+    await intake.admit_noted(7, 1300.5)
+
+    async def parts() -> AsyncIterator[pb.ChunkPart]:
+        yield pb.ChunkPart(head=pb.ChunkHead(job_id=7, started=1300.5))
+        yield pb.ChunkPart(body=b"x")
+
+    await intake.store(parts())
+    ahead[0] = 310.0
+    (past,) = await intake.past_jobs(9000.0)
+    await intake.admit(7, past.started, ())
+    by_running, noted, whole, head, body, since, by_past = servers.asked
+    assert by_running.started == noted.started == whole.started == head.head.started == 1000.5
+    assert (noted.noted.until, whole.noted.until) == (1100.0, 0.0)
+    assert body.body == b"x"
+    assert since.since == 8690.0
+    assert past.started == 5310.25
+    assert by_past.started == 5000.25, "it goes back as it came"

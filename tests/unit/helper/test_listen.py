@@ -1,0 +1,115 @@
+"""The helper's door: whoever comes while all places are taken waits for one, and not for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from lattice.base import packet
+from lattice.base.clock import SystemClock
+from lattice.domain.privileged import VERBS, Answer, Outcome, Verb, read_answer
+from lattice.helper import listen
+from lattice.helper.journal import Journal, Peer
+from lattice.helper.judge import Asked, Judge, Refusal
+from lattice.helper.listen import Listener
+
+Begin = Callable[..., Path]
+pytestmark = pytest.mark.spec("AUTH-9")
+
+
+class _Judge:
+    """Lets everything pass, but for a peer it was told not to admit."""
+
+    def __init__(self, verb: Verb, *, admits: bool) -> None:
+        self._verb = verb
+        self._admits = admits
+
+    def admit(self, _: Peer) -> None:
+        if not self._admits:
+            raise Refusal(Outcome.REFUSED, "not a user this helper serves", "peer uid")
+
+    def answered(self, _: Asked) -> None:
+        return None
+
+    def judge(self, _: bytes) -> Asked:
+        return Asked(self._verb, None, None)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
+    pids = []
+
+    def beginning(takes_s: float, *, silence_s: float = 5.0, admits: bool = True) -> Path:
+        """One place; each answer takes so long."""
+        monkeypatch.setattr(listen, "_SILENCE_S", silence_s)
+        path = tmp_path / "door"
+        door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        door.bind(str(path))
+        door.listen(64)
+        door.setblocking(False)
+
+        def act(_: Asked, __: Sequence[int]) -> tuple[Answer, Sequence[int]]:
+            time.sleep(takes_s)
+            return Answer(outcome=Outcome.DONE), ()
+
+        verb = VERBS["read_process_counters"]
+        pid = os.fork()
+        if pid == 0:
+            with suppress(BaseException):
+                judge = cast("Judge", _Judge(verb, admits=admits))
+                Listener(
+                    door, judge, act, Journal(SystemClock()), most_at_once=1, longest_s=30
+                ).run()
+            os._exit(0)
+        pids.append(pid)
+        door.close()
+        return path
+
+    yield beginning
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _ask(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(20)
+    connection.connect(str(path))
+    packet.send(connection, b"a question")
+    return connection
+
+
+def _told(connection: socket.socket) -> Outcome:
+    body, _ = packet.receive(connection)
+    connection.close()
+    return read_answer(body).outcome
+
+
+def test_ten_who_come_at_once_are_answered_in_turn(begin: Begin) -> None:
+    path = begin(0.02)
+    assert {_told(each) for each in [_ask(path) for _ in range(10)]} == {Outcome.DONE}
+
+
+def test_who_waited_for_long_hears_that_it_is_busy(begin: Begin) -> None:
+    path = begin(2.0, silence_s=0.3)
+    first = _ask(path)
+    time.sleep(0.1)
+    begun = time.monotonic()
+    assert _told(_ask(path)) is Outcome.BUSY
+    assert 0.2 < time.monotonic() - begun < 1.9
+    assert _told(first) is Outcome.DONE
+
+
+def test_a_stranger_is_refused_at_once_and_waits_in_nobodys_way(begin: Begin) -> None:
+    path = begin(1.0, admits=False)
+    begun = time.monotonic()
+    assert _told(_ask(path)) is Outcome.REFUSED
+    assert time.monotonic() - begun < 0.9
