@@ -25,7 +25,9 @@ from lattice.features.logs.service.reading import LogReading
 from lattice.server.compose import Faces, Parts, compose
 from lattice.server.figures import Figures
 from tests.fakes.agent_site import agent_parts
+from tests.fakes.attached import AttachReplica
 from tests.fakes.echoing_nodes import EchoingNodes
+from tests.fakes.held_terminals import HeldTerminals
 from tests.fakes.in_memory_gate import InMemoryGate
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
@@ -44,10 +46,13 @@ def composed(
     *,
     nodes: NodeStreams | None = None,
     signer: GrantSigner | None = None,
+    terminals: HeldTerminals | None = None,
+    origins: tuple[str, ...] = (),
 ) -> Faces:
     """Both faces, behind the real guard; tokens are signed with `SECRET`.
 
-    Logs are fed by `nodes`, which believe grants of the `signer`.
+    Logs are fed by `nodes`, which believe grants of the `signer`; `terminals` are those of jobs,
+    which pages of `origins` may open.
     """
     clock = SystemClock()
     scheduler = scheduler or InMemoryScheduler(clock)
@@ -66,6 +71,8 @@ def composed(
         ),
         clock,
     )
+    held = terminals or HeldTerminals(clock)
+    attach = AttachReplica("r1", state, scheduler, held, held.signer)
     return compose(
         Parts(
             scheduler=scheduler,
@@ -80,6 +87,7 @@ def composed(
             agents=agents,
             logs=logs,
             sharing=sharing,
+            attach=attach.parts(*origins),
             probe=ProbeService(EchoingNodes("n1"), agents.signer, clock, "r1"),
             log=structlog.wrap_logger(None, wrapper_class=_Silent),
         )

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from lattice.base.call import BytesCall, Call, StreamCall
+from lattice.base.call import BytesCall, Call, StreamCall, TerminalCall
 from lattice.base.errors import LatticeError, NotFound
 from lattice.base.style import Style
 from lattice.client.decode import decode
@@ -94,6 +94,9 @@ class FakeShell:
         self.fetched: list[BytesCall] = []
         self.following = FakeFollowed([])
         self.bodies: dict[str, bytes] = {}
+        self.attached: list[TerminalCall] = []
+        self.attaching: Callable[[], int] = lambda: 0
+        """What becomes of a terminal."""
         self.longest_s = 3600.0
         self.asked: list[tuple[float, Callable[[], None]]] = []
         """What is to be done later; `sleep` does it in its time."""
@@ -118,6 +121,10 @@ class FakeShell:
         name = f"{asked['node']}.{asked['source']}.{asked['stream']}"
         body = self.bodies[name][int(asked.get("offset", 0)) :]
         return FakeFetched(body, 3)
+
+    def attach(self, call: TerminalCall) -> int:
+        self.attached.append(call)
+        return self.attaching()
 
     def reference(self, word: str | None) -> str:
         return resolve(self, word) if word else "42"

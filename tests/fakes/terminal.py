@@ -13,6 +13,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyte
@@ -117,12 +118,29 @@ class Terminal:
     def type(self, keys: bytes) -> None:
         os.write(self._leader, keys)
 
+    def type_all(self, keys: bytes) -> None:
+        """As fast as they are taken, reading what comes meanwhile."""
+        os.set_blocking(self._leader, False)
+        while keys:
+            assert self.process.poll() is None, self.rows()
+            _, free, _ = select.select([], [self._leader], [], 0.05)
+            if free:
+                with suppress(BlockingIOError):
+                    keys = keys[os.write(self._leader, keys[:4096]) :]
+            self._read(0)
+        os.set_blocking(self._leader, True)
+
+    def resize(self, lines: int, columns: int) -> None:
+        """The program's group hears of it, as from a real window."""
+        fcntl.ioctl(self._leader, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self.process.send_signal(signal.SIGWINCH)
+
     def end(self, code: int) -> list[str]:
         while self.process.poll() is None:
             self._read(0.1)
         while self._read(0.05):
             pass
-        assert self.process.returncode == code
+        assert self.process.returncode == code, self.rows()
         assert termios.tcgetattr(self._follower) == self._before
         assert self.screen.cursor.attrs == pyte.Screen(1, 1).cursor.attrs
         assert not self.screen.cursor.hidden

@@ -46,7 +46,7 @@ class AgentParts:
     @property
     def renewal(self) -> AgentIdentityRpc:
         """For the agents' listener."""
-        return AgentIdentityRpc(self.enrolment)
+        return AgentIdentityRpc(self.enrolment, self.signer)
 
 
 def identity_paths(identity: IdentitySection) -> IdentityPaths | None:

@@ -50,6 +50,7 @@ from lattice.features.submit.rpc import SubmitRpc
 from lattice.features.submit.service.submitting import SubmitService
 from lattice.server.agents import AgentParts
 from lattice.server.app import build_app, describe
+from lattice.server.attach import AttachParts, offer_attach, serve_attach
 from lattice.server.figures import Figures
 from lattice.server.gatekeeper import Gatekeeper
 from lattice.server.journal import LoggedJournal
@@ -101,6 +102,8 @@ class Parts:
     """None where no agents are served."""
     sharing: SharingParts | None = None
     """None where there is no agreed state."""
+    attach: AttachParts | None = None
+    """None where no agents are served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,7 @@ def compose(parts: Parts) -> Faces:
         logs_http.offer(routes, parts.logs)
     if sharing is not None:
         sharing_http.offer(routes, sharing)
+    offer_attach(parts.attach, routes)
     rest = build_app(routes, parts.figures, parts.log)
 
     grpc = aio.server(
@@ -191,4 +195,5 @@ def compose(parts: Parts) -> Faces:
         add_LogServiceServicer_to_server(LogRpc(parts.logs), grpc)
     if sharing is not None:
         add_SharingServiceServicer_to_server(SharingRpc(sharing), grpc)
+    serve_attach(parts.attach, routes, grpc)
     return Faces(rest, grpc, routes)

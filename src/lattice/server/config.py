@@ -27,6 +27,7 @@ from lattice.base.errors import ConfigurationError
 from lattice.base.setting import Unread, setting_of
 from lattice.base.signing import SigningKey
 from lattice.base.yamltree import short
+from lattice.server.attachsection import AttachSection
 from lattice.server.objectsection import ObjectsSection
 from lattice.server.sections import (
     Address,
@@ -100,6 +101,7 @@ def judge(config: ServerConfig, report: Report) -> None:
     _engines(config, report)
     _objects(config.objects, report)
     _sharing(config.sharing, report)
+    _attach(config.attach, report)
     _nodes(config, report)
     for key in fields(ServerConfig):
         value, about = getattr(config, key.name), setting_of(key)
@@ -363,6 +365,14 @@ def _sharing(sharing: SharingSection, report: Report) -> None:
             "is longer than sharing.longest_days allows",
             "sharing.longest_days",
         )
+
+
+def _attach(attach: AttachSection, report: Report) -> None:
+    for index, origin in enumerate(attach.origins):
+        path = f"attach.origins[{index}]"
+        _url(path, origin, report, outside=("https",))
+        if origin.count("/") != 2 or origin != origin.lower():
+            report.problem(path, "must be scheme and host alone, as a browser writes them")
 
 
 def _nodes(config: ServerConfig, report: Report) -> None:

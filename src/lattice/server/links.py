@@ -165,7 +165,12 @@ async def open_links(
             reach.membership.me.address,
             clock,
         )
-        figures.show(lambda: {"links_held": float(len(hub.held))})
+        figures.show(
+            lambda: {
+                "links_held": float(len(hub.held)),
+                "links_clock_off": float(hub.clocks_off),
+            }
+        )
         listener = _listener(reach, agents, hub, desk, rates, LoggedJournal(log, figures))
         if logs is not None:
             add_LogIntakeServicer_to_server(logs, listener)

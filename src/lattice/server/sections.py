@@ -19,6 +19,7 @@ from lattice.access.actor import ClaimNames
 from lattice.base.logsection import LogSection
 from lattice.base.setting import Secret, Unread, required, setting
 from lattice.domain.vcluster import Kind, Vcluster, Vclusters
+from lattice.server.attachsection import AttachSection
 from lattice.server.logsection import LogsSection
 from lattice.server.objectsection import ObjectsSection
 from lattice.server.sharesection import SharingSection
@@ -382,6 +383,7 @@ class ServerConfig:
     sharing: SharingSection = setting(
         SharingSection(), "How long owners may let others read what their jobs wrote."
     )
+    attach: AttachSection = setting(AttachSection(), "Terminals in running jobs.")
     log: LogSection = setting(LogSection(), "The server's own log.")
     network: Unread = setting(Unread(), "Accepted, not read: Slurm's switch plugin gives out VNIs.")
     checkpoint: Unread = setting(

@@ -30,10 +30,12 @@ from lattice.base.clock import Clock, SystemClock
 from lattice.base.errors import ConfigurationError
 from lattice.base.signing import SigningKey
 from lattice.domain.submission import SubmitGate
+from lattice.features.attach.model import LARGEST_MESSAGE_BYTES, PING_EVERY_S, SILENCE_S
 from lattice.features.identity.model import AuthDiscovery
 from lattice.features.link.service.peers import Peers
 from lattice.features.logs.service.lastoutput import NodeLastOutputs
 from lattice.server.agents import AgentParts, new_replica_id, open_agents
+from lattice.server.attach import AttachNeeds, open_attach
 from lattice.server.compose import Faces, Parts, compose
 from lattice.server.figures import Figures
 from lattice.server.journal import LoggedJournal
@@ -143,6 +145,27 @@ async def serve(
             if links and objects and agents and sharing
             else None
         )
+        attach = (
+            await stack.enter_async_context(
+                open_attach(
+                    AttachNeeds(
+                        scheduler=scheduler,
+                        nodes=links.desk,
+                        signer=agents.signer,
+                        limits=limits,
+                        state=state.store,
+                        clock=clock,
+                        replica=replica_id,
+                        replicas=lambda: tuple(each.id for each in reach.others()),
+                    ),
+                    config.attach,
+                    figures,
+                    LoggedJournal(log, figures),
+                )
+            )
+            if links and agents and state and reach
+            else None
+        )
         faces = compose(
             Parts(
                 scheduler=scheduler,
@@ -167,6 +190,7 @@ async def serve(
                 if links and agents
                 else None,
                 sharing=sharing,
+                attach=attach,
             )
         )
         tls = _tls(config.api)
@@ -309,6 +333,12 @@ def _rest_config(api: ApiSection, faces: Faces, tls: ServerTls | None) -> uvicor
         server_header=False,
         lifespan="off",
         h11_max_incomplete_event_size=_LARGEST_HEADER_BYTES,
+        # Reads a message when the one before was taken, so a slow reader slows the writer.
+        ws="websockets-sansio",
+        ws_max_size=LARGEST_MESSAGE_BYTES,
+        ws_per_message_deflate=False,
+        ws_ping_interval=PING_EVERY_S,
+        ws_ping_timeout=SILENCE_S - PING_EVERY_S,
         timeout_graceful_shutdown=max(1, round(api.shutdown_grace_s)),
     )
     if tls is not None:

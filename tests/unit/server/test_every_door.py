@@ -6,7 +6,9 @@ the two have to agree. Both faces are walked: REST through the application, gRPC
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +27,8 @@ from lattice.wire.v1 import (
     agents_pb2,
     agents_pb2_grpc,
     allocations_pb2_grpc,
+    attach_pb2,
+    attach_pb2_grpc,
     health_pb2,
     health_pb2_grpc,
     identity_pb2,
@@ -105,6 +109,7 @@ RESERVED = {
     "SUBMIT_ALLOCATION": frozenset(ROLES) - {"ReadOnly"},
     "CANCEL_ALLOCATION": frozenset(ROLES) - {"ReadOnly"},
     "SHARE_ALLOCATION": frozenset(ROLES) - {"ReadOnly"},
+    "ATTACH_ALLOCATION": frozenset(ROLES) - {"ReadOnly"},
     "ADMINISTER": frozenset({"SystemAdmin", "SystemAdmin by claim"}),
     "OBSERVE_SERVER": _OPERATES,
     "OPERATE_NODES": _OPERATES,
@@ -145,7 +150,11 @@ async def channel(faces: Faces, tmp_path: Path) -> AsyncIterator[aio.Channel]:
     await faces.grpc.stop(None)
 
 
-NOTHING_THERE = {"lattice.v1.LogService/ReadRawLog": 404}
+NOTHING_THERE = {
+    "lattice.v1.LogService/ReadRawLog": 404,
+    # A terminal is a WebSocket; tests/integration/test_attach_socket.py knocks there.
+    "lattice.v1.AttachService/Attach": 405,
+}
 """Where one who is let in finds nothing."""
 
 
@@ -341,6 +350,14 @@ CALLS: dict[str, tuple[Any, Any]] = {
         sharing_pb2_grpc.SharingServiceStub,
         sharing_pb2.ListSharesRequest(id="1"),
     ),
+    "lattice.v1.AttachService/IssueAttachTicket": (
+        attach_pb2_grpc.AttachServiceStub,
+        attach_pb2.IssueAttachTicketRequest(id="1"),
+    ),
+    "lattice.v1.AttachService/ListAttachSessions": (
+        attach_pb2_grpc.AttachServiceStub,
+        attach_pb2.ListAttachSessionsRequest(),
+    ),
     "lattice.v1.AllocationService/ListAllocations": (
         allocations_pb2_grpc.AllocationServiceStub,
         alloc_pb.ListAllocationsRequest(all=True),
@@ -400,6 +417,7 @@ BEHIND_THE_GUARD = {
 }
 MACHINES = {"AGENT", "REPLICA"}
 ECHO = "lattice.v1.LinkProbe/EchoNode"
+ATTACH = "lattice.v1.AttachService/Attach"
 
 
 async def _call(channel: aio.Channel, rpc: str, request: Any, bearer: str = "") -> Any:
@@ -422,7 +440,7 @@ async def _code(channel: aio.Channel, rpc: str, bearer: str = "") -> grpc.Status
 def test_every_rpc_is_walked() -> None:
     table = declared_permissions()
     for_people = {rpc for rpc, needed in table.items() if needed not in MACHINES}
-    assert set(CALLS) | {ECHO} == for_people
+    assert set(CALLS) | {ECHO, ATTACH} == for_people
 
 
 async def test_the_echo_stream_by_role(channel: aio.Channel) -> None:
@@ -440,6 +458,38 @@ async def test_the_echo_stream_by_role(channel: aio.Channel) -> None:
         expected = grpc.StatusCode.PERMISSION_DENIED if role else grpc.StatusCode.UNAUTHENTICATED
         expected = grpc.StatusCode.INVALID_ARGUMENT if allowed else expected
         assert refusal.value.code() is expected, role
+
+
+@pytest.mark.spec("ATTACH-1")
+async def test_a_terminal_over_grpc_is_its_owners_alone(channel: aio.Channel) -> None:
+    """Attack 1: whatever the role, another's job and one that never was are the same answer."""
+    for visitor in (*VISITORS, None):
+        bearer = f"Bearer {visitor.token}" if visitor else ""
+        told = set()
+        for work in (*WORK, Work(77777, "", "")):
+            dial: Any = channel.stream_stream
+            call = dial(f"/{ATTACH}")(metadata=(("authorization", bearer),))
+            name = str(work.job_id)
+            start = f'{{"type":"start","session":"{secrets.token_hex(16)}"}}'.encode()
+            opening = link_pb2.StreamOpening(allocation=name, opening=start)
+            try:
+                await call.write(link_pb2.Frame(open=opening).SerializeToString())
+                while await call.read() is not aio.EOF:  # type: ignore[attr-defined]
+                    pass
+            except (aio.AioRpcError, asyncio.InvalidStateError):
+                pass
+            code, details = await call.code(), await call.details()
+            if visitor and visitor.user == work.user and code is grpc.StatusCode.UNAVAILABLE:
+                assert "n1" in details, "the node is asked for, and there is none"
+                continue
+            told.add((code, details.replace(name, "ID")))
+        ((code, _),) = told
+        if visitor is None:
+            assert code is grpc.StatusCode.UNAUTHENTICATED
+        elif visitor.role == "ReadOnly" or visitor.scope == "allocations:read":
+            assert code is grpc.StatusCode.PERMISSION_DENIED, visitor
+        else:
+            assert code is grpc.StatusCode.NOT_FOUND, visitor
 
 
 @pytest.mark.spec("AUTH-9")

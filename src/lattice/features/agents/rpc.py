@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from lattice.access.grants import GrantSigner
+from lattice.base.errors import UsageError
+from lattice.domain.signedtime import is_nonce
 from lattice.features.agents.convert import (
     agent_message,
     credentials_message,
@@ -48,8 +51,14 @@ class AgentRpc(agents_pb2_grpc.AgentServiceServicer):
 class AgentIdentityRpc(agents_pb2_grpc.AgentIdentityServiceServicer):
     """On the agents' listener. The node is the one its certificate names, never one it says."""
 
-    def __init__(self, enrolment: EnrolmentService) -> None:
+    def __init__(self, enrolment: EnrolmentService, signer: GrantSigner) -> None:
         self._enrolment = enrolment
+        self._signer = signer
+
+    async def TellTime(self, request: pb.TellTimeRequest, context: Any) -> pb.ToldTime:
+        if not is_nonce(request.nonce):
+            raise UsageError("This is nothing that a helper drew.")
+        return pb.ToldTime(signed=self._signer.tell_time(grpc_peer().name, request.nonce))
 
     async def Renew(self, request: pb.RenewRequest, context: Any) -> pb.Credentials:
         return credentials_message(await self._enrolment.renew(grpc_peer(), request.csr))

@@ -23,16 +23,19 @@ from lattice.base.signing import SigningKey
 from lattice.domain.logs import GapCause, LogKind, LogSource, Piece, Position
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.domain.stream import StreamQuestion
+from lattice.features.logs.model import NoteKind
 from lattice.features.logs.node import feed as feeding
 from lattice.features.logs.node.capture import Added
 from lattice.features.logs.node.feed import LogFeed
 from lattice.features.logs.node.reread import SpoolReader
 from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool
 from lattice.features.logs.node.tail import NoTail
+from lattice.features.logs.render.marks import note_mark
 from lattice.features.logs.service import fedstream
 from lattice.features.logs.service.fedstream import FedStream
 from lattice.features.logs.service.feeds import Feeds, NodeFeed
 from lattice.features.logs.service.naming import AttemptName, attempts_of
+from lattice.features.logs.service.notices import Notices
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.fakes.cluster import allocation
 from tests.fakes.echoing_nodes import QueueCarrier, answered_by
@@ -484,3 +487,39 @@ async def test_the_rest_of_one_life_is_sent_before_the_next_is_told_of(tmp_path:
         if not each.HasField("streams")
     ]
     assert told == [1.5, b"one\n", 1.6, b"three\n"]
+
+
+async def test_a_node_whose_clock_is_wrong_speaks_of_its_jobs_in_the_servers_time(
+    tmp_path: Path,
+) -> None:
+    capture, server = Capture(tmp_path), Server()
+    lives = [life(capture, 301.5), life(Capture(tmp_path / "older"), 1.5)]
+    feed = LogFeed(lambda: lives, told=lambda here_s: here_s - 300, ahead_s=lambda: 300.2)
+    serving = asyncio.create_task(feed(server, OPENING))
+    try:
+        await server.until(lambda: any(each.HasField("streams") for each in server.heard))
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        for each in lives:
+            each.capture.spool.close()
+    assert server.heard[0].began == 1.5
+    assert server.heard[1].streams.clock_ahead_s == 300
+
+
+def test_viewers_are_told_of_a_wrong_clock_once() -> None:
+    notices = Notices(SystemClock())
+    told = asyncio.Event()
+    told.set()
+    feeds: dict[str, Any] = {
+        name: SimpleNamespace(trouble="", told=told, clock_ahead_s=ahead_s)
+        for name, ahead_s in (("n1", 0), ("n2", 302))
+    }
+    (note,) = notices.opening("", feeds)
+    assert note_mark(note, "42") == "--- n2: clock +302 s corrected ---"
+    assert notices.changes(feeds) == []
+    feeds["n1"].clock_ahead_s = -7
+    (note,) = notices.changes(feeds)
+    assert (note.kind, note.node, note.words) == (
+        NoteKind.CLOCK_CORRECTED, "n1", "clock -7 s corrected",
+    )  # fmt: skip

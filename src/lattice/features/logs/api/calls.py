@@ -66,14 +66,14 @@ def stream_logs(
 ) -> StreamCall[LogRecord]:
     """All of it as a stream; with `follow` it goes on until the job ends."""
     asked = (*_query(choice), ("follow", "true" if follow else "false"), *params(cursor=cursor))
-    return StreamCall(
+    call = StreamCall(
         f"{_path(reference)}/logs/stream",
         KINDS,
         lambda: LogReading(signs_of_life=signs_of_life),
         asked,
         beginning=("tail", "offset"),
-        **({} if follow else {"patience_s": _HISTORY_PATIENCE_S}),
     )
+    return call if follow else call._replace(patience_s=_HISTORY_PATIENCE_S)
 
 
 def list_streams(reference: str, *, attempt: int = 0) -> Call[LogStreams]:

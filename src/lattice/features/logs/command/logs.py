@@ -51,6 +51,8 @@ def logs(shell: Shell, **values: Any) -> int:
         **choice,
     )
     node_count = _await_start(shell, reference) if asked.follow else 0
+    if node_count:
+        call = call._replace(answered=True)
     lines = _line_text(shell, reference, asked, choice, node_count) if as_text else None
     records = shell.stream(call)
     if lines is not None and on_screen and not asked.follow and not asked.no_pager:

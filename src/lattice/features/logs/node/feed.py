@@ -35,6 +35,8 @@ _GAP_BYTES = 64
 """What a piece and a gap take of a message beside their text, at most."""
 _MOST_GAPS = 500
 _TEXT_BYTES = _MESSAGE_BYTES - _PIECE_BYTES
+_CLOCK_OFF_S = 2.0
+"""Viewers are told of a clock that is further off; less is not worth their attention."""
 _LOOK_S = 1.0
 
 
@@ -53,8 +55,20 @@ class FeedOpening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LogFeed:
     """Serves streams of the kind `logs`."""
 
-    def __init__(self, followed: Callable[[], Iterable[Followed]]) -> None:
+    def __init__(
+        self,
+        followed: Callable[[], Iterable[Followed]],
+        *,
+        told: Callable[[float], float] = lambda here_s: here_s,
+        ahead_s: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        """`told` makes a moment of the node's clock one of the servers'.
+
+        `ahead_s` is by how much that clock is ahead of theirs, if it is known.
+        """
         self._followed = followed
+        self._told = told
+        self._ahead_s = ahead_s
 
     async def __call__(self, session: Session, opening: bytes) -> None:
         try:
@@ -64,7 +78,7 @@ class LogFeed:
         if asked.look:
             await session.send(_look(self._job(asked)).SerializeToString(), last=True)
             return
-        await _Serving(session, lambda: self._job(asked)).run()
+        await _Serving(session, lambda: self._job(asked), self._told, self._ahead_s).run()
 
     def _job(self, asked: FeedOpening) -> Followed | None:
         """The newest life of the job that began within the attempt."""
@@ -72,9 +86,9 @@ class LogFeed:
             each
             for each in self._followed()
             if each.identity.job_id == asked.job_id
-            and each.identity.started >= asked.started - 2.0
-            and (asked.ended is None or each.identity.started <= asked.ended + 2.0)
-            and (asked.before is None or each.identity.started < asked.before)
+            and (started := self._told(each.identity.started)) >= asked.started - 2.0
+            and (asked.ended is None or started <= asked.ended + 2.0)
+            and (asked.before is None or started < asked.before)
         ]
         return max(lives, key=lambda each: each.identity.started, default=None)
 
@@ -95,9 +109,17 @@ class _Waiting:
 
 
 class _Serving:
-    def __init__(self, session: Session, find: Callable[[], Followed | None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        find: Callable[[], Followed | None],
+        told: Callable[[float], float],
+        ahead_s: Callable[[], float | None],
+    ) -> None:
         self._session = session
         self._find = find
+        self._told_time = told
+        self._ahead_s = ahead_s
         self._followed: Followed | None = None
         self._told_of: Followed | None = None
         """Whose text the server takes what it hears for."""
@@ -195,7 +217,7 @@ class _Serving:
             await self._send_waiting()
         self._forget()
         self._listen_to(followed)
-        await self._send(pb.FeedTell(began=followed.identity.started))
+        await self._send(pb.FeedTell(began=self._told_time(followed.identity.started)))
         self._told_of = followed
         self._look_due = True
 
@@ -282,7 +304,12 @@ class _Serving:
         streams = (
             [self._stream_told(each, over=over) for each in capture.streams] if capture else []
         )
-        told = pb.FeedStreams(streams=streams, over=over)
+        ahead_s = self._ahead_s() or 0.0
+        told = pb.FeedStreams(
+            streams=streams,
+            over=over,
+            clock_ahead_s=round(ahead_s) if abs(ahead_s) > _CLOCK_OFF_S else 0,
+        )
         if told == self._told:
             return
         if now - self._told_at < _LOOK_S and _without_ends(told) == _without_ends(self._told):
@@ -404,7 +431,7 @@ def _in_parts(told: pb.FeedStreams) -> Iterator[pb.FeedStreams]:
             yield part
             part = pb.FeedStreams()
         part.streams.append(stream)
-    part.over = told.over
+    part.over, part.clock_ahead_s = told.over, told.clock_ahead_s
     yield part
 
 
@@ -418,4 +445,4 @@ def _without_ends(told: pb.FeedStreams | None) -> list[tuple[object, ...]] | Non
         )
         for each in told.streams
     )
-    return [(told.over,), *shown]
+    return [(told.over, told.clock_ahead_s), *shown]

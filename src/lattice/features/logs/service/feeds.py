@@ -80,6 +80,8 @@ class NodeFeed:
         self.trouble = ""
         """Why the node can't be reached just now; empty if it can."""
         self.lost_at: float | None = None
+        self.clock_ahead_s = 0
+        """By how much its clock is ahead, where that is worth a word."""
         self.told = asyncio.Event()
         """Set once the node has said what it has, or that it can't be asked."""
         self._name = name
@@ -250,6 +252,7 @@ class NodeFeed:
             stream.trouble = each.trouble[:200]
             self._note_gaps(_key(each), each.gaps)
         self.over = told.over
+        self.clock_ahead_s = told.clock_ahead_s
         self.told.set()
 
     def _note_gaps(self, key: StreamKey, told: Iterable[pb.FeedGap]) -> None:

@@ -20,6 +20,8 @@ class Notices:
         self._clock = clock
         self.lost: dict[str, float] = {}
         """Since when each node that was told to be away is."""
+        self._clocks: set[str] = set()
+        """Nodes of whose clocks was told."""
 
     def alive(self) -> LogNote:
         """Every part from here to the nodes answers."""
@@ -32,7 +34,7 @@ class Notices:
             why = feed.trouble or ("" if feed.told.is_set() else _UNHEARD)
             if why:
                 notes.append(self._lose(node, why))
-        return notes
+        return notes + self._clocks_off(feeds)
 
     def changes(self, feeds: Mapping[str, NodeFeed]) -> list[LogNote]:
         """Nodes that went away or came back since this was last asked."""
@@ -43,7 +45,21 @@ class Notices:
             elif not feed.trouble and feed.told.is_set() and node in self.lost:
                 lasted_s = self._clock.monotonic() - self.lost.pop(node)
                 notes.append(self._note(NoteKind.RECONNECTED, node, seconds=lasted_s))
-        return notes
+        return notes + self._clocks_off(feeds)
+
+    def _clocks_off(self, feeds: Mapping[str, NodeFeed]) -> list[LogNote]:
+        """Nodes whose clocks are wrong, each once."""
+        off = [node for node, feed in feeds.items() if feed.clock_ahead_s]
+        fresh = [node for node in off if node not in self._clocks]
+        self._clocks.update(fresh)
+        return [
+            self._note(
+                NoteKind.CLOCK_CORRECTED,
+                node,
+                f"clock {feeds[node].clock_ahead_s:+d} s corrected",
+            )
+            for node in fresh
+        ]
 
     def end(self, attempt: Attempt, streams: Iterable[StreamView], *, all_known: bool) -> LogNote:
         """How the attempt ended. Only what was read to its end is said to miss nothing."""

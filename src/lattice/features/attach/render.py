@@ -1,0 +1,93 @@
+"""Attached terminals as text: what is said about them, and the table of sessions. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from datetime import datetime
+
+from lattice.base.moment import duration, moment
+from lattice.base.style import Style
+from lattice.base.table import Cell, Column, table
+from lattice.base.text import inert
+from lattice.features.attach.model import RESUME_S, AttachSession, EndReason, Opened
+
+_REASONS = {
+    EndReason.EXITED: "exited",
+    EndReason.FAILED: "never started",
+    EndReason.CLIENT_LOST: "client lost",
+    EndReason.JOB_ENDED: "job ended",
+    EndReason.PREEMPTED: "preempted",
+    EndReason.REQUEUED: "requeued",
+    EndReason.NODE_LOST: "node lost",
+    EndReason.TOKEN_EXPIRED: "sign-in ended",
+    EndReason.CLOSED: "closed",
+    EndReason.SHELL_LOST: "shell lost",
+    EndReason.REPLACED: "replaced",
+    EndReason.REFUSED: "refused",
+    EndReason.OTHER: "ended",
+}
+
+
+def banner(opened: Opened, now: datetime) -> str:
+    """One line: where this is, for how long, and how to get help."""
+    parts = [inert(opened.node), f"job {inert(opened.job)}"]
+    if opened.ends is not None:
+        parts.append(f"{duration((opened.ends - now).total_seconds())} left")
+    if opened.recorded:
+        parts.append("REC ●")
+    return f"--- {' · '.join(parts)} · ~? helps ---"
+
+
+def lost_line(why: str) -> str:
+    """While it is tried to get the connection back."""
+    return f"--- connection lost ({inert(why)}); reconnecting, ~. gives up ---"
+
+
+def back_line(away_s: float) -> str:
+    """When it is there again."""
+    return f"--- reconnected after {away_s:.1f} s ---"
+
+
+def suspended_line() -> str:
+    """Before the client stops."""
+    return f"--- suspended; the shell waits {RESUME_S:.0f} s for `fg`, the job goes on ---"
+
+
+def sessions_table(sessions: Iterable[AttachSession], style: Style, now: datetime) -> str:
+    """One row a session, newest first."""
+    columns = [
+        Column("ALLOCATION"),
+        Column("NODE"),
+        Column("USER", least=8),
+        Column("STARTED"),
+        Column("TIME", right=True),
+        Column("END"),
+        Column("COMMAND", least=12),
+    ]
+    if style.wide:
+        columns += [Column("SESSION"), Column("BY"), Column("ATTEMPT", right=True)]
+    return table(columns, [_row(each, style, now) for each in sessions], style)
+
+
+def _row(session: AttachSession, style: Style, now: datetime) -> list[Cell]:
+    lasted = (session.ended or now) - session.started
+    row: list[Cell] = [
+        session.allocation.partition("@")[0],
+        session.node,
+        session.user,
+        moment(session.started, style, now),
+        duration(lasted.total_seconds()),
+        _end(session),
+        shlex.join(session.command) or "login shell",
+    ]
+    if style.wide:
+        row += [session.id, session.subject, str(session.attempt)]
+    return row
+
+
+def _end(session: AttachSession) -> Cell:
+    if session.ended is None:
+        return ("open", "green")
+    words = _REASONS[session.reason] if session.reason is not None else "ended"
+    return f"{words} {session.exit_code}" if session.exit_code is not None else words

@@ -1,0 +1,246 @@
+"""Who attached to what, in the agreed state: one key a session.
+
+    attach/sessions/open/USER/SESSION   while it goes on, with who serves it
+    attach/sessions/past/USER/SESSION   when it is over, for thirty days or as the site chose
+
+Written before a session begins: what can't be written down does not begin. Every change compares
+the revision it was made from, so two servers that serve the same session one after the other
+can't undo each other. A session that moves to another connection counts up its `sequence`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+from lattice.base.clock import Clock
+from lattice.base.errors import NotFound, Unavailable, UsageError
+from lattice.domain.state import Change, Delete, Entry, Expect, Put, StateStore
+from lattice.features.attach.model import AttachSession, EndReason
+
+OPEN = "attach/sessions/open/"
+PAST = "attach/sessions/past/"
+KEPT = timedelta(days=30)
+MOST_PAST = 20_000
+MOST_LISTED = 500
+_SWEEP_EVERY_S = 3600.0
+_SWEPT_AT_ONCE = 50
+_MOST_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A record as it stands: the session, and who serves it."""
+
+    session: AttachSession
+    sequence: int
+    """How many connections it has had."""
+    replica: str
+    left: datetime | None = None
+    """Since when no client is connected."""
+    owed: datetime | None = None
+    """Since when the node owed an answer then."""
+    revision: int = 0
+
+
+class SessionRecords:
+    """Writes and reads them. Every call raises `Unavailable` while the state does not answer."""
+
+    def __init__(
+        self, state: StateStore, clock: Clock, replica: str, kept: timedelta = KEPT
+    ) -> None:
+        self._state = state
+        self._clock = clock
+        self._replica = replica
+        self._kept = kept
+        self._past = 0
+        self._swept_s = float("-inf")
+
+    async def begin(self, session: AttachSession) -> Kept:
+        """Write down that it begins. Raises `UsageError` if there is one of that name."""
+        record = Kept(session, 1, self._replica)
+        key = _key(OPEN, session)
+        absent = [Expect(key, 0), Expect(_key(PAST, session), 0)]
+        revision = await self._state.commit(absent, [Put(key, _written(record))])
+        if revision is None:
+            # The answer to the same question may have been lost on its way.
+            there = await self._find(session)
+            if there is None or not _same_beginning(there.session, session):
+                raise UsageError("A session of that name exists.", hint="Draw another at random.")
+            return await self._go_on(there)
+        return replace(record, revision=revision)
+
+    async def resume(self, session: str, user: str, subject: str) -> Kept:
+        """The record of a session that goes on over a new connection. Raises `NotFound`."""
+        for _ in range(_MOST_TRIES):
+            entry = await self._state.get(f"{OPEN}{_word(user)}/{session}")
+            there = record_of(entry) if entry else None
+            if there is None or there.session.subject != subject:
+                raise NotFound("This session is over.", hint="Begin a new one.")
+            with suppress(_Raced):
+                return await self._go_on(there)
+        raise Unavailable("Too many resume this session at once.", hint="Try again.")
+
+    async def left(self, record: Kept, owed: datetime | None = None) -> Kept:
+        """Its client is gone, and may come back."""
+        return await self._change(replace(record, left=self._clock.now(), owed=owed))
+
+    async def end(
+        self, record: Kept, reason: EndReason, exit_code: int | None = None
+    ) -> AttachSession | None:
+        """It is over; None if it went on elsewhere or was ended before."""
+        over = replace(record.session, ended=self._clock.now(), reason=reason, exit_code=exit_code)
+        open_key, past_key = _key(OPEN, over), _key(PAST, over)
+        changes: list[Change] = [
+            Delete(open_key),
+            Put(past_key, _written(replace(record, session=over))),
+        ]
+        done = await self._state.commit([Expect(open_key, record.revision)], changes)
+        if done is None:
+            return None
+        self._past += 1
+        with suppress(Unavailable):
+            await self._sweep()
+        return over
+
+    async def all_open(self) -> tuple[Kept, ...]:
+        """Of everybody."""
+        return _records((await self._state.list(OPEN)).entries)
+
+    async def of(
+        self, user: str, *, allocation: str = "", only_open: bool = False
+    ) -> tuple[tuple[AttachSession, ...], bool]:
+        """One user's, newest first, and whether there are more."""
+        if not user:
+            return (), False
+        found = list(_records((await self._state.list(f"{OPEN}{_word(user)}/")).entries))
+        if not only_open:
+            found += _records((await self._state.list(f"{PAST}{_word(user)}/")).entries)
+        oldest = self._clock.now() - self._kept
+        sessions = [
+            each.session
+            for each in found
+            if allocation in {"", each.session.allocation}
+            and (each.session.ended is None or each.session.ended > oldest)
+        ]
+        sessions.sort(key=lambda each: each.started, reverse=True)
+        return tuple(sessions[:MOST_LISTED]), len(sessions) > MOST_LISTED
+
+    async def _find(self, session: AttachSession) -> Kept | None:
+        entry = await self._state.get(_key(OPEN, session))
+        return record_of(entry) if entry else None
+
+    async def _go_on(self, there: Kept) -> Kept:
+        return await self._change(
+            replace(there, sequence=there.sequence + 1, replica=self._replica, left=None)
+        )
+
+    async def _change(self, record: Kept) -> Kept:
+        key = _key(OPEN, record.session)
+        put = Put(key, _written(record))
+        revision = await self._state.commit([Expect(key, record.revision)], [put])
+        if revision is None:
+            raise _Raced("The session goes on elsewhere.")
+        return replace(record, revision=revision)
+
+    async def _sweep(self) -> None:
+        """Let go of what is too old, and of the oldest where there is too much."""
+        now_s = self._clock.monotonic()
+        if now_s - self._swept_s < _SWEEP_EVERY_S and self._past <= MOST_PAST:
+            return
+        self._swept_s = now_s
+        by_age = sorted((await self._state.list(PAST)).entries, key=_ended)
+        oldest = self._clock.now() - self._kept
+        most = MOST_PAST - MOST_PAST // 10
+        too_many = len(by_age) - most if len(by_age) > MOST_PAST else 0
+        gone = [each for n, each in enumerate(by_age) if n < too_many or _ended(each) <= oldest]
+        self._past = len(by_age) - len(gone)
+        for at in range(0, len(gone), _SWEPT_AT_ONCE):
+            part = gone[at : at + _SWEPT_AT_ONCE]
+            await self._state.commit(
+                [Expect(each.key, each.revision) for each in part],
+                [Delete(each.key) for each in part],
+            )
+
+
+class _Raced(Unavailable):
+    """Another server has changed the record meanwhile."""
+
+
+def record_of(entry: Entry) -> Kept | None:
+    """What a key holds; None where it can't be read."""
+    try:
+        told: Any = json.loads(entry.value)
+        facts = told["session"]
+        session = AttachSession(
+            id=str(facts["id"]),
+            user=str(facts["user"]),
+            subject=str(facts["subject"]),
+            allocation=str(facts["allocation"]),
+            attempt=int(facts["attempt"]),
+            node=str(facts["node"]),
+            command=tuple(str(each) for each in facts["command"]),
+            terminal=bool(facts["terminal"]),
+            started=datetime.fromtimestamp(facts["started"], UTC),
+            ended=_moment(facts["ended"]),
+            reason=EndReason(facts["reason"]) if facts["reason"] else None,
+            exit_code=facts["exit_code"],
+        )
+        return Kept(
+            session,
+            int(told["sequence"]),
+            str(told["replica"]),
+            _moment(told.get("left")),
+            _moment(told.get("owed")),
+            entry.revision,
+        )
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def _written(record: Kept) -> bytes:
+    told = {
+        "session": {
+            each.name: _plain(getattr(record.session, each.name)) for each in fields(AttachSession)
+        },
+        "sequence": record.sequence,
+        "replica": record.replica,
+        "left": _plain(record.left),
+        "owed": _plain(record.owed),
+    }
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def _plain(value: Any) -> Any:
+    return value.timestamp() if isinstance(value, datetime) else value
+
+
+def _moment(stamp: float | None) -> datetime | None:
+    return None if stamp is None else datetime.fromtimestamp(stamp, UTC)
+
+
+def _records(entries: Iterable[Entry]) -> tuple[Kept, ...]:
+    return tuple(record for entry in entries if (record := record_of(entry)) is not None)
+
+
+def _ended(entry: Entry) -> datetime:
+    record = record_of(entry)
+    ended = record.session.ended if record else None
+    return ended or datetime.fromtimestamp(0, UTC)
+
+
+def _same_beginning(one: AttachSession, other: AttachSession) -> bool:
+    return asdict(replace(one, started=other.started)) == asdict(other)
+
+
+def _key(prefix: str, session: AttachSession) -> str:
+    return f"{prefix}{_word(session.user)}/{session.id}"
+
+
+def _word(user: str) -> str:
+    return quote(user, safe="")

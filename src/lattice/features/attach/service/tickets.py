@@ -1,0 +1,98 @@
+"""Tickets for pages: one opens one WebSocket to one allocation, within half a minute, once.
+
+Kept in the agreed state by their hash, so that any server takes them and none twice: whoever
+deletes the key has used the ticket. A ticket stands for its caller as she was when she asked; it
+holds no longer than her token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from contextlib import suppress
+from datetime import timedelta
+
+import msgspec
+
+from lattice.access.actor import Actor
+from lattice.access.finding import AllocationFinder
+from lattice.access.permission import Permission
+from lattice.base.clock import Clock
+from lattice.base.errors import LoginRequired, Unavailable
+from lattice.domain.state import Delete, Expect, StateStore
+from lattice.features.attach.model import TICKET_LIFE_S, AttachTicket
+
+TICKETS = "attach/tickets/"
+_TICKET = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_MOST_TICKETS = 10_000
+_MOST_SWEPT = 100
+
+
+class _Written(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    until: float
+    actor: Actor
+
+
+class AttachTickets:
+    """Issues and takes them."""
+
+    def __init__(self, finder: AllocationFinder, state: StateStore, clock: Clock) -> None:
+        self._finder = finder
+        self._state = state
+        self._clock = clock
+
+    async def issue(self, actor: Actor, name: str) -> AttachTicket:
+        """A ticket for an allocation of the caller's. Raises as the finder does."""
+        await self._finder.find(actor, Permission.ATTACH_ALLOCATION, name)
+        await self._sweep()
+        ticket = secrets.token_hex(32)
+        expires = (self._clock.now() + timedelta(seconds=TICKET_LIFE_S)).replace(microsecond=0)
+        written = _Written(name=name, until=expires.timestamp(), actor=actor)
+        await self._state.put(_key(ticket), msgspec.json.encode(written))
+        return AttachTicket(ticket=ticket, expires=expires)
+
+    async def redeem(self, ticket: str, name: str) -> Actor:
+        """Who asked for it. Raises `LoginRequired` with one message, whatever is wrong."""
+        if not _TICKET.fullmatch(ticket):
+            raise _refused()
+        key = _key(ticket)
+        entry = await self._state.get(key)
+        if entry is None:
+            raise _refused()
+        used = await self._state.commit([Expect(key, entry.revision)], [Delete(key)])
+        try:
+            written = msgspec.json.decode(entry.value, type=_Written)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise _refused() from None
+        now = self._clock.now()
+        expires = written.actor.expires
+        if (
+            used is None
+            or written.name != name
+            or written.until <= now.timestamp()
+            or (expires is not None and expires <= now)
+        ):
+            raise _refused()
+        return written.actor
+
+    async def _sweep(self) -> None:
+        """Let go of those nobody used in time."""
+        entries = (await self._state.list(TICKETS)).entries
+        if len(entries) >= _MOST_TICKETS:
+            raise Unavailable("Too many tickets are out.", hint="Try again in a minute.")
+        now = self._clock.now().timestamp()
+        for entry in entries[:_MOST_SWEPT]:
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                if msgspec.json.decode(entry.value, type=_Written).until > now:
+                    continue
+            await self._state.commit([Expect(entry.key, entry.revision)], [Delete(entry.key)])
+
+
+def _key(ticket: str) -> str:
+    return TICKETS + hashlib.sha256(ticket.encode()).hexdigest()
+
+
+def _refused() -> LoginRequired:
+    return LoginRequired("The ticket was not accepted.", hint="Ask for a new one.")
