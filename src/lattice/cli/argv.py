@@ -19,7 +19,8 @@ def read(command: Command, words: Sequence[str]) -> dict[str, object] | None:
     by_flag = {flag: option for option in options for flag in option.flags}
     values = {option.name: _unset(option) for option in options}
     loose: list[str] = []
-    rest = list(words)
+    rest, behind = split(command, words)
+    values |= behind
     while rest:
         word = rest.pop(0)
         if command.passes_on and (word == "--" or not word.startswith("-")):
@@ -41,8 +42,25 @@ def read(command: Command, words: Sequence[str]) -> dict[str, object] | None:
             value = rest.pop(0)
         if (value.startswith("-") and not option.dashed) or not _take(option, value, values):
             return None
-    arguments = [param for param in command.params if isinstance(param, Argument)]
+    arguments = [
+        param for param in command.params if isinstance(param, Argument) and not param.behind
+    ]
     return values if _place(arguments, loose, values) else None
+
+
+def split(command: Command, words: Sequence[str]) -> tuple[list[str], dict[str, tuple[str, ...]]]:
+    """The words to read, and by its name the argument that takes those behind a `--`."""
+    taker = next(
+        (each.name for each in command.params if isinstance(each, Argument) and each.behind), None
+    )
+    if taker is None:
+        return list(words), {}
+    options = [*COMMON, *(param for param in command.params if isinstance(param, Option))]
+    by_flag = {flag: option for option in options for flag in option.flags}
+    at = 0
+    while at < len(words) and words[at] != "--":
+        at += 2 if words[at].startswith("-") and _wants_next(words[at], by_flag) else 1
+    return list(words[:at]), {taker: tuple(words[at + 1 :])}
 
 
 def separator(command: Command, words: Sequence[str]) -> int | None:

@@ -14,6 +14,7 @@ _ALLOCATIONS = "lattice.features.allocations.command"
 _SUBMIT = "lattice.features.submit.command"
 _LOGS = "lattice.features.logs.command"
 _SHARING = "lattice.features.sharing.command"
+_ATTACH = "lattice.features.attach.command"
 _NODES = "lattice.features.nodes.command"
 _AGENTS = "lattice.features.agents.command"
 _LINK = "lattice.features.link.command"
@@ -28,6 +29,9 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("cancel", "Cancel allocations", f"{_SUBMIT}.cancel:CANCEL"),
     ("wait", "Wait until allocations have finished", f"{_ALLOCATIONS}.wait:WAIT"),
     ("logs", "What a job writes, live and afterwards", f"{_LOGS}.logs:LOGS"),
+    ("attach", "A terminal inside a running job", f"{_ATTACH}.attach:ATTACH"),
+    ("session", "An allocation with a terminal in it", f"{_ATTACH}.session:SESSION"),
+    ("sessions", "Your attached terminals, open and past", f"{_ATTACH}.sessions:SESSIONS"),
     ("share", "Let others read a job's output, and see who did", f"{_SHARING}:SHARE"),
     ("unshare", "Let a user read a job's output no longer", f"{_SHARING}:UNSHARE"),
     ("nodes", "The cluster's nodes and how each is", f"{_NODES}.listing:NODES"),

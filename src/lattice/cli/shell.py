@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC
 from typing import TYPE_CHECKING, TypeVar
 
-from lattice.base.call import BytesCall, Call, StreamCall
+from lattice.base.call import BytesCall, Call, StreamCall, TerminalCall
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.errors import UsageError
 from lattice.base.style import Style
@@ -86,7 +86,24 @@ class TerminalShell:
     def fetch(self, call: BytesCall) -> Fetch:
         return self.client.fetch(call)
 
+    def attach(self, call: TerminalCall) -> int:
+        from lattice.cli.attaching import attach  # noqa: PLC0415
+
+        if self._verbose:
+            self.warn(f"GET {self.client.url}{call.path}")
+        return attach(
+            call,
+            self.client,
+            self.clock,
+            term=self.environment.get("TERM", ""),
+            quiet=self._quiet,
+            say=self.warn,
+        )
+
     def reference(self, word: str | None) -> str:
+        if word and word.isascii() and word.isdigit() and len(word) < 10 and word[0] != "0":
+            # A bare id says itself what it means, and nothing has to be loaded to see that.
+            return word
         # Features don't know each other; the shell may know them all.
         from lattice.features.allocations.command.options import own_job, resolve  # noqa: PLC0415
 

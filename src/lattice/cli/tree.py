@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 import lattice
 from lattice.base.command import COMMON, Argument, Command, Option
 from lattice.base.errors import UsageError
-from lattice.cli.argv import separator
+from lattice.cli.argv import separator, split
 from lattice.cli.candidates import candidates
 from lattice.cli.catalogue import GROUPS, commands_of, root_help
 from lattice.cli.run import load, report, run
@@ -133,7 +133,17 @@ class _Command(click.Command):
         )
         self.command = command
 
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        behind = [
+            f"[-- {each.name.upper()}...]"
+            for each in self.command.params
+            if isinstance(each, Argument) and each.behind
+        ]
+        return super().collect_usage_pieces(ctx) + behind
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        args, behind = split(self.command, args)
+        ctx.params.update(behind)
         if self.command.passes_on:
             # click swallows the `--`, and with it the difference between a script and a command.
             at = separator(self.command, args)
@@ -168,6 +178,7 @@ def as_click(
     params: list[click.Parameter] = [
         _argument(param) if isinstance(param, Argument) else _option(param)
         for param in command.params
+        if not (isinstance(param, Argument) and param.behind)
     ]
     taken = {flag for param in command.params if isinstance(param, Option) for flag in param.flags}
     own = {param.name for param in command.params}

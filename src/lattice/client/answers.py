@@ -18,7 +18,6 @@ from lattice.base.errors import (
     RateLimited,
     Unavailable,
 )
-from lattice.client.decode import BadAnswer, decode
 
 T = TypeVar("T")
 
@@ -72,6 +71,9 @@ def read_answer(
     """The answer as its dataclass, or the error it stands for."""
     if status != 200:
         raise refusal(url, status, headers, body, token)
+    # Here, for those who wait for a prompt and read no answer.
+    from lattice.client.decode import BadAnswer, decode  # noqa: PLC0415
+
     try:
         return decode(body, call.answer)
     except BadAnswer as error:

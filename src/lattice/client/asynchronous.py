@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import datetime
 from types import TracebackType
@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from lattice.base.call import BytesCall, Call, StreamCall
+from lattice.base.call import BytesCall, Call, StreamCall, TerminalCall
+from lattice.base.clock import Clock, SystemClock
 from lattice.base.errors import LoginRequired
-from lattice.base.http1 import BODY_LIMIT_BYTES, LOOPBACK, BadReply, tls_context
+from lattice.base.http1 import BODY_LIMIT_BYTES, LOOPBACK, BadReply, Door, tls_context
 from lattice.base.pace import pauses
 from lattice.client.answers import (
     NOT_LOGGED_IN,
@@ -33,10 +34,13 @@ from lattice.client.settings import Settings
 from lattice.client.tokens import TokenSource, token_source
 
 if TYPE_CHECKING:
+    from lattice.client.attached_async import AsyncRemoteTerminal
     from lattice.client.course import Course
+    from lattice.client.dialling import Dialler
     from lattice.client.fetching import AsyncFetch
     from lattice.client.following import AsyncFollowing
     from lattice.features.allocations.model import AllocationCard, AllocationList
+    from lattice.features.attach.model import AttachSessions
     from lattice.features.identity.model import AuthDiscovery, Identity
     from lattice.features.logs.api import LogChoice
     from lattice.features.logs.model import LogPage, LogRecord, LogStreams
@@ -66,6 +70,8 @@ class Client:
     ) -> None:
         environment = os.environ if environment is None else environment
         self._urls = settings.urls
+        self._settings = settings
+        self._environment = environment
         self._timeout_s = timeout_s
         self._tokens = tokens or token_source(settings, environment=environment)
         self._http = httpx2.AsyncClient(
@@ -216,6 +222,55 @@ class Client:
             raise error
         async for pair in self._pieces(call):
             yield pair
+
+    def dialler(self, call: TerminalCall, *, clock: Clock) -> Dialler:
+        """What opens the connections of a terminal."""
+        from lattice.client.dialling import Dialler
+
+        settings = self._settings
+        context = tls_context(settings.ca, settings.client_cert, settings.client_key)
+        door = Door(context=context, environment=self._environment, timeout_s=self._timeout_s)
+        return Dialler(
+            call.path,
+            urls=self._urls,
+            door=lambda: door,
+            tokens=self._tokens,
+            monotonic=clock.monotonic,
+        )
+
+    def attach(
+        self,
+        reference: str,
+        *,
+        node: str = "",
+        rank: int | None = None,
+        command: Sequence[str] = (),
+        terminal: str = "",
+        rows: int = 24,
+        columns: int = 80,
+        tools: str = "",
+    ) -> AsyncRemoteTerminal:
+        """Run a command in a running job, or its owner's login shell; used with `async with`.
+
+        With `terminal` (what TERM is to say) it has one of this size, else pipes.
+        """
+        from lattice.client.attached_async import AsyncRemoteTerminal
+        from lattice.client.terminal import TerminalLink
+        from lattice.features.attach.api import terminal as api
+
+        call = api.attach(reference, node=node, rank=rank, command=tuple(command), tools=tools)
+        clock = SystemClock()
+        dialler = self.dialler(call, clock=clock)
+        link = TerminalLink(call, dialler, clock, terminal=terminal, size=(rows, columns))
+        return AsyncRemoteTerminal(link)
+
+    async def attach_sessions(
+        self, reference: str = "", *, only_open: bool = False
+    ) -> AttachSessions:
+        """The caller's own terminals in jobs, newest first."""
+        from lattice.features.attach.api import calls
+
+        return await self.call(calls.list_sessions(reference=reference, only_open=only_open))
 
     def _switch(self) -> None:
         """Another replica's turn."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 from urllib.parse import urlsplit
 
-from lattice.base.call import BytesCall, Call, StreamCall
+from lattice.base.call import BytesCall, Call, StreamCall, TerminalCall
+from lattice.base.clock import Clock, SystemClock
 from lattice.base.errors import LoginRequired
 from lattice.base.http1 import LOOPBACK, BadReply, Door, Reply, StreamedReply, tls_context
 from lattice.client.answers import (
@@ -30,10 +31,13 @@ from lattice.client.settings import Settings
 from lattice.client.tokens import TokenSource, token_source
 
 if TYPE_CHECKING:
+    from lattice.client.attached import RemoteTerminal
     from lattice.client.course import Course
+    from lattice.client.dialling import Dialler
     from lattice.client.fetching import Fetch
     from lattice.client.following import Following
     from lattice.features.allocations.model import AllocationCard, AllocationList
+    from lattice.features.attach.model import AttachSessions
     from lattice.features.identity.model import AuthDiscovery, Identity
     from lattice.features.logs.api import LogChoice
     from lattice.features.logs.model import LogPage, LogRecord, LogStreams
@@ -191,6 +195,50 @@ class SyncClient:
         if self._tokens.renewed(token) is None:
             raise error
         yield from self._pieces(call)
+
+    def dialler(self, call: TerminalCall, *, clock: Clock) -> Dialler:
+        """What opens the connections of a terminal."""
+        from lattice.client.dialling import Dialler
+
+        return Dialler(
+            call.path,
+            urls=self._urls,
+            door=self._the_door,
+            tokens=self._tokens,
+            monotonic=clock.monotonic,
+        )
+
+    def attach(
+        self,
+        reference: str,
+        *,
+        node: str = "",
+        rank: int | None = None,
+        command: Sequence[str] = (),
+        terminal: str = "",
+        rows: int = 24,
+        columns: int = 80,
+        tools: str = "",
+    ) -> RemoteTerminal:
+        """Run a command in a running job, or its owner's login shell; used with `with`.
+
+        With `terminal` (what TERM is to say) it has one of this size, else pipes.
+        """
+        from lattice.client.attached import RemoteTerminal
+        from lattice.client.terminal import TerminalLink
+        from lattice.features.attach.api import terminal as api
+
+        call = api.attach(reference, node=node, rank=rank, command=tuple(command), tools=tools)
+        clock = SystemClock()
+        dialler = self.dialler(call, clock=clock)
+        link = TerminalLink(call, dialler, clock, terminal=terminal, size=(rows, columns))
+        return RemoteTerminal(link, clock)
+
+    def attach_sessions(self, reference: str = "", *, only_open: bool = False) -> AttachSessions:
+        """The caller's own terminals in jobs, newest first."""
+        from lattice.features.attach.api import calls
+
+        return self.call(calls.list_sessions(reference=reference, only_open=only_open))
 
     def _switch(self, failure: OSError | None = None, url: str = "") -> None:
         """Another replica's turn."""

@@ -25,7 +25,8 @@ _STEADY_S = 5.0
 class Course(Generic[T]):
     """`request` is what to ask for next; `pause_s` how long to wait before asking.
 
-    A failure before anything came is the caller's to see. Once the stream runs, a connection that
+    A failure before anything came is the caller's to see, unless a server had answered just before
+    and can't be reached now. Once the stream runs, a connection that
     breaks is made anew from the last cursor, for as long as the call has patience.
     """
 
@@ -111,7 +112,7 @@ class Course(Generic[T]):
         self.pause_s = _PAUSES_S[min(self._tries, len(_PAUSES_S)) - 1]
         if isinstance(error, RateLimited) and error.retry_after_s is not None:
             self.pause_s = max(self.pause_s, float(error.retry_after_s))
-        if not self._running:
+        if not self._running and not self._call.answered:
             if self._tries >= self._first_tries:
                 raise error
             return ()

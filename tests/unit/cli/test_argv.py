@@ -85,6 +85,11 @@ def test_what_is_read_directly_is_read_as_click_reads_it(name: str, data: st.Dat
         ["wait", "1", "2", "--timeout", "5m", "--exit-status"],
         ["login", "--flow", "device"],
         ["whoami", "-q", "-v", "--api-url", "https://x"],
+        ["attach", "12345", "-n", "n2"],
+        ["attach", "12345", "--", "ls", "-l", "--", "x"],
+        ["attach", "--", "nvidia-smi", "-L"],
+        ["attach", "-c", "--", "12345", "--", "ls"],
+        ["session", "-G", "1", "--keep", "--", "python", "-c", "1"],
     ],
 )
 def test_the_usual_lists_are_read_directly(words: list[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -242,7 +241,7 @@ def test_silence_is_a_lost_connection(server: Web) -> None:
     server.routes[STREAM] = in_turn(turns)
     call = api.stream_logs("42")
     with SyncClient(at(server), tokens=FixedToken("t"), environment={}) as client:
-        records = list(client.stream(replace(call, silence_s=0.2)))
+        records = list(client.stream(call._replace(silence_s=0.2)))
     assert text(records) == WHOLE
     assert kinds(records) == [NoteKind.DISCONNECTED, NoteKind.RECONNECTED]
 
@@ -301,6 +300,23 @@ def test_a_caller_that_leaves_hangs_up(server: Web) -> None:
 
 def course(clock: ManualClock, **named: Any) -> Course[LogRecord]:
     return Course(api.stream_logs("42", **named), replicas=2, clock=clock)
+
+
+def test_servers_that_go_just_before_it_begins_are_waited_for() -> None:
+    """Who followed a job that had not started was answered a moment before."""
+    clock = ManualClock()
+    call = api.stream_logs("42", follow=True)
+    one = Course(call._replace(answered=True), replicas=2, clock=clock)
+    assert len(list(one.lost("refused", "u"))) == 1, "it is told"
+    for _ in range(20):
+        clock.advance(max(one.pause_s, 0.01))
+        assert list(one.lost("refused", "u")) == []
+    with pytest.raises(NotFound):
+        one.refused(NotFound("No."))
+    typed_wrong = Course(call, replicas=2, clock=clock)
+    assert list(typed_wrong.lost("refused", "u")) == []
+    with pytest.raises(Unavailable):
+        typed_wrong.lost("refused", "u")
 
 
 def test_patience_has_an_end() -> None:

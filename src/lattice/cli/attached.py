@@ -1,0 +1,411 @@
+"""A session in a job on this terminal, or between pipes: one loop, no threads where one types.
+
+Keys go out as they come and output is written as it comes; what can't be written yet is not
+taken from the pipe, so that a slow terminal slows the program and fills no memory.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+
+from lattice.base.clock import Clock
+from lattice.cli.escapekeys import HELP_LINES, Act, EscapeKeys
+from lattice.cli.guardian import Guardian
+from lattice.cli.notices import Notices
+from lattice.cli.screenstate import ScreenState
+from lattice.cli.signals import CaughtSignals, stop_here
+from lattice.cli.sink import Sink
+from lattice.cli.terminal import LocalTerminal
+from lattice.client.outcome import exit_code
+from lattice.client.terminal import Back, HasDescriptor, LinkEvent, Lost, TerminalLink
+from lattice.domain.terminal import (
+    MOST_BYTES,
+    EndCause,
+    Errors,
+    Exit,
+    Output,
+    Signal,
+    Started,
+    Stdin,
+    StdinEnd,
+    TerminalMessage,
+    TerminalSignal,
+)
+from lattice.features.attach.model import Notice, Opened
+from lattice.features.attach.render import back_line, banner, lost_line, suspended_line
+
+_SAY_LOST_AFTER_S = 2.0
+_SAY_BACK_AFTER_S = 1.0
+_FAREWELL_S = 1.0
+"""For a shell to take its hang-up, and for the server's last word."""
+_JOB_END_S = 5.0
+"""For that word where the job's end may be the cause: Slurm takes its time to say so."""
+_PUSH_TITLE, _POP_TITLE = b"\x1b[22;0t", b"\x1b[23;0t"
+_HANG_UP = 128 + signal.SIGHUP
+
+
+class Attached:
+    """What both forms have in common: the loop, and how it ends."""
+
+    def __init__(self, link: TerminalLink, clock: Clock, *, quiet: bool) -> None:
+        self._link = link
+        self._clock = clock
+        self._quiet = quiet
+        self._told_lost = ""
+        self._why_lost = ""
+        self._code: int | None = None
+        """Set where this side ends it."""
+
+    def _loop(self, signals: CaughtSignals) -> None:
+        link = self._link
+        while not self._over():
+            sinks = [sink for sink in self._sinks() if sink.wants_write]
+            keys = self._keys() if link.writable else None
+            reads: list[HasDescriptor | int] = [signals, *link.reading]
+            if keys is not None:
+                reads.append(keys)
+            ready, free, _ = select.select(reads, [*link.writing, *sinks], [], self._wait_s())
+            if keys in ready:
+                self._typed(_read(keys))
+            if signals in ready:
+                for number in signals.caught():
+                    self._caught(number)
+            for sink in sinks:
+                if sink in free:
+                    sink.flush()
+            link.turn()
+            self._hear()
+
+    def _over(self) -> bool:
+        self._show()
+        if self._code is not None or self._link.exit is not None:
+            return True
+        return self._link.end is not None and not any(sink.full for sink in self._sinks())
+
+    def _wait_s(self) -> float:
+        wait_s = self._link.wait_s
+        away_s = self._link.away_s
+        if away_s is not None and not self._told_lost:
+            wait_s = min(wait_s, max(0.0, _SAY_LOST_AFTER_S - away_s))
+        return wait_s
+
+    def _show(self) -> None:
+        while not any(sink.full for sink in self._sinks()):
+            message = self._link.take()
+            if message is None:
+                return
+            self._shown(message)
+            if isinstance(message, Exit):
+                return
+
+    def _hear(self) -> None:
+        events = self._link.events
+        while events:
+            self._event(events.popleft())
+        away_s = self._link.away_s
+        if away_s is not None and away_s >= _SAY_LOST_AFTER_S and not self._told_lost:
+            self._told_lost = self._why_lost or "no answer"
+            self._say(lost_line(self._told_lost))
+
+    def _event(self, event: LinkEvent) -> None:
+        if isinstance(event, Lost):
+            self._why_lost = event.why
+        elif isinstance(event, Back):
+            self._told_lost = self._why_lost = ""
+            if event.away_s > _SAY_BACK_AFTER_S:
+                self._say(back_line(event.away_s))
+        elif isinstance(event, Notice):
+            self._say(event.words)
+        else:
+            self._opened(event)
+
+    def _hang_up(self, code: int) -> None:
+        """End it from this side: the shell is told to go, and gets a moment for it."""
+        self._code = code
+        if self._link.writable:
+            self._link.write(Signal(TerminalSignal.HUP))
+        self._give_turns(_FAREWELL_S, lambda: self._link.exit is not None)
+
+    def _give_turns(self, for_s: float, enough: Callable[[], bool]) -> None:
+        link = self._link
+        end = self._clock.monotonic() + for_s
+        while link.end is None and not enough():
+            left_s = end - self._clock.monotonic()
+            if left_s <= 0 or link.away_s is not None:
+                return
+            select.select(link.reading, link.writing, [], min(left_s, link.wait_s))
+            link.turn()
+            # What is still shown comes too late to be seen.
+            while link.exit is None and link.take() is not None:
+                pass
+
+    def _hear_the_end(self) -> int:
+        """The server's last word may explain the end; then the code."""
+        exit_ = self._link.exit
+        if self._code is None and exit_ is not None:
+            # Nothing keeps one whose shell is gone by itself but the last word to the holder.
+            known = exit_.code is not None
+            self._give_turns(
+                _FAREWELL_S if known else _JOB_END_S, lambda: known and not self._link.writing
+            )
+        self._hear()
+        if self._code is not None:
+            return self._code
+        return exit_code(exit_, self._link.end)
+
+    # What each form does its own way.
+
+    def _sinks(self) -> list[Sink]:
+        raise NotImplementedError
+
+    def _keys(self) -> int | None:
+        raise NotImplementedError
+
+    def _typed(self, text: bytes | None) -> None:
+        raise NotImplementedError
+
+    def _caught(self, number: int) -> None:
+        raise NotImplementedError
+
+    def _shown(self, message: TerminalMessage) -> None:
+        raise NotImplementedError
+
+    def _say(self, text: str) -> None:
+        raise NotImplementedError
+
+    def _opened(self, opened: Opened) -> None:
+        raise NotImplementedError
+
+
+class AttachedTerminal(Attached):
+    """On a terminal, which is put back whatever happens."""
+
+    def __init__(
+        self,
+        link: TerminalLink,
+        terminal: LocalTerminal,
+        clock: Clock,
+        *,
+        quiet: bool,
+        say_after: Callable[[str], None],
+    ) -> None:
+        super().__init__(link, clock, quiet=quiet)
+        self._terminal = terminal
+        self._say_after = say_after
+        self._sink = Sink(terminal.screen)
+        self._screen = ScreenState()
+        self._notices = Notices(self._screen, self._sink.write)
+        self._keys_read = EscapeKeys()
+        self._title_kept = False
+        self._guardian: Guardian | None = None
+
+    def run(self) -> int:
+        """Until it is over; the exit code. Raises what ended it otherwise."""
+        caught = (
+            signal.SIGHUP,
+            signal.SIGTERM,
+            signal.SIGINT,
+            signal.SIGQUIT,
+            signal.SIGTSTP,
+            signal.SIGCONT,
+            signal.SIGWINCH,
+        )
+        with CaughtSignals(caught) as signals:
+            guardian: Guardian | None = None
+            try:
+                self._terminal.raw()
+                self._guardian = guardian = Guardian(self._terminal)
+                self._loop(signals)
+            finally:
+                self._put_right()
+                if guardian is not None:
+                    guardian.dismiss()
+            try:
+                return self._hear_the_end()
+            finally:
+                for line in self._notices.left():
+                    self._say_after(line)
+                self._link.close()
+                self._sink.close()
+
+    def _put_right(self) -> None:
+        exit_ = self._link.exit
+        broken = exit_ is None or exit_.cause is not EndCause.EXITED
+        undo = self._screen.undo() if broken else b""
+        try:
+            if broken and not self._screen.at_line_start and not self._screen.full_screen:
+                undo += b"\r\n"
+            if self._title_kept:
+                undo += _POP_TITLE
+            with suppress(OSError):
+                self._sink.write(undo)
+                self._drain()
+        finally:
+            self._terminal.restore(drop_keys=bool(undo) and broken)
+
+    def _drain(self) -> None:
+        """All that is left to show, unless nobody takes it."""
+        while self._sink.wants_write and select.select([], [self._sink], [], 1.0)[1]:
+            self._sink.flush()
+
+    def _sinks(self) -> list[Sink]:
+        return [self._sink]
+
+    def _keys(self) -> int | None:
+        return self._terminal.keys
+
+    def _typed(self, text: bytes | None) -> None:
+        if not text:
+            self._code = _HANG_UP  # the terminal is gone
+            return
+        for part in self._keys_read.feed(text, self._clock.monotonic()):
+            if isinstance(part, bytes):
+                self._link.write(Stdin(part))
+            elif part is Act.LEAVE:
+                self._notices.say("--- session ended by ~. ---")
+                self._hang_up(_HANG_UP)
+                return
+            elif part is Act.HELP:
+                for line in HELP_LINES:
+                    self._notices.say(line)
+            else:
+                self._suspend()
+
+    def _caught(self, number: int) -> None:
+        if number == signal.SIGWINCH:
+            self._link.resize(*self._terminal.size())
+        elif number == signal.SIGTSTP:
+            self._suspend()
+        elif number == signal.SIGCONT:
+            self._go_on()
+        elif self._code is None:
+            self._hang_up(128 + number)
+
+    def _suspend(self) -> None:
+        self._notices.say(suspended_line())
+        with suppress(OSError):
+            self._drain()
+        self._terminal.restore()
+        stop_here()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._terminal.raw()
+        self._link.resize(*self._terminal.size())
+
+    def _shown(self, message: TerminalMessage) -> None:
+        if isinstance(message, Output | Errors):
+            piece = message.text
+            if not self._title_kept and b"\x1b]" in piece:
+                # Terminals that keep a stack of titles give the old one back at the end.
+                self._title_kept = True
+                self._sink.write(_PUSH_TITLE)
+            self._sink.write(piece)
+            self._screen.feed(piece)
+            if b"\x1b" in piece and self._guardian is not None:
+                self._guardian.note(self._screen.undo())
+            self._notices.look()
+        elif isinstance(message, Started):
+            for warning in message.warnings:
+                self._notices.say(warning)
+
+    def _say(self, text: str) -> None:
+        self._notices.say(text)
+
+    def _opened(self, opened: Opened) -> None:
+        if not self._quiet:
+            self._notices.say(banner(opened, self._clock.now()))
+
+
+class AttachedPipes(Attached):
+    """Without a terminal: bytes in, bytes out, errors apart, and no word of ours among them."""
+
+    def __init__(
+        self,
+        link: TerminalLink,
+        clock: Clock,
+        *,
+        quiet: bool,
+        say: Callable[[str], None],
+        descriptors: tuple[int | None, int, int] = (0, 1, 2),
+    ) -> None:
+        super().__init__(link, clock, quiet=quiet)
+        self._input: int | None = descriptors[0]
+        self._out, self._errors = Sink(descriptors[1]), Sink(descriptors[2])
+        self._say_line = say
+        self._asked: set[int] = set()
+
+    def run(self) -> int:
+        """Until it is over; the exit code. Raises what ended it otherwise."""
+        caught = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+        with CaughtSignals(caught) as signals:
+            try:
+                self._loop(signals)
+                self._drain(signals)
+            except BrokenPipeError:
+                self._hang_up(_HANG_UP)
+                raise
+            try:
+                return self._hear_the_end()
+            finally:
+                self._link.close()
+                self._out.close()
+                self._errors.close()
+
+    def _drain(self, signals: CaughtSignals) -> None:
+        while left := [sink for sink in self._sinks() if sink.wants_write]:
+            ready, free, _ = select.select([signals], left, [])
+            for sink in free:
+                sink.flush()
+            if signals in ready:
+                self._code = 128 + signals.caught()[-1]
+                return
+
+    def _sinks(self) -> list[Sink]:
+        return [self._out, self._errors]
+
+    def _keys(self) -> int | None:
+        return self._input
+
+    def _typed(self, text: bytes | None) -> None:
+        if text:
+            self._link.write(Stdin(text))
+        else:
+            self._input = None
+            self._link.write(StdinEnd())
+
+    def _caught(self, number: int) -> None:
+        name = signal.Signals(number).name.removeprefix("SIG")
+        if number in self._asked or not self._link.writable:
+            # The second one is meant for this program.
+            self._hang_up(128 + number)
+            return
+        self._asked.add(number)
+        self._link.write(Signal(TerminalSignal(name)))
+
+    def _shown(self, message: TerminalMessage) -> None:
+        if isinstance(message, Output):
+            self._out.write(message.text)
+        elif isinstance(message, Errors):
+            self._errors.write(message.text)
+        elif isinstance(message, Started):
+            for warning in message.warnings:
+                self._say_line(warning)
+
+    def _say(self, text: str) -> None:
+        self._say_line(text)
+
+    def _opened(self, opened: Opened) -> None:
+        """No banner: what is read here is read by programs."""
+
+
+def _read(descriptor: int | None) -> bytes | None:
+    assert descriptor is not None
+    try:
+        return os.read(descriptor, MOST_BYTES)
+    except OSError:
+        return None

@@ -1,0 +1,79 @@
+"""Keys that are for the client and not for the shell: `~.`, `~?`, `~^Z`, `~~`. Pure.
+
+A tilde counts only where a line begins, as in ssh. What comes in large pieces, and what follows
+on their heels, is pasted and not typed, and passes as it is: a text with `~.` at the beginning of
+a line ends no session.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+LARGEST_TYPED_BYTES = 64
+PASTE_GAP_S = 0.1
+_LINE_ENDS = b"\r\n"
+
+
+class Act(Enum):
+    """What the client is asked to do."""
+
+    LEAVE = "."
+    HELP = "?"
+    SUSPEND = "\x1a"
+
+
+_ACTS = {ord(act.value): act for act in Act}
+_TILDE = ord("~")
+
+HELP_LINES = (
+    "~.   end this session",
+    "~^Z  suspend lattice; `fg` comes back",
+    "~?   this help",
+    "~~   a tilde",
+    "(only at the beginning of a line)",
+)
+
+
+class EscapeKeys:
+    """`feed` splits what was typed into what is to be sent and what is to be done, in order."""
+
+    def __init__(self) -> None:
+        self._begins = True
+        self._tilde = False
+        self._pasting_until = 0.0
+
+    def feed(self, typed: bytes, now: float) -> list[bytes | Act]:
+        """What was read at this time; an empty read is nothing typed."""
+        if not typed:
+            return []
+        pasted = len(typed) > LARGEST_TYPED_BYTES or now < self._pasting_until
+        if pasted:
+            self._pasting_until = now + PASTE_GAP_S
+        if pasted or not (self._tilde or b"~" in typed):
+            held, self._tilde = b"~" if self._tilde else b"", False
+            self._begins = typed[-1] in _LINE_ENDS
+            return [held + typed]
+        found: list[bytes | Act] = []
+        plain = bytearray()
+        for key in typed:
+            if self._tilde:
+                self._tilde = False
+                act = _ACTS.get(key)
+                if act is not None:
+                    if plain:
+                        found.append(bytes(plain))
+                        plain.clear()
+                    found.append(act)
+                    self._begins = True
+                    continue
+                # `~~` is one tilde, and before any other key it is itself.
+                plain += b"~" if key == _TILDE else bytes((_TILDE, key))
+                self._begins = key in _LINE_ENDS
+            elif key == _TILDE and self._begins:
+                self._tilde = True
+            else:
+                plain.append(key)
+                self._begins = key in _LINE_ENDS
+        if plain:
+            found.append(bytes(plain))
+        return found

@@ -1,0 +1,129 @@
+"""What the bytes that went to a terminal have done to it besides text. Pure.
+
+Not a terminal emulator: it knows whether a full-screen program has the picture, what would have
+to be taken back if the program can't do it any more, and what stands on the line of the cursor.
+"""
+
+from __future__ import annotations
+
+import re
+
+_ALTERNATE = frozenset({47, 1047, 1049})
+_ON = _ALTERNATE | {1, 5, 6, 9, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 2004, 2026}
+"""Modes that are off in a terminal at rest."""
+_OFF = frozenset({7, 25})
+"""Modes that are on: wrapping, and a cursor that shows."""
+_SEQUENCE = re.compile(
+    rb"\x1b(?:\[\?(?P<modes>[0-9;]{1,64})(?P<set>[hl])"
+    rb"|\[(?P<region>[0-9;]{0,16})r"
+    rb"|\[>4(?P<keys>[0-9;]{0,8})m"
+    rb"|(?P<push>\[>[0-9;]{0,8}u)"
+    rb"|\[(?P<cursor>[0-9]{0,3}) q"
+    rb"|(?P<pop>\[<[0-9]{0,3}u)"
+    rb"|(?P<pad>[=>])"
+    rb"|(?P<charset>\([0AB])"
+    rb"|(?P<whole>c|\[!p))"
+)
+_SIMPLE = {
+    "region": (b";", b"\x1b7\x1b[r\x1b8"),
+    "keys": (b";0", b"\x1b[>4;0m"),
+    "cursor": (b"0", b"\x1b[0 q"),
+    "pad": (b">", b"\x1b>"),
+    "charset": (b"(B", b"\x1b(B"),
+}
+"""By name: what says "as usual", and what makes it so. The cursor's style, vim's keys, …"""
+_OPEN_END = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,4}|\][^\x07\x1b]{0,512}\x1b?|[()*+#])?\Z")
+_STEERS = re.compile(rb"\x1b(?:\[[0-9;]*[ABEFGHJLMSTdfrst]|[78DM])")
+_LONGEST_LINE = 2048
+
+
+class ScreenState:
+    """`feed` it everything that is written."""
+
+    def __init__(self) -> None:
+        self._modes: dict[int, bool] = {}
+        self._other: dict[str, bytes] = {}
+        self._held = b""
+        self._line: bytes | None = b""
+
+    @property
+    def full_screen(self) -> bool:
+        """True while a program has the whole picture."""
+        return any(self._modes.get(mode) for mode in _ALTERNATE)
+
+    @property
+    def amid(self) -> bool:
+        """True if the last bytes begin a sequence whose end has not come."""
+        return bool(self._held)
+
+    @property
+    def at_line_start(self) -> bool:
+        """True if the cursor is known to stand at the beginning of a line."""
+        return self._line == b""
+
+    @property
+    def line(self) -> bytes | None:
+        """What was written since the last line feed, if writing it again would show the same."""
+        if self._line is None or self.full_screen or _STEERS.search(self._line):
+            return None
+        return self._line
+
+    def feed(self, piece: bytes) -> None:
+        """Take note of it."""
+        whole = self._held + piece if self._held else piece
+        if b"\x1b" in whole:
+            for found in _SEQUENCE.finditer(whole):
+                self._note(found)
+            # A sequence that has not ended stands at the very end, and is short.
+            unended = _OPEN_END.search(whole, max(0, len(whole) - 600))
+            self._held = whole[unended.start() :] if unended else b""
+        self._follow_line(piece)
+
+    def _note(self, found: re.Match[bytes]) -> None:
+        kind = found.lastgroup or ""
+        if kind in _SIMPLE:
+            rest, undo = _SIMPLE[kind]
+            self._keep(kind, found[kind].strip(rest), undo)
+        elif kind == "set":
+            on = found["set"] == b"h"
+            for mode in found["modes"].split(b";"):
+                if mode.isdigit() and len(mode) <= 5:
+                    self._switch(int(mode), on=on)
+        elif kind == "push":
+            self._other[kind] = self._other.get(kind, b"") + b"\x1b[<u"
+        elif kind == "pop":
+            self._other.pop("push", None)
+        elif kind == "whole":
+            self._modes.clear()
+            self._other.clear()
+
+    def _switch(self, mode: int, *, on: bool) -> None:
+        if mode in _ON or mode in _OFF:
+            if on is (mode in _ON):
+                self._modes[mode] = on
+            else:
+                self._modes.pop(mode, None)
+
+    def _keep(self, name: str, changed: bytes, undo: bytes) -> None:
+        if changed:
+            self._other[name] = undo
+        else:
+            self._other.pop(name, None)
+
+    def _follow_line(self, piece: bytes) -> None:
+        at = piece.rfind(b"\n")
+        if at >= 0:
+            line: bytes | None = piece[at + 1 :]
+        elif self._line is None:
+            return
+        else:
+            line = self._line + piece
+        self._line = None if line is not None and len(line) > _LONGEST_LINE else line
+
+    def undo(self) -> bytes:
+        """What puts a terminal right whose program is gone; nothing if it left it in order."""
+        parts = list(self._other.values())
+        # The alternate picture last: what was set inside it is taken back inside it.
+        for mode, on in sorted(self._modes.items(), key=lambda pair: pair[0] in _ALTERNATE):
+            parts.append(b"\x1b[?%d%s" % (mode, b"l" if on else b"h"))
+        return b"\x1b[0m" + b"".join(parts) if parts else b""
