@@ -127,17 +127,18 @@ def bare_relay(bench: Bench, job: Job) -> Iterator[subprocess.Popen[str]]:
     env = {**room.environment, **path}
     started = [room.popen([*begin, "relay", str(folder)], env=path, stderr=None)]
     try:
-        _until_listening(bench, _HTTP_PORT)
+        until_listening(bench, _HTTP_PORT)
         on_node = bench.lab.node(NODE).argv([*begin, "node", str(folder), str(job.file)])
         started.append(subprocess.Popen(on_node, env=env, stdout=subprocess.DEVNULL, text=True))
         viewer = room.popen([*begin, "client", str(folder)], env=path, stderr=None)
         started.append(viewer)
         yield viewer
     finally:
-        _end(bench, started, "bench.logs_live_peers")
+        end_peers(bench, started, "bench.logs_live_peers")
 
 
-def _end(bench: Bench, started: list[subprocess.Popen[str]], mark: str) -> None:
+def end_peers(bench: Bench, started: list[subprocess.Popen[str]], mark: str) -> None:
+    """All of them, and what they have begun on nodes: their command lines hold the mark."""
     # A process on a node is the child of the one that entered its namespaces.
     for each in started:
         each.kill()
@@ -187,28 +188,30 @@ class Ssh:
         environment = dict(self._bench.lab.control.room.environment)
         daemon = subprocess.Popen(argv, env=environment, stdout=log, stderr=log, text=True)
         try:
-            _until_listening(self._bench, _SSH_PORT, self._bench.lab.node(NODE).address)
+            until_listening(self._bench, _SSH_PORT, self._bench.lab.node(NODE).address)
             yield self
         finally:
-            _end(self._bench, [daemon], "sshd_config")
+            end_peers(self._bench, [daemon], "sshd_config")
 
     def tail(self, job: Job, begin: str) -> subprocess.Popen[str]:
         """`tail -f` on the node, over ssh; `begin` as `tail -n` has it."""
-        address = self._bench.lab.node(NODE).address
+        words = ("exec", "tail", "-n", begin, "-f", str(job.file))
+        return self._bench.lab.popen_as(OWNER, [*self.argv(), *words])
+
+    def argv(self, *flags: str) -> list[str]:
+        """ssh to the node, as the owner."""
         options = (
             "StrictHostKeyChecking=no",
             "UserKnownHostsFile=/dev/null",
             "LogLevel=ERROR",
             "BatchMode=yes",
         )
-        return self._bench.lab.popen_as(
-            OWNER,
-            [
-                *("ssh", "-i", f"/home/{OWNER}/bench-key", "-p", str(_SSH_PORT)),
-                *(word for each in options for word in ("-o", each)),
-                *(f"{OWNER}@{address}", "exec", "tail", "-n", begin, "-f", str(job.file)),
-            ],
-        )
+        address = self._bench.lab.node(NODE).address
+        return [
+            *("ssh", *flags, "-i", f"/home/{OWNER}/bench-key", "-p", str(_SSH_PORT)),
+            *(word for each in options for word in ("-o", each)),
+            f"{OWNER}@{address}",
+        ]
 
 
 def sattach(bench: Bench, job: Job) -> subprocess.Popen[str]:
@@ -216,7 +219,8 @@ def sattach(bench: Bench, job: Job) -> subprocess.Popen[str]:
     return bench.lab.popen_as(OWNER, ["sattach", f"{job.id}.0"])
 
 
-def _until_listening(bench: Bench, port: int, host: str = CONTROL) -> None:
+def until_listening(bench: Bench, port: int, host: str = CONTROL) -> None:
+    """Somebody answers there."""
     deadline = time.monotonic() + 30
     while not bench.lab.network.accepts(port, host):
         if time.monotonic() > deadline:

@@ -17,9 +17,9 @@ settings.register_profile("gate", max_examples=40, deadline=None, derandomize=Tr
 settings.register_profile("thorough", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
 
-_LONGEST = "test_vm_node.py"
+_LONGEST = "test_log_faults.py"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The emulated machine takes longest by far: begun last, everybody would wait for it."""
+    """The file that takes longest goes first: begun last, everybody would wait for it."""
     items.sort(key=lambda item: _LONGEST not in item.nodeid)

@@ -227,6 +227,7 @@ async def test_array_tasks_are_named_by_array_and_task(site: Site) -> None:
     assert [each.id for each in await past(site, names[1], ALICE)] == [names[1]]
 
 
+@pytest.mark.long
 @pytest.mark.spec("AUTH-12", "ALLOC-1")
 async def test_an_id_used_twice_is_two_allocations_and_each_owner_sees_one(site: Site) -> None:
     job = site.submit("alice", "same", ends=0)
@@ -246,6 +247,7 @@ async def test_an_id_used_twice_is_two_allocations_and_each_owner_sees_one(site:
     assert await past(site, newer.ref, ALICE) == ()
 
 
+@pytest.mark.long
 @pytest.mark.spec("AUTH-12")
 async def test_an_id_used_twice_by_the_same_owner_is_two_allocations(site: Site) -> None:
     job = site.submit("alice", "same", ends=0)

@@ -23,10 +23,10 @@ from lab.network import Direction
 from lab.users import AGENT_USER
 from lattice.features.link.model import PING_EVERY_S
 from tests.e2e.people import Person, eventually
+from tests.e2e.put_right import NODES, administrator, agents, linked, put_right
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
-NODES = ("n1", "n2", "n3")
 LONGEST_PAUSE_S = 5
 """The table's; where nothing was said, 15 s of silence come before it."""
 AFTER_A_DEATH_S = 8
@@ -37,57 +37,15 @@ _CHECKOUT = Path(__file__).parents[2]
 
 @pytest.fixture
 def olga(lab: Lab) -> Person:
-    """An administrator; she has no account on the cluster, so the command runs as somebody's."""
-    person = Person(lab, "alice")
-    person._token = str(lab.oidc.token("olga", "openid admin")["access_token"])
-    return person
+    return administrator(lab)
 
 
 @pytest.fixture(autouse=True)
-def linked(lab: Lab, olga: Person) -> Iterator[None]:
+def whole(lab: Lab, olga: Person) -> Iterator[None]:
     """Everything is up and linked before a story, and put right after it."""
-    _put_right(lab, olga)
+    put_right(lab, olga)
     yield
-    _put_right(lab, olga)
-
-
-def _put_right(lab: Lab, olga: Person) -> None:
-    for server in lab.servers:
-        server.heal_state()
-        if server.process.condition == "frozen":
-            server.process.thaw()
-        server.start()
-    for member in lab.etcd.members:
-        if member.condition == "frozen":
-            member.thaw()
-        member.up()
-    for name in NODES:
-        node = lab.node(name)
-        if not node.alive:
-            node.start()
-        node.heal()
-        if node.agent.process.condition == "frozen":
-            node.agent.thaw()
-        if not node.agent.process.alive:
-            node.agent.start()
-    eventually(lambda: _linked(olga), lambda seen: set(seen) == set(NODES), 60)
-
-
-def _agents(olga: Person) -> dict[str, Any]:
-    """Each node's agent as `lattice nodes` tells of it."""
-    answer = olga.lattice("nodes", "-o", "json", env=olga.bearer)
-    if answer.code != 0:
-        return {}
-    return {each["name"]: each["agent"] for each in json.loads(answer.out)["nodes"]}
-
-
-def _linked(olga: Person) -> dict[str, str]:
-    """Node to replica, for those that are linked."""
-    return {
-        name: agent["replica"]
-        for name, agent in _agents(olga).items()
-        if agent and agent["link"] == "linked"
-    }
+    put_right(lab, olga)
 
 
 def _timed(check: Callable[[], bool], within_s: float) -> float:
@@ -149,9 +107,11 @@ def test_nothing_of_ours_listens_on_a_node(lab: Lab, name: str) -> None:
     assert listening <= {"slurmd"}, shown
     # Nor is there a socket that somebody on the node could speak to: abstract ones show here too.
     local = lab.node(name).run(["ss", "--no-header", "-lxp"]).stdout
-    # But for the helper's, which the agent alone may open.
+    # But for the helper's, which the agent alone may open, and the doors of terminals that are
+    # open or were just left, in a folder that root alone may enter.
     helper = lab.node(name).agent.helper.socket
-    others = [line for line in local.splitlines() if f" {helper} " not in line]
+    known = re.compile(rf" {re.escape(str(helper))} | /proc/self/fd/\d+/[0-9a-f]{{32}} ")
+    others = [line for line in local.splitlines() if not known.search(line)]
     assert not [line for line in others if "lattice" in line or "python" in line], local
     mode = helper.stat()
     assert (mode.st_uid, mode.st_gid, mode.st_mode & 0o777) == (
@@ -193,7 +153,7 @@ def test_an_agent_without_its_helper_works_and_says_what_it_can_not(lab: Lab, ol
     try:
         agent.start()
         eventually(agent.process.log_file.read_text, lambda log: "no terminals in jobs" in log)
-        eventually(lambda: _linked(olga), lambda linked: "n1" in linked)
+        eventually(lambda: linked(olga), lambda linked: "n1" in linked)
     finally:
         agent.changes.clear()
         agent.kill()
@@ -217,7 +177,7 @@ def test_a_server_killed(lab: Lab, olga: Person) -> None:
     with echoes(lab, olga, 9, *NODES) as running:
         time.sleep(2)
         lab.servers[0].kill()
-        relinked_s = _timed(lambda: set(_linked(olga)) == set(NODES) and _one_replica(olga), 12)
+        relinked_s = _timed(lambda: set(linked(olga)) == set(NODES) and _one_replica(olga), 12)
         results = [each.result() for each in running]
     print(f"relinked after {relinked_s:.1f} s, {results}")
     for result in results:
@@ -226,16 +186,17 @@ def test_a_server_killed(lab: Lab, olga: Person) -> None:
 
 
 def _one_replica(olga: Person) -> bool:
-    return len(set(_linked(olga).values())) == 1
+    return len(set(linked(olga).values())) == 1
 
 
+@pytest.mark.long
 @pytest.mark.spec("AUTH-8")
 def test_a_server_frozen(lab: Lab, olga: Person) -> None:
     with echoes(lab, olga, 24, *NODES) as running:
         time.sleep(2)
         lab.servers[0].process.freeze()
         results = [each.result() for each in running]
-        assert set(_linked(olga)) == set(NODES)
+        assert set(linked(olga)) == set(NODES)
         assert _one_replica(olga)
     lab.servers[0].process.thaw()
     print(results)
@@ -243,6 +204,7 @@ def test_a_server_frozen(lab: Lab, olga: Person) -> None:
         assert result["longest_pause_s"] <= 15 + AFTER_A_DEATH_S, result
 
 
+@pytest.mark.long
 def test_both_servers_restarted_in_turn_under_load(lab: Lab, olga: Person) -> None:
     with echoes(lab, olga, 18, *NODES) as running:
         for server in lab.servers:
@@ -255,6 +217,7 @@ def test_both_servers_restarted_in_turn_under_load(lab: Lab, olga: Person) -> No
         assert result["longest_pause_s"] <= LONGEST_PAUSE_S, result
 
 
+@pytest.mark.long
 def test_a_server_cut_off_from_the_state(lab: Lab, olga: Person) -> None:
     """Its agents find a replica that others can see; streams through it go on meanwhile."""
     first = lab.servers[0]
@@ -264,7 +227,7 @@ def test_a_server_cut_off_from_the_state(lab: Lab, olga: Person) -> None:
         results = [each.result() for each in running]
         for result in results:
             assert result["longest_pause_s"] <= LONGEST_PAUSE_S, result
-    eventually(lambda: _linked(olga), lambda seen: set(seen) == set(NODES), 60)
+    eventually(lambda: linked(olga), lambda seen: set(seen) == set(NODES), 60)
     eventually(lambda: _one_replica(olga), bool, 60)
     # Its own answers say how old they are.
     alone = {**olga.bearer, "LATTICE_API_URL": first.url}
@@ -309,26 +272,28 @@ def test_the_quorum_lost(lab: Lab, olga: Person) -> None:
         member.up()
     eventually(lambda: olga.tries("admin", "enrol", "n9").code, lambda code: code == 0, 30)
     # Nobody was declared lost because the servers were blind.
-    assert {agent["condition"] for agent in _agents(olga).values()} == {"ready"}
+    assert {agent["condition"] for agent in agents(olga).values()} == {"ready"}
 
 
+@pytest.mark.long
 def test_a_link_cut_one_way_and_both_ways(lab: Lab, olga: Person) -> None:
     ways: dict[str, Direction] = {"n1": "both", "n2": "to_node", "n3": "from_node"}
     with echoes(lab, olga, 36, *NODES) as running:
         time.sleep(1)
         for name, way in ways.items():
             lab.node(name).cut_off(way)
-        noticed_s = _timed(lambda: not _linked(olga), 25)
+        noticed_s = _timed(lambda: not linked(olga), 25)
         said = olga.tries("admin", "ping", "n1")
         assert said.code == 75
         assert "n1" in said.err
         for name in NODES:
             lab.node(name).heal()
-        healed_s = _timed(lambda: set(_linked(olga)) == set(NODES), 40)
+        healed_s = _timed(lambda: set(linked(olga)) == set(NODES), 40)
         results = [each.result() for each in running]
     print(f"noticed after {noticed_s:.1f} s, healed after {healed_s:.1f} s, {results}")
 
 
+@pytest.mark.long
 @pytest.mark.spec("OPS-4")
 def test_agents_lost_are_degraded_and_then_down_by_the_table_of_times(
     lab: Lab, olga: Person
@@ -341,7 +306,7 @@ def test_agents_lost_are_degraded_and_then_down_by_the_table_of_times(
     while any("down" not in each for each in seen.values()):
         now_s = time.monotonic() - begun
         assert now_s < DOWN_AFTER_S + 20, seen
-        for name, agent in _agents(olga).items():
+        for name, agent in agents(olga).items():
             if agent:
                 seen[name].setdefault(agent["condition"], now_s)
         time.sleep(0.5)
@@ -354,7 +319,7 @@ def test_agents_lost_are_degraded_and_then_down_by_the_table_of_times(
     assert "down" in words
     lab.node("n1").agent.start()
     lab.node("n2").agent.thaw()
-    back_s = _timed(lambda: {"n1", "n2"} <= set(_linked(olga)), 20)
+    back_s = _timed(lambda: {"n1", "n2"} <= set(linked(olga)), 20)
     print(f"ready again after {back_s:.1f} s")
 
 
@@ -375,9 +340,9 @@ def test_a_node_enrols_with_a_one_time_token(lab: Lab, olga: Person) -> None:
     }
     owned_folder(fresh, AGENT_USER)
     try:
-        eventually(lambda: _linked(olga), lambda seen: "n1" not in seen, 30)
+        eventually(lambda: linked(olga), lambda seen: "n1" not in seen, 30)
         agent.start()
-        eventually(lambda: _linked(olga), lambda seen: "n1" in seen, 30)
+        eventually(lambda: linked(olga), lambda seen: "n1" in seen, 30)
         # The same token again, on a node without a certificate: refused in words.
         agent.stop()
         (fresh / "identity.json").unlink()

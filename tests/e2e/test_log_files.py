@@ -151,7 +151,7 @@ def test_labelled_lines_have_ranks(quiet_lab: Lab, alice: Person) -> None:
     """Written by srun in one file, by slurmstepd in one a task; the script's `3: x` is nobody's."""
     even = "-N2 -n4 --ntasks-per-node=2"
     # Long enough to be seen in slurmstepd's hands twice, some seconds apart, on a slow machine too.
-    count, task = 400, script("l", 400, pause_s=0.05)
+    count, task = 240, script("l", 240, pause_s=0.05)
     together = f"srun {even} --label --output=f%j-every.out {task}"
     apart = f"srun {even} -l --output=f%j-%t.out {task}"
     said = "echo '3: of the script'"

@@ -15,7 +15,7 @@ from lattice.base.clock import SystemClock
 from lattice.base.signing import SigningKey
 from lattice.domain.privileged import (
     Answer,
-    Enter,
+    DumpStacks,
     Outcome,
     Question,
     ReadProcessCounters,
@@ -81,10 +81,10 @@ def test_an_owner_s_processes_are_counted_and_nobody_else_s(
 
 
 def test_what_is_not_built_says_so(helper: NodeHelper) -> None:
-    answer = helper.ask(Enter((), "xterm", 24, 80), user="alice", job=1)
+    answer = helper.ask(DumpStacks((1,)), user="alice", job=1)
     assert (answer.outcome, answer.message) == (
         Outcome.NOT_OFFERED,
-        "the verb `enter` is not built into this helper",
+        "the verb `dump_stacks` is not built into this helper",
     )
     answer = helper.ask(CancelQuestion(jobs=("1",)), user="alice", job=1)
     assert answer.outcome is Outcome.NOT_OFFERED

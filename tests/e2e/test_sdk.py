@@ -17,7 +17,7 @@ PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 def test_the_programs_of_the_page_run(quiet_lab: Lab, alice: Person) -> None:
-    *about_jobs, about_logs = PROGRAMS
+    *about_jobs, about_logs, about_terminals = PROGRAMS
     assert len(about_jobs) == 2
     job = quiet_lab.sbatch("alice", wrap="echo written")
     quiet_lab.wait_job_state(job, "COMPLETED")
@@ -32,6 +32,12 @@ def test_the_programs_of_the_page_run(quiet_lab: Lab, alice: Person) -> None:
         assert any(line.split()[0] == str(job) for line in said(program))
     shown = said(about_logs.replace("12345", str(job)))
     assert [line.split()[1:] for line in shown] == [["0", "written"]]
+    job = quiet_lab.sbatch("alice", wrap="sleep 300")
+    quiet_lab.wait_job_state(job, "RUNNING")
+    # There is no GPU here to list.
+    program = about_terminals.replace("12345", str(job)).replace('["nvidia-smi", "-L"]', '["id"]')
+    assert said(program)[0].startswith("uid=3001(alice)")
+    assert said(program)[-1] == "exit code 0"
 
 
 def test_what_the_command_line_imports_holds_no_grpc_and_no_protobuf(

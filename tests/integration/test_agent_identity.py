@@ -12,12 +12,14 @@ import grpc
 import pytest
 from grpc import aio
 
+from lattice.access.grants import GrantChecker, GrantSigner
 from lattice.agent.identity import AgentIdentity
 from lattice.agent.identity_cascade import Cascade, IdentityOptions, NoIdentity
 from lattice.agent.identity_issuer import GrpcIssuer, dial_terms
 from lattice.agent.identity_store import IdentityStore
 from lattice.base.clock import SystemClock
 from lattice.base.errors import LatticeError, PermissionRefused, Unavailable
+from lattice.base.signing import SigningKey
 from lattice.features.agents.rpc import AgentIdentityRpc, AgentRpc
 from lattice.wire.guard import GuardInterceptor
 from lattice.wire.peerguard import PeerGuard, grpc_peer
@@ -33,6 +35,7 @@ from tests.fakes.certificates import new_key, request
 
 pytestmark = pytest.mark.spec("AUTH-9")
 HOST = "127.0.0.1"
+SIGNER = GrantSigner(SigningKey.generate(), SystemClock())
 
 
 @dataclass
@@ -97,7 +100,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     add_AgentServiceServicer_to_server(AgentRpc(site.enrolment, site.trust), people)
     made.people = f"{HOST}:{people.add_insecure_port(f'{HOST}:0')}"
     agents = aio.server(interceptors=[PeerGuard(permissions, site.trust.admit, refused, defect)])
-    add_AgentIdentityServiceServicer_to_server(AgentIdentityRpc(site.enrolment), agents)
+    add_AgentIdentityServiceServicer_to_server(AgentIdentityRpc(site.enrolment, SIGNER), agents)
     methods = {"Speak": grpc.stream_stream_rpc_method_handler(_speak)}
     agents.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Link", methods),))
     credentials = site.replica.grpc_server_credentials()
@@ -206,3 +209,19 @@ async def test_nobody_to_ask_is_told_apart_from_a_refusal(tmp_path: Path) -> Non
         await GrpcIssuer(servers, None).enrol("t", "n1", "csr")
     with pytest.raises(Unavailable, match="No server is named"):
         await GrpcIssuer((), None).enrol("t", "n1", "csr")
+
+
+async def test_the_time_is_signed_for_the_node_of_the_certificate(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    node = await cluster.enrolled(tmp_path)
+    checker = GrantChecker("n1", SystemClock(), SIGNER.public_keys)
+    async with cluster.dial(node) as channel:
+        stub: Any = AgentIdentityServiceStub(channel)
+        answer = await stub.TellTime(pb.TellTimeRequest(nonce="0a" * 32), timeout=10)
+        told = checker.read_time(answer.signed)
+        assert (told.place, told.nonce) == ("n1", "0a" * 32)
+        assert abs(told.time_ms / 1000 - SystemClock().now().timestamp()) < 5
+        for nonsense in ("", "0" * 63, "0" * 65, "lattice grant 1"):
+            with pytest.raises(aio.AioRpcError, match="nothing that a helper drew"):
+                await stub.TellTime(pb.TellTimeRequest(nonce=nonsense), timeout=10)

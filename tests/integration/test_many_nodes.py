@@ -56,6 +56,7 @@ def interrupt(terminal: Terminal) -> list[str]:
     return terminal.end(130)
 
 
+@pytest.mark.long
 def test_a_crowd_that_starts_alike_and_one_that_falls(tmp_path: Path) -> None:
     terminal = crowd(tmp_path, "training", "-f", "42")
     terminal.until(lambda rows: told(rows)[LOST] == ALL - 1, timeout_s=120)

@@ -5,6 +5,7 @@ Real processes and the real kernel; attacks of a job on the one who reads its ou
 
 from __future__ import annotations
 
+import itertools
 import os
 import pwd
 import select
@@ -27,7 +28,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.spec("LOG-2")]
 
 PYTHON = "/usr/bin/python3"
 SLEEP = ("sleep", "300")
-SWAPS = int(os.environ.get("LATTICE_SWAPS", "1000"))
+SWAPS = int(os.environ.get("LATTICE_SWAPS", "500"))
 # Every other turn the name means the first of the files.
 _SWAP = """
 import os, sys, time
@@ -410,7 +411,10 @@ def test_processes_that_come_and_go_while_they_are_asked_for(bench: Bench) -> No
     turns = subprocess.Popen(["sh", "-c", _TURNS, *words], stderr=subprocess.DEVNULL)
     seen, owner = 0, pwd.getpwnam("alice").pw_uid
     try:
-        for _ in range(300):
+        for turn in itertools.count():
+            # Others may take the numbers first: until one was met, it goes on.
+            if turn >= 300 and (seen or turn >= 6000):
+                break
             with bench.open(*range(base, base + 20)) as opened:
                 found = [(each.path, content(each)) for each in opened.files]
                 # Numbers come round: one of them may be an older process of the same job.
@@ -481,6 +485,7 @@ def test_a_share_that_never_answers_holds_up_nobody_else(bench: Bench, silent: P
 def test_what_the_helper_keeps_of_root(bench: Bench) -> None:
     lines = Path(f"/proc/{bench.helper.pid}/status").read_text().splitlines()
     told = dict(line.split(":\t") for line in lines if line.startswith("Cap"))
-    kept = (1 << 6) | (1 << 7) | (1 << 19)
+    # To be someone else, to name descriptors; to enter a job, and to hang up on what runs there.
+    kept = (1 << 6) | (1 << 7) | (1 << 19) | (1 << 18) | (1 << 21) | (1 << 5)
     assert int(told["CapEff"], 16) == int(told["CapPrm"], 16) == kept
     assert int(told["CapBnd"], 16) == int(told["CapInh"], 16) == int(told["CapAmb"], 16) == 0

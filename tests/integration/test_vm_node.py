@@ -6,10 +6,10 @@ One boot serves all: software emulation makes it slow.
 from __future__ import annotations
 
 import json
+import os
 import pwd
 import re
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,11 +17,8 @@ from functools import partial
 import pytest
 
 from lab.laboratory import Lab
-from lab.users import AGENT_USER, SERVER_USER
-from lattice.access.grants import GrantSigner
-from lattice.base.clock import SystemClock
-from lattice.base.signing import SigningKey
-from lattice.domain.privileged import OpenOutput, digest_of, verb_of
+from lab.users import SERVER_USER
+from tests.e2e.at_terminal import PROMPT, at, piped
 from tests.e2e.log_lines import numbers, script
 from tests.e2e.people import Person, eventually
 from tests.integration.test_jobs_on_a_node import (
@@ -34,7 +31,7 @@ from tests.integration.test_jobs_on_a_node import (
     _watcher_argv,
 )
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -123,47 +120,6 @@ def test_its_jobs_are_seen_under_cgroup_v2(machine: Lab) -> None:
     assert (again["identity"], again["uid"]) == (seen["identity"], 3001)
 
 
-_OPEN = """
-import asyncio, json, os, sys
-from pathlib import Path
-from lattice.adapters.helper.channel import HelperChannel
-from lattice.adapters.helper.outputs import HelperOutputs
-port = HelperOutputs(HelperChannel(Path("/run/lattice-helper/socket")))
-opened = asyncio.run(port.open_output(sys.argv[1], [int(pid) for pid in sys.argv[2:]]))
-print(json.dumps([[each.path, os.pread(each.fd, 100, 0).decode()] for each in opened.files]))
-"""
-
-
-@pytest.mark.spec("LOG-2")
-def test_the_helper_opens_what_its_jobs_write(machine: Lab) -> None:
-    vm = machine.vm
-    if vm.run(["test", "-S", "/run/lattice-helper/socket"], check=False).returncode:
-        vm.start_agent()
-    step = "srun -n1 --label -o v_%t sh -c 'echo from v2; sleep 300'"
-    job = machine.sbatch("alice", "-w", vm.name, "--mem=300", wrap=f"echo batch; {step}")
-    machine.wait_job_state(job, "RUNNING", timeout_s=90)
-    signer = GrantSigner(SigningKey.load(machine.gate.grant_key), SystemClock())
-    account = pwd.getpwnam(AGENT_USER)
-    become = ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
-    found = f"find /sys/fs/cgroup -path '*/job_{job}/*' -name cgroup.procs -exec cat {{}} +"
-
-    def opened() -> dict[str, str]:
-        pids = vm.run(["sh", "-c", found], check=False).stdout.split()
-        if not pids:
-            return {}
-        question = OpenOutput(tuple(map(int, pids)))
-        grant = signer.issue(
-            verb_of(question).act, vm.name, subject="s", user="alice", job_id=job,
-            digest=digest_of(question), life_s=60,
-        )  # fmt: skip
-        said = vm.run([*become, sys.executable, "-I", "-c", _OPEN, grant, *pids], check=False)
-        assert said.returncode == 0, said.stderr
-        return dict(json.loads(said.stdout))
-
-    wanted = {f"/home/alice/slurm-{job}.out": "batch\n", "/home/alice/v_0": "0: from v2\n"}
-    eventually(opened, lambda files: files == wanted, 120)
-
-
 @pytest.mark.spec("LOG-2", "LOG-3", "LOG-4")
 def test_what_its_jobs_write_is_all_there(machine: Lab) -> None:
     """Followed live, and by rank where a task has a file of its own."""
@@ -193,3 +149,75 @@ def test_what_its_jobs_write_is_all_there(machine: Lab) -> None:
         lambda seen: seen == list(range(300)),
         60,
     )
+
+
+@pytest.mark.spec("LOG-7", "ATTACH-1", "AUTH-9")
+@pytest.mark.parametrize("ahead_s", [240, -240])
+def test_its_clock_is_set_wrong_while_it_runs(machine: Lab, ahead_s: int) -> None:
+    """The whole machine's: kernel, Slurm, agent and helper. More, and munge would refuse it."""
+    vm = machine.vm
+    if not vm.run(["pgrep", "-f", "lattice-agent --config"], check=False).stdout:
+        vm.start_agent()
+    machine.jobs.cancel_all(timeout_s=60)
+    alice = Person(machine, "alice").logged_in()
+    look = ["grep", "-c", "helper was told the time", "/run/agent.log"]
+    told = partial(vm.run, look, check=False)
+    before = int(told().stdout or 0)
+    vm.run(["date", "-s", f"{ahead_s} seconds"])
+    try:
+        eventually(lambda: int(told().stdout or 0), lambda count: count > before, 120)
+        wrap = f"{script('c', 100, pause_s=0.1)}; sleep 600"
+        job = machine.sbatch("alice", "-w", vm.name, "-n1", "--mem=120", wrap=wrap)
+        machine.wait_job_state(job, "RUNNING", timeout_s=120)
+        live = eventually(
+            lambda: alice.tries("logs", str(job)), lambda said: said.out.count("\n") >= 100, 120
+        )
+        assert numbers(live.out.splitlines(), "c") == list(range(100))
+        asked = ("attach", str(job), "--", "id", "-un")
+        eventually(lambda: piped(alice, *asked), lambda said: said.stdout == b"alice\n", 60)
+    finally:
+        vm.run(["date", "-s", f"{-ahead_s} seconds"])
+        machine.jobs.cancel_all(timeout_s=60)
+
+
+@pytest.mark.spec("ATTACH-1", "ATTACH-3")
+def test_a_terminal_in_a_job_under_cgroup_v2(machine: Lab) -> None:
+    """As on the other nodes: the extern step's group, its limits, and its end."""
+    alice = Person(machine, "alice").logged_in()
+    job = machine.sbatch("alice", "-w", "v1", "-n1", "--mem=120", wrap="sleep 900")
+    machine.wait_job_state(job, "RUNNING", timeout_s=120)
+    asked = ("attach", str(job), "--", "sh", "-c")
+    eventually(lambda: piped(alice, *asked, "id -un").stdout, lambda said: said == b"alice\n", 120)
+    with at(alice, "attach", str(job)) as shown:
+        shown.until(PROMPT, 60)
+        shown.resize(33, 101)
+        shown.type(
+            "stty size; id -un; hostname; cat /proc/self/cgroup; "
+            "grep -E 'Cap|NoNew' /proc/self/status\n"
+        )
+        shown.until(r"33 101\r\nalice\r\nv1\r\n", 30)
+        shown.until(
+            rf"0::/system.slice/v1_slurmstepd.scope/job_{job}/step_extern/user/task_\w+\r\n", 10
+        )
+        shown.until(r"CapEff:\t0000000000000000\r\n", 10)
+        shown.until(r"NoNewPrivs:\t1\r\n", 10)
+        shown.until(PROMPT)
+        shown.type("sleep 100\n")
+        shown.until("sleep 100\r\n")
+        shown.type(b"\x03")
+        shown.until(PROMPT)
+        shown.type("exit 7\n")
+        assert shown.wait(60) == 7
+        assert shown.modes_now == shown.modes
+    text = os.urandom(100_000)
+    done = piped(alice, *asked, "cat; exit 3", text=text)
+    assert (done.returncode, done.stdout) == (3, text), done.stderr
+    # `tail` keeps a line that does not end: more memory than the job has.
+    greedy = piped(alice, *asked, "head -c 150000000 /dev/zero | tail -n 1 >/dev/null && echo all")
+    assert (greedy.returncode != 0, greedy.stdout) == (True, b"")
+    with at(alice, "attach", str(job)) as shown:
+        shown.until(PROMPT, 60)
+        machine.jobs.cancel(job)
+        shown.until(f"job {job} ended: CANCELLED", 90)
+        shown.wait(60)
+        assert shown.modes_now == shown.modes

@@ -60,7 +60,14 @@ def test_down_leaves_nothing(one: Lab) -> None:
     assert not any(path.exists() for path in Path("/sys/fs/cgroup").glob("*/lattice-lab/one"))
 
 
-@pytest.mark.parametrize("after", ["control", "etcd", "lab"])
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param("control", marks=pytest.mark.long),
+        pytest.param("etcd", marks=pytest.mark.long),
+        "lab",
+    ],
+)
 def test_a_killed_lab_is_cleared_by_the_next_up(one: Lab, after: str) -> None:
     program = (
         "import sys; from lab.laboratory import Lab; "
@@ -91,6 +98,7 @@ def test_a_killed_lab_is_cleared_by_the_next_up(one: Lab, after: str) -> None:
     assert Footprint.of(one.layout).empty
 
 
+@pytest.mark.long
 def test_two_labs_side_by_side(one: Lab, two: Lab) -> None:
     one.up()
     two.up()

@@ -1,0 +1,34 @@
+"""Keys typed at a terminal one every few milliseconds, and how long each takes to come back."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from lab.screen import Screen
+
+KEY_EVERY_S = 0.004
+_SKIPPED = 50
+
+
+def echoes_ms(screen: Screen, count: int) -> list[float]:
+    """Of so many keys; the first are left out."""
+    sent: list[float] = []
+    came: list[float] = []
+    begun = time.perf_counter()
+    while len(came) < count:
+        due = begun + len(sent) * KEY_EVERY_S
+        wait_s = max(0.0, due - time.perf_counter()) if len(sent) < count else 5.0
+        ready, _, _ = select.select([screen.leader], [], [], wait_s)
+        if ready:
+            came += [time.perf_counter()] * os.read(screen.leader, 65536).count(b"x")
+        elif len(sent) < count:
+            # A line now and then: a terminal keeps no more than 4 KiB of one.
+            key = b"x" if len(sent) % 200 != 199 else b"x\n"
+            sent.append(time.perf_counter())
+            os.write(screen.leader, key)
+        else:
+            raise AssertionError(f"{len(came)} of {count} keys came back")
+    found = zip(sent, came, strict=False)
+    return [(back - there) * 1000 for there, back in found][_SKIPPED:]

@@ -1,0 +1,113 @@
+"""A node whose clock is five minutes wrong: its logs are whole and in order, its terminals open."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from lab.laboratory import Lab
+from lab.wrongclock import wrong_clock
+from tests.e2e.at_terminal import PROMPT, at
+from tests.e2e.people import Person, eventually
+from tests.e2e.put_right import administrator, linked
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
+
+COUNT = 40
+_TICK = re.compile(r"tick (n\d) (\d+) ([\d.]+)$", re.ASCII)
+_OUT_OF_ORDER_S = 1.0
+"""Lines are stamped when they are read, a moment after they were written."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(300, id="ahead", marks=pytest.mark.long),
+        pytest.param(-300, id="behind"),
+    ],
+)
+def ahead_s(request: pytest.FixtureRequest, lab: Lab) -> Iterator[int]:
+    """By how much the clock of n2 is wrong."""
+    lab.jobs.cancel_all()
+    olga = administrator(lab)
+    with wrong_clock(lab.node("n2"), request.param):
+        eventually(lambda: linked(olga), lambda seen: "n2" in seen, 60)
+        yield request.param
+        lab.jobs.cancel_all()
+    eventually(lambda: linked(olga), lambda seen: "n2" in seen, 60)
+
+
+def _ticks(text: str) -> list[tuple[str, int, float]]:
+    found = (_TICK.search(line) for line in text.splitlines())
+    return [(each[1], int(each[2]), float(each[3])) for each in found if each]
+
+
+def _assert_whole_and_in_order(ticks: list[tuple[str, int, float]], nodes: set[str]) -> None:
+    assert {node for node, _, _ in ticks} == nodes
+    for node in nodes:
+        assert [number for each, number, _ in ticks if each == node] == list(range(COUNT)), node
+    latest = 0.0
+    for _, _, written in ticks:
+        assert written > latest - _OUT_OF_ORDER_S, ticks
+        latest = max(latest, written)
+
+
+@pytest.mark.spec("LOG-7", "LOG-4")
+def test_lines_of_two_nodes_are_merged_in_their_true_order(
+    ahead_s: int, quiet_lab: Lab, alice: Person
+) -> None:
+    loop = f"for i in $(seq 0 {COUNT - 1}); do"
+    tick = f'{loop} echo "tick $SLURMD_NODENAME $i $(date +%s.%N)"; sleep 0.2; done'
+    (quiet_lab.layout.home / "alice" / "tick.sh").write_text(tick + "\n")
+    # A file a task, written on the task's own node.
+    wrap = "srun -N2 -n2 --output=tick-%j-%t.out bash tick.sh"
+    job = quiet_lab.sbatch("alice", "-N2", "-n2", "-w", "n1,n2", wrap=wrap)
+    quiet_lab.wait_job_state(job, "RUNNING")
+    followed = alice.tries("logs", str(job), "--follow", "--prefix", "none")
+    assert followed.code == 0, followed
+    _assert_whole_and_in_order(_ticks(followed.out), {"n1", "n2"})
+    note = re.search(r"n2: clock ([+-]\d+) s corrected", followed.err)
+    assert note, followed.err
+    assert abs(int(note[1]) - ahead_s) <= 1
+    afterwards = eventually(
+        lambda: alice.tries("logs", str(job), "--prefix", "none"),
+        lambda said: len(_ticks(said.out)) >= 2 * COUNT,
+    )
+    _assert_whole_and_in_order(_ticks(afterwards.out), {"n1", "n2"})
+
+
+@pytest.mark.spec("LOG-3", "LOG-7")
+def test_a_job_that_is_over_at_once_is_not_missed(
+    ahead_s: int, quiet_lab: Lab, alice: Person
+) -> None:
+    assert ahead_s
+    job = quiet_lab.sbatch("alice", "-w", "n2", wrap="echo so soon")
+    quiet_lab.wait_job_state(job, "COMPLETED")
+    eventually(lambda: alice.tries("logs", str(job)), lambda said: said.out == "so soon\n")
+
+
+@pytest.mark.spec("ATTACH-1", "AUTH-9")
+def test_a_terminal_opens_also_in_front_of_a_helper_that_was_told_nothing_yet(
+    ahead_s: int, quiet_lab: Lab, alice: Person
+) -> None:
+    assert ahead_s
+    helper = quiet_lab.node("n2").agent.helper
+    job = quiet_lab.sbatch("alice", "-w", "n2", "-c1", wrap="sleep 300")
+    quiet_lab.wait_job_state(job, "RUNNING")
+    for told in (True, False):
+        if not told:
+            helper.kill()
+            (helper.folder / "clock").unlink()
+            helper.up()
+            time.sleep(1)  # a grant of the second in which it began may be one it had used before
+        with at(alice, "attach", str(job)) as shown:
+            shown.until(PROMPT)
+            shown.type("id -un; echo job=$SLURM_JOB_ID; hostname\n")
+            shown.until(rf"alice\r\njob={job}\r\nn2\r\n")
+            shown.type("exit 7\n")
+            assert shown.wait() == 7
+    # The helper's own word of it.
+    assert '"verb": "set_clock"' in helper.process.log_file.read_text()
