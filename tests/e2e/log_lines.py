@@ -36,10 +36,9 @@ def script(
 class Gate:
     """Where a job of alice's waits until it may go on."""
 
-    wait = "while ! [ -e ~/go-on ]; do sleep 0.2; done"
-
-    def __init__(self, lab: Lab) -> None:
-        self._file = lab.layout.home / "alice" / "go-on"
+    def __init__(self, lab: Lab, name: str = "go-on") -> None:
+        self.wait = f"while ! [ -e ~/{name} ]; do sleep 0.2; done"
+        self._file = lab.layout.home / "alice" / name
         self._file.unlink(missing_ok=True)
 
     def open(self) -> None:
