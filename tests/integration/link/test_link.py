@@ -199,7 +199,7 @@ async def test_an_agent_that_no_one_else_can_find_looks_for_a_replica_that_can_b
     agent = site.agent("n1", one)
     await eventually(lambda: "n1" in one.hub.held)
     agent.keeper._redial.told([one.address, two.address])
-    await eventually(lambda: _published(two, "n1"), 15)
+    await eventually(lambda: _published(two, "n1"), 60)
     await eventually(
         lambda: agent.keeper.line is not None and agent.keeper.line.address == two.address
     )
