@@ -30,6 +30,10 @@ class OutputDoor:
         """The allocation, if the caller may read its output. Raises as the finder does."""
         return await self._finder.find(actor, Permission.READ_OUTPUT, name)
 
+    def find_live(self, actor: Actor, name: str) -> Found | None:
+        """The same at once, from the last reading; None where only `find` can tell."""
+        return self._finder.find_live(actor, Permission.READ_OUTPUT, name)
+
     async def enter(self, actor: Actor, found: Found, way: Way) -> Visit:
         """Write the read down; whatever is shown is shown after this. Raises `Unavailable`."""
         if found.standing is not Standing.OWNER:

@@ -27,6 +27,7 @@ ALLOWED: dict[Permission, frozenset[Role]] = {
     Permission.CANCEL_ALLOCATION: _WORKERS,
     Permission.SHARE_ALLOCATION: _WORKERS,
     Permission.VIEW_SHARES: _EVERYONE,
+    Permission.SWITCH_TELEMETRY: _WORKERS,
     Permission.VIEW_NODES: _EVERYONE,
     Permission.DRAIN_NODES: frozenset({Role.SYSTEM_ADMIN, Role.TENANT_ADMIN, Role.OPERATOR}),
     Permission.OPERATE_NODES: frozenset({Role.SYSTEM_ADMIN, Role.OPERATOR}),
@@ -46,13 +47,19 @@ _NEEDED_SCOPE = {
     Permission.READ_OUTPUT: READ_SCOPE,
     # Nobody passes on what she may not read herself.
     Permission.SHARE_ALLOCATION: READ_SCOPE,
+    Permission.SWITCH_TELEMETRY: READ_SCOPE,
     Permission.ATTACH_ALLOCATION: ATTACH_SCOPE,
 }
 
 # Only the owner, whatever the role: a terminal is the power to act as her, and whom she lets read
-# is hers to say and to know.
+# is hers to say and to know, as is how closely her job is measured.
 _OWNER_ONLY = frozenset(
-    {Permission.ATTACH_ALLOCATION, Permission.SHARE_ALLOCATION, Permission.VIEW_SHARES}
+    {
+        Permission.ATTACH_ALLOCATION,
+        Permission.SHARE_ALLOCATION,
+        Permission.VIEW_SHARES,
+        Permission.SWITCH_TELEMETRY,
+    }
 )
 
 # What a share gives: the card of that one allocation and its output. Nothing that acts.

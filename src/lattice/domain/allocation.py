@@ -120,6 +120,14 @@ class Attempt:
     exit_code: ExitCode | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class NodeGpus:
+    """The GPUs of one node that Slurm gave a job, by Slurm's own numbers (`IDX`)."""
+
+    node: str
+    indices: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
     """What is known of one allocation. `None` means that nobody has said."""
@@ -162,6 +170,16 @@ class Allocation:
     output: str = ""
     comment: str = ""
     dependency: str = ""
+    gpu_indices: tuple[NodeGpus, ...] = ()
+    """Of the run under way, for the nodes where Slurm says which."""
+
+    def gpus_on(self, node: str) -> tuple[int, ...] | None:
+        """Its GPUs on a node, by Slurm's numbers. None: it has some, and which is not known."""
+        for each in self.gpu_indices:
+            if each.node == node:
+                return each.indices
+        # Where it is known of one node, the others have none: Slurm tells all of them at once.
+        return None if self.gpus and not self.gpu_indices else ()
 
     def elapsed_at(self, now: datetime) -> int | None:
         """Seconds it has run: as told where it stands still, else counted from its start."""

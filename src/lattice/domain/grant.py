@@ -37,7 +37,7 @@ class Act(StrEnum):
     ATTACH = "attach"
     READ_OUTPUT = "read_output"
     READ_COUNTERS = "read_counters"
-    READ_LATENCY = "read_latency"
+    READ_METRICS = "read_metrics"
     PROBE_MOUNTS = "probe_mounts"
     DUMP_STACKS = "dump_stacks"
     SUBMIT = "submit"

@@ -34,6 +34,27 @@ class Condition(StrEnum):
     DOWN = "down"
 
 
+class Health(StrEnum):
+    """How an agent finds the node's own parts, its GPUs above all."""
+
+    UNKNOWN = "unknown"
+    """Nothing there was looked at."""
+    HEALTHY = "healthy"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHealth:
+    """A judgement with why, the worst first."""
+
+    health: Health = Health.UNKNOWN
+    words: tuple[str, ...] = ()
+
+
+NOT_LOOKED = NodeHealth()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAgent:
     """The other truth about a node: whether its agent is there, and since when."""
@@ -44,6 +65,9 @@ class NodeAgent:
     """Which of the servers it is linked to."""
     since: datetime | None = None
     version: str = ""
+    health: Health = Health.UNKNOWN
+    """Of the node's GPUs, as the agent last said."""
+    health_words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ The invariant: **the record follows the link's key and never runs ahead of it.**
 - A key that is gone means "route unknown". It starts the time; only time makes Degraded and Down
   of it, counted from `since`, and a new link makes Ready of any of them at once.
 - While it is linked a node is Ready; so it was never judged by anyone who saw its link.
+- Its health is what the agent last said. It is written when it changes, and changes nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +24,16 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from lattice.domain.node import AgentLink, Condition, Node, NodeAgent, NodeState
+from lattice.domain.node import (
+    NOT_LOOKED,
+    AgentLink,
+    Condition,
+    Health,
+    Node,
+    NodeAgent,
+    NodeHealth,
+    NodeState,
+)
 from lattice.domain.source import Source
 
 LINKS = "links/"
@@ -43,6 +53,7 @@ class Link:
     agent_version: str = ""
     instance: str = ""
     """One run of the agent; another one after its restart."""
+    health: NodeHealth = NOT_LOOKED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +70,7 @@ class Presence:
     agent_version: str = ""
     registered: float
     """When an agent of this node was first seen."""
+    health: NodeHealth = NOT_LOOKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +96,7 @@ def linked(before: Presence | None, link: Link, now: float) -> Presence | None:
         if link.epoch < before.epoch:
             return None
         if before.linked and link.epoch == before.epoch:
-            return None
+            return None if link.health == before.health else replace(before, health=link.health)
     return Presence(
         node=link.node,
         epoch=link.epoch,
@@ -94,6 +106,7 @@ def linked(before: Presence | None, link: Link, now: float) -> Presence | None:
         boot_id=link.boot_id,
         agent_version=link.agent_version,
         registered=before.registered if before else now,
+        health=link.health,
     )
 
 
@@ -206,6 +219,9 @@ def with_agent(node: Node, reading: PresenceReading) -> Node:
         replica=link.replica if link and record.linked else "",
         since=datetime.fromtimestamp(record.since, UTC),
         version=record.agent_version,
+        # What a lost agent said is not how the node is now.
+        health=record.health.health if record.linked else Health.UNKNOWN,
+        health_words=record.health.words if record.linked else (),
     )
     state = node.state
     if state is NodeState.READY:

@@ -167,19 +167,11 @@ class OpenNoted:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadProcessCounters:
-    """What `/proc/PID/io` says of processes of the granted job."""
+class WatchCounters:
+    """A conversation about what the kernel counts of jobs here: numbers, and nothing else.
 
-    pids: tuple[int, ...]
-
-    def fault(self) -> str:
-        """Why it can't be asked, or an empty text."""
-        return _pids_fault(self.pids)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadLatencyMaps:
-    """The kernel's timing of the granted job's reads and writes."""
+    The answer comes at once; what follows on the same connection is `lattice.domain.counters`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +218,7 @@ Question: TypeAlias = (
     | OpenOutputFile
     | NoteOutput
     | OpenNoted
-    | ReadProcessCounters
-    | ReadLatencyMaps
+    | WatchCounters
     | ProbeMounts
     | DumpStacks
     | Challenge
@@ -246,7 +237,9 @@ class Verb:
     act: Act
     question: type[Question]
     granted: bool = True
-    """Answered with a grant alone. Three are not: they give nothing away."""
+    """Answered with a grant alone. Four are not: they give nothing away, or numbers."""
+    lasting: bool = False
+    """Its child stays and goes on talking when it has answered."""
 
 
 VERBS: dict[str, Verb] = {
@@ -258,8 +251,14 @@ VERBS: dict[str, Verb] = {
         Verb("open_output_file", Role.NODE, Act.READ_OUTPUT, OpenOutputFile),
         Verb("note_output", Role.NODE, Act.READ_OUTPUT, NoteOutput, granted=False),
         Verb("open_noted", Role.NODE, Act.READ_OUTPUT, OpenNoted),
-        Verb("read_process_counters", Role.NODE, Act.READ_COUNTERS, ReadProcessCounters),
-        Verb("read_latency_maps", Role.NODE, Act.READ_LATENCY, ReadLatencyMaps),
+        Verb(
+            "watch_counters",
+            Role.NODE,
+            Act.READ_COUNTERS,
+            WatchCounters,
+            granted=False,
+            lasting=True,
+        ),
         Verb("probe_mounts", Role.NODE, Act.PROBE_MOUNTS, ProbeMounts),
         Verb("dump_stacks", Role.NODE, Act.DUMP_STACKS, DumpStacks),
         Verb("challenge", Role.NODE, Act.CLOCK, Challenge, granted=False),

@@ -33,6 +33,7 @@ class StreamKind(StrEnum):
     ECHO = "echo"
     LOGS = "logs"
     ATTACH = "attach"
+    METRICS = "metrics"
 
     @property
     def act(self) -> Act:
@@ -43,6 +44,7 @@ _ACTS = {
     StreamKind.ECHO: Act.ECHO,
     StreamKind.LOGS: Act.READ_OUTPUT,
     StreamKind.ATTACH: Act.ATTACH,
+    StreamKind.METRICS: Act.READ_METRICS,
 }
 
 

@@ -33,6 +33,10 @@ _CORE = "Internal error from Core"
 """What grpc says where a connection broke under a stream."""
 
 
+_LOST = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
+"""However grpc says that a stream can't be used any more."""
+
+
 class ByteStream(Protocol):
     """Either side of a gRPC stream whose messages are taken as bytes."""
 
@@ -55,13 +59,13 @@ class GrpcCarrier:
     async def send_raw(self, message: bytes) -> None:
         try:
             await self._stream.write(message)
-        except (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError) as error:
+        except _LOST as error:
             raise CarrierLost(_words(error)) from None
 
     async def receive_raw(self) -> bytes:
         try:
             message = await self._stream.read()
-        except (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError) as error:
+        except _LOST as error:
             raise CarrierLost(_words(error)) from None
         if message is EOF or not isinstance(message, bytes):
             raise CarrierLost("the other side has ended the stream")

@@ -31,7 +31,7 @@ RECHECK_EVERY_S = 300.0
 # Both spellings are served; the first is the one the description shows.
 PREFIXES = ("/v1", "/api/v1")
 
-_MERGED = ("include_in_schema", "responses")
+_MERGED = ("include_in_schema", "operation_id", "responses")
 """Options of a route that are put together with what holds for all."""
 
 
@@ -75,20 +75,24 @@ class GuardedRoutes(Generic[Caller]):
         *,
         rpc: str,
         body: type | None = None,
+        bare: bool = False,
         **options: Any,
     ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
-        """Offer a POST, PUT, PATCH or DELETE. Its handler reads a `body` with `self.body`."""
+        """Offer a POST, PUT, PATCH or DELETE. Its handler reads a `body` with `self.body`.
+
+        `bare` as for a GET.
+        """
         if method not in {"POST", "PUT", "PATCH", "DELETE"}:
             raise ValueError(f"{method} changes nothing")
         if body is not None:
             options["openapi_extra"] = described_body(body)
-        return self._offer(method, path, rpc, PREFIXES, options)
+        return self._offer(method, path, rpc, ("",) if bare else PREFIXES, options)
 
     def post(
-        self, path: str, *, rpc: str, body: type | None = None, **options: Any
+        self, path: str, *, rpc: str, body: type | None = None, bare: bool = False, **options: Any
     ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
         """Offer a POST."""
-        return self.change("POST", path, rpc=rpc, body=body, **options)
+        return self.change("POST", path, rpc=rpc, body=body, bare=bare, **options)
 
     def socket(
         self,
@@ -146,7 +150,9 @@ class GuardedRoutes(Generic[Caller]):
                     if prefix != PREFIXES[1]
                     else None,
                     include_in_schema=options.get("include_in_schema", prefix != PREFIXES[1]),
-                    operation_id=rpc.rpartition("/")[2] if prefix != PREFIXES[1] else None,
+                    operation_id=options.get("operation_id", rpc.rpartition("/")[2])
+                    if prefix != PREFIXES[1]
+                    else None,
                     **{k: v for k, v in options.items() if k not in _MERGED},
                 )
             return handler

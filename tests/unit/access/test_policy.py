@@ -30,7 +30,10 @@ from lattice.domain.allocation import Allocation, State
 from lattice.domain.sharing import Standing
 
 READS = "IDENTIFIED VIEW_ALLOCATIONS READ_OUTPUT VIEW_SHARES VIEW_NODES"
-USES = f"{READS} ATTACH_ALLOCATION SUBMIT_ALLOCATION CANCEL_ALLOCATION SHARE_ALLOCATION"
+USES = (
+    f"{READS} ATTACH_ALLOCATION SUBMIT_ALLOCATION CANCEL_ALLOCATION SHARE_ALLOCATION "
+    "SWITCH_TELEMETRY"
+)
 MAY = {
     "SystemAdmin": f"{USES} DRAIN_NODES OPERATE_NODES REVIEW_AUDIT MANAGE_TENANTS OBSERVE_SERVER "
     "ADMINISTER",
@@ -135,7 +138,7 @@ def may_call(case: Case, permission: str) -> bool:
     if permission not in MAY[case.role].split():
         return False
     limited = [scope for scope in case.scopes if scope.split(":")[0] == "allocations"]
-    if permission in {"READ_OUTPUT", "SHARE_ALLOCATION"} and limited:
+    if permission in {"READ_OUTPUT", "SHARE_ALLOCATION", "SWITCH_TELEMETRY"} and limited:
         return "allocations:read" in limited
     if permission == "ATTACH_ALLOCATION" and limited:
         return "allocations:attach" in limited
@@ -147,7 +150,7 @@ def reaches(case: Case, permission: str, target: Allocation) -> bool:
     owner = case.user != "" and case.user == target.user
     if not may_call(case, permission):
         return False
-    owners = {"ATTACH_ALLOCATION", "SHARE_ALLOCATION", "VIEW_SHARES"}
+    owners = {"ATTACH_ALLOCATION", "SHARE_ALLOCATION", "VIEW_SHARES", "SWITCH_TELEMETRY"}
     if permission in owners or case.role == "ReadOnly":
         return owner
     if case.role == "SystemAdmin" or owner:

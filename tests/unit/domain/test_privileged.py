@@ -24,11 +24,10 @@ from lattice.domain.privileged import (
     Outcome,
     ProbeMounts,
     Question,
-    ReadLatencyMaps,
-    ReadProcessCounters,
     Rejoin,
     Role,
     SetClock,
+    WatchCounters,
     digest_of,
     read_answer,
     read_request,
@@ -57,8 +56,7 @@ QUESTIONS: list[Question] = [
     OpenOutputFile("/home/alice/slurm-1.out"),
     NoteOutput(7, (1, 2)),
     OpenNoted(1, 2, 64),
-    ReadProcessCounters((1, 2)),
-    ReadLatencyMaps(),
+    WatchCounters(),
     ProbeMounts(100),
     DumpStacks((7,)),
     Challenge(),
@@ -74,7 +72,7 @@ def test_every_verb_has_a_question_and_an_act_of_its_own() -> None:
     assert outputs == {"open_output", "open_output_file", "note_output", "open_noted"}
     assert len({verb.act for verb in VERBS.values()}) == len(VERBS) - 5
     free = [name for name, verb in VERBS.items() if not verb.granted]
-    assert free == ["note_output", "challenge", "set_clock"]
+    assert free == ["note_output", "watch_counters", "challenge", "set_clock"]
     gate = {name for name, verb in VERBS.items() if verb.role is Role.GATE}
     assert gate == {"submit", "cancel"}
     assert VERBS["submit"].act is Act.SUBMIT
@@ -115,7 +113,7 @@ def _told(**change: Any) -> bytes:
     [
         {"grant": 1},
         {"verb": "reboot"},
-        {"verb": "read_process_counters"},
+        {"verb": "watch_counters"},
         {"verb": None},
         {"verb": "cancel"},
         {"more": 1},
@@ -145,9 +143,7 @@ def test_what_is_not_exactly_a_question_is_refused(change: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("pids", [(), (0,), (-1,), (2**30,), (1,) * 129])
 def test_process_ids_are_bounded(pids: tuple[int, ...]) -> None:
-    for question in (
-        ReadProcessCounters(pids), DumpStacks(pids), OpenOutput(pids), NoteOutput(7, pids)
-    ):  # fmt: skip
+    for question in (DumpStacks(pids), OpenOutput(pids), NoteOutput(7, pids)):
         with pytest.raises(BadQuestion):
             read_request(write_request("g", question))
 

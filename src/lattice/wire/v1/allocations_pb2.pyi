@@ -267,6 +267,7 @@ class Allocation(_message.Message):
     COMMENT_FIELD_NUMBER: _builtins.int
     DEPENDENCY_FIELD_NUMBER: _builtins.int
     SUSPENDED_S_FIELD_NUMBER: _builtins.int
+    GPU_INDICES_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     id: _builtins.str
     job_id: _builtins.int
@@ -317,6 +318,10 @@ class Allocation(_message.Message):
     def heterogeneous(self) -> Global___Heterogeneous: ...
     @_builtins.property
     def preempted_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def gpu_indices(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeGpus]:
+        """Of the run under way: which GPUs it has on which node, where Slurm says so."""
+
     def __init__(
         self,
         *,
@@ -358,10 +363,11 @@ class Allocation(_message.Message):
         comment: _builtins.str = ...,
         dependency: _builtins.str = ...,
         suspended_s: _builtins.int = ...,
+        gpu_indices: _abc.Iterable[Global___NodeGpus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cpus", b"_cpus", "_elapsed_s", b"_elapsed_s", "_gpus", b"_gpus", "_memory_bytes", b"_memory_bytes", "_tasks", b"_tasks", "_time_limit_s", b"_time_limit_s", "_vcluster", b"_vcluster", "array", b"array", "cpus", b"cpus", "elapsed_s", b"elapsed_s", "eligible", b"eligible", "ended", b"ended", "exit_code", b"exit_code", "expected_start", b"expected_start", "first_submitted", b"first_submitted", "gpus", b"gpus", "heterogeneous", b"heterogeneous", "memory_bytes", b"memory_bytes", "preempted_at", b"preempted_at", "reason", b"reason", "started", b"started", "submitted", b"submitted", "tasks", b"tasks", "time_limit_s", b"time_limit_s", "vcluster", b"vcluster"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpus", b"_cpus", "_elapsed_s", b"_elapsed_s", "_gpus", b"_gpus", "_memory_bytes", b"_memory_bytes", "_tasks", b"_tasks", "_time_limit_s", b"_time_limit_s", "_vcluster", b"_vcluster", "account", b"account", "array", b"array", "attempt", b"attempt", "attempts", b"attempts", "cluster", b"cluster", "command", b"command", "comment", b"comment", "cpus", b"cpus", "dependency", b"dependency", "elapsed_s", b"elapsed_s", "eligible", b"eligible", "ended", b"ended", "exit_code", b"exit_code", "expected_start", b"expected_start", "first_submitted", b"first_submitted", "gpus", b"gpus", "heterogeneous", b"heterogeneous", "id", b"id", "job_id", b"job_id", "memory_bytes", b"memory_bytes", "name", b"name", "node_count", b"node_count", "nodes", b"nodes", "output", b"output", "partition", b"partition", "preempted_at", b"preempted_at", "qos", b"qos", "reason", b"reason", "started", b"started", "state", b"state", "submitted", b"submitted", "suspended_s", b"suspended_s", "tasks", b"tasks", "tenant", b"tenant", "time_limit_s", b"time_limit_s", "user", b"user", "vcluster", b"vcluster", "work_dir", b"work_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpus", b"_cpus", "_elapsed_s", b"_elapsed_s", "_gpus", b"_gpus", "_memory_bytes", b"_memory_bytes", "_tasks", b"_tasks", "_time_limit_s", b"_time_limit_s", "_vcluster", b"_vcluster", "account", b"account", "array", b"array", "attempt", b"attempt", "attempts", b"attempts", "cluster", b"cluster", "command", b"command", "comment", b"comment", "cpus", b"cpus", "dependency", b"dependency", "elapsed_s", b"elapsed_s", "eligible", b"eligible", "ended", b"ended", "exit_code", b"exit_code", "expected_start", b"expected_start", "first_submitted", b"first_submitted", "gpu_indices", b"gpu_indices", "gpus", b"gpus", "heterogeneous", b"heterogeneous", "id", b"id", "job_id", b"job_id", "memory_bytes", b"memory_bytes", "name", b"name", "node_count", b"node_count", "nodes", b"nodes", "output", b"output", "partition", b"partition", "preempted_at", b"preempted_at", "qos", b"qos", "reason", b"reason", "started", b"started", "state", b"state", "submitted", b"submitted", "suspended_s", b"suspended_s", "tasks", b"tasks", "tenant", b"tenant", "time_limit_s", b"time_limit_s", "user", b"user", "vcluster", b"vcluster", "work_dir", b"work_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cpus: _TypeAlias = _typing.Literal["cpus"]  # noqa: Y015
     _WhichOneofArgType__cpus: _TypeAlias = _typing.Literal["_cpus", b"_cpus"]  # noqa: Y015
@@ -393,6 +399,31 @@ class Allocation(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__vcluster) -> _WhichOneofReturnType__vcluster | None: ...
 
 Global___Allocation: _TypeAlias = Allocation  # noqa: Y015
+
+@_typing.final
+class NodeGpus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    INDICES_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    @_builtins.property
+    def indices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Slurm's own numbers (`IDX` of the GRES detail)."""
+
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        indices: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["indices", b"indices", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeGpus: _TypeAlias = NodeGpus  # noqa: Y015
 
 @_typing.final
 class Reason(_message.Message):

@@ -105,11 +105,14 @@ class Hello(_message.Message):
     BOOT_ID_FIELD_NUMBER: _builtins.int
     INSTANCE_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
+    HEALTH_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     boot_id: _builtins.str
     instance: _builtins.str
     """Drawn anew by every agent process."""
     agent_version: _builtins.str
+    @_builtins.property
+    def health(self) -> Global___NodeHealth: ...
     def __init__(
         self,
         *,
@@ -117,14 +120,43 @@ class Hello(_message.Message):
         boot_id: _builtins.str = ...,
         instance: _builtins.str = ...,
         agent_version: _builtins.str = ...,
+        health: Global___NodeHealth | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["health", b"health"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "instance", b"instance", "node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "health", b"health", "instance", b"instance", "node", b"node"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
+
+@_typing.final
+class NodeHealth(_message.Message):
+    """How the agent finds the node's own parts: its GPUs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEALTH_FIELD_NUMBER: _builtins.int
+    WORDS_FIELD_NUMBER: _builtins.int
+    health: _builtins.str
+    """healthy, warning, failure; empty or another word: nobody looked"""
+    @_builtins.property
+    def words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Why, the worst first."""
+
+    def __init__(
+        self,
+        *,
+        health: _builtins.str = ...,
+        words: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["health", b"health", "words", b"words"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeHealth: _TypeAlias = NodeHealth  # noqa: Y015
 
 @_typing.final
 class Welcome(_message.Message):
@@ -169,11 +201,14 @@ class Ping(_message.Message):
     SENT_US_FIELD_NUMBER: _builtins.int
     AHEAD_US_FIELD_NUMBER: _builtins.int
     ROUND_TRIP_US_FIELD_NUMBER: _builtins.int
+    HEALTH_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     sent_us: _builtins.int
     ahead_us: _builtins.int
     """The node's clock against the replica's, as the last pong let it be measured."""
     round_trip_us: _builtins.int
+    @_builtins.property
+    def health(self) -> Global___NodeHealth: ...
     def __init__(
         self,
         *,
@@ -181,10 +216,11 @@ class Ping(_message.Message):
         sent_us: _builtins.int = ...,
         ahead_us: _builtins.int | None = ...,
         round_trip_us: _builtins.int | None = ...,
+        health: Global___NodeHealth | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ahead_us", b"_ahead_us", "_round_trip_us", b"_round_trip_us", "ahead_us", b"ahead_us", "round_trip_us", b"round_trip_us"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ahead_us", b"_ahead_us", "_round_trip_us", b"_round_trip_us", "ahead_us", b"ahead_us", "health", b"health", "round_trip_us", b"round_trip_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ahead_us", b"_ahead_us", "_round_trip_us", b"_round_trip_us", "ahead_us", b"ahead_us", "number", b"number", "round_trip_us", b"round_trip_us", "sent_us", b"sent_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ahead_us", b"_ahead_us", "_round_trip_us", b"_round_trip_us", "ahead_us", b"ahead_us", "health", b"health", "number", b"number", "round_trip_us", b"round_trip_us", "sent_us", b"sent_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ahead_us: _TypeAlias = _typing.Literal["ahead_us"]  # noqa: Y015
     _WhichOneofArgType__ahead_us: _TypeAlias = _typing.Literal["_ahead_us", b"_ahead_us"]  # noqa: Y015

@@ -270,14 +270,20 @@ class NodeAgent(_message.Message):
     REPLICA_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    HEALTH_FIELD_NUMBER: _builtins.int
+    HEALTH_WORDS_FIELD_NUMBER: _builtins.int
     link: _builtins.str
     """linked, lost, never seen"""
     condition: _builtins.str
     """ready, degraded, down: by the time since the link was lost"""
     replica: _builtins.str
     version: _builtins.str
+    health: _builtins.str
+    """unknown, healthy, warning, failure: how the agent finds the node's GPUs; as it last said"""
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def health_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -286,10 +292,12 @@ class NodeAgent(_message.Message):
         replica: _builtins.str = ...,
         since: _timestamp_pb2.Timestamp | None = ...,
         version: _builtins.str = ...,
+        health: _builtins.str = ...,
+        health_words: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["condition", b"condition", "link", b"link", "replica", b"replica", "since", b"since", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["condition", b"condition", "health", b"health", "health_words", b"health_words", "link", b"link", "replica", b"replica", "since", b"since", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -51,6 +51,8 @@ class _PermissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permission
     SHARE_ALLOCATION: _Permission.ValueType  # 18
     """The owner alone."""
     VIEW_SHARES: _Permission.ValueType  # 19
+    SWITCH_TELEMETRY: _Permission.ValueType  # 20
+    """How closely a job is measured: the owner alone."""
 
 class Permission(_Permission, metaclass=_PermissionEnumTypeWrapper): ...
 
@@ -79,6 +81,8 @@ DRAIN_NODES: Permission.ValueType  # 17
 SHARE_ALLOCATION: Permission.ValueType  # 18
 """The owner alone."""
 VIEW_SHARES: Permission.ValueType  # 19
+SWITCH_TELEMETRY: Permission.ValueType  # 20
+"""How closely a job is measured: the owner alone."""
 Global___Permission: _TypeAlias = Permission  # noqa: Y015
 
 PERMISSION_FIELD_NUMBER: _builtins.int

@@ -20,6 +20,7 @@ from lattice.access.grants import GrantSigner
 from lattice.base.clock import SystemClock
 from lattice.base.errors import NotFound
 from lattice.base.signing import SigningKey
+from lattice.domain.attempts import attempts_of
 from lattice.domain.logs import GapCause, LogKind, LogSource, Piece, Position
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.domain.stream import StreamQuestion
@@ -34,7 +35,7 @@ from lattice.features.logs.render.marks import note_mark
 from lattice.features.logs.service import fedstream
 from lattice.features.logs.service.fedstream import FedStream
 from lattice.features.logs.service.feeds import Feeds, NodeFeed
-from lattice.features.logs.service.naming import AttemptName, attempts_of
+from lattice.features.logs.service.naming import AttemptName
 from lattice.features.logs.service.notices import Notices
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.fakes.cluster import allocation

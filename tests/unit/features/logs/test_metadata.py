@@ -12,10 +12,11 @@ import pytest
 from lattice.adapters.objects.folder import FolderObjectStore
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import State
+from lattice.domain.attempts import attempts_of
 from lattice.domain.logs import Gap, GapCause, LogKind, Position
 from lattice.domain.objects import ObjectStore
 from lattice.features.logs.service.metadata import FIRST_LOOK_S, LATER_LOOK_S, METADATA, Summaries
-from lattice.features.logs.service.naming import AttemptName, attempts_of
+from lattice.features.logs.service.naming import AttemptName
 from tests.unit.features.logs.test_reading import Site, numbered
 
 pytestmark = pytest.mark.spec("LOG-1")

@@ -10,8 +10,9 @@ import pytest
 from lattice.base.errors import NotFound, Unavailable
 from lattice.domain.accounts import Account, AccountTree
 from lattice.domain.allocation import Allocation, State
+from lattice.domain.attempts import attempts_of, named
 from lattice.domain.scheduler import Reading
-from lattice.features.logs.service.naming import Naming, attempts_of, named
+from lattice.features.logs.service.naming import Naming, name_of
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
@@ -27,7 +28,7 @@ def job(account: str, tenant: str, age: timedelta = timedelta(minutes=1)) -> All
 
 
 def prefix(told: Allocation, accounts: AccountTree) -> str:
-    return named(told, attempts_of(told)[0], accounts, NOW).prefix
+    return name_of(named(told, attempts_of(told)[0], accounts, NOW)).prefix
 
 
 def test_a_tenant_and_a_project() -> None:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lattice.domain.attempts import attempts_of
 from lattice.domain.logs import LogKind
 from lattice.domain.objects import BadKeyPart, check_key, key_of, unescaped
-from lattice.features.logs.service.naming import AttemptName, attempts_of
+from lattice.features.logs.service.naming import AttemptName
 from tests.fakes.cluster import allocation
 
 pytestmark = pytest.mark.spec("LOG-1")

@@ -17,6 +17,7 @@ from lattice.access.grants import GrantSigner
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError
 from lattice.domain.allocation import Allocation, Attempt
+from lattice.domain.attempts import attempts_of
 from lattice.domain.lastoutput import LastOutput
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.stream import (
@@ -27,7 +28,7 @@ from lattice.domain.stream import (
     StreamQuestion,
     digest_of,
 )
-from lattice.features.logs.service.naming import AttemptName, attempts_of
+from lattice.features.logs.service.naming import AttemptName
 from lattice.wire.conduit import Conduit, ConduitClosed
 from lattice.wire.v1 import logs_pb2 as pb
 

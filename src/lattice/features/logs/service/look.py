@@ -12,6 +12,7 @@ from typing import TypeAlias
 from lattice.base.clock import Clock
 from lattice.base.errors import DataUnavailable, NotFound, Unavailable
 from lattice.domain.allocation import Attempt
+from lattice.domain.attempts import attempts_of
 from lattice.domain.logs import LogKind, Position, StreamName
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.scheduler import Scheduler
@@ -20,7 +21,7 @@ from lattice.features.logs.service.archive import Archive, Span, StoredStream
 from lattice.features.logs.service.cursor import write_cursor
 from lattice.features.logs.service.feeds import Feeds, NodeFeed
 from lattice.features.logs.service.lines import Lines, last_state
-from lattice.features.logs.service.naming import AttemptName, attempts_of
+from lattice.features.logs.service.naming import AttemptName
 from lattice.features.logs.service.notices import Notices
 from lattice.features.logs.service.records import LastLines, LineFilter, block, gap
 from lattice.features.logs.service.retention import Removals, removal_error

@@ -14,11 +14,12 @@ import msgspec
 
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError
+from lattice.domain.attempts import attempts_of
 from lattice.domain.logs import LogKind, StreamName
 from lattice.domain.objects import NoObject, ObjectStore
 from lattice.domain.scheduler import Scheduler
 from lattice.features.logs.service.archive import Archive, StoredStream
-from lattice.features.logs.service.naming import AttemptName, attempts_of
+from lattice.features.logs.service.naming import AttemptName
 from lattice.features.logs.service.records import moment
 
 _log = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ from lattice.access.output import LOOK_EVERY_S, OutputDoor, Visit
 from lattice.base.clock import Clock
 from lattice.base.errors import DataUnavailable, NotFound, Unavailable, UsageError
 from lattice.domain.allocation import Allocation, Attempt
+from lattice.domain.attempts import attempts_of, named
 from lattice.domain.logs import BadSource, LogSource
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.sharing import Way
@@ -31,7 +32,7 @@ from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.cursor import read_cursor
 from lattice.features.logs.service.feeds import Feeds
 from lattice.features.logs.service.look import Look, Sources, Told
-from lattice.features.logs.service.naming import AttemptName, attempts_of, named
+from lattice.features.logs.service.naming import AttemptName, name_of
 from lattice.features.logs.service.records import LineFilter, moment
 from lattice.features.logs.service.retention import Removals
 from lattice.features.logs.service.view import StreamView, ranked
@@ -173,7 +174,7 @@ class LogReading:
 
     def _named(self, allocation: Allocation, attempt: Attempt) -> AttemptName:
         accounts = self._scheduler.live().cluster.accounts
-        return named(allocation, attempt, accounts, self._sources.clock.now())
+        return name_of(named(allocation, attempt, accounts, self._sources.clock.now()))
 
 
 async def _with_first(first: Told, rest: AsyncIterator[Told]) -> AsyncIterator[Told]:

@@ -1,0 +1,156 @@
+"""Which attempt of which allocation a node means.
+
+A node says a job id and when the job began there. Whose it is, and in which tenant and project,
+is Slurm's word alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lattice.base.clock import Clock
+from lattice.base.errors import NotFound, Unavailable
+from lattice.domain.accounts import AccountTree
+from lattice.domain.allocation import Allocation, Attempt, Reference
+from lattice.domain.nodejobs import CLOCK_SLACK_S, match_attempt
+from lattice.domain.nodeset import NodeSet
+from lattice.domain.scheduler import PastQuestion, Reading, Scheduler, Scope
+
+_ACCOUNT_KNOWN_WITHIN = timedelta(minutes=5)
+"""Accounts are read once a minute."""
+_KEPT_S = 300.0
+_MOST_KEPT = 20_000
+_EVERYTHING = Scope(everything=True)
+
+
+@dataclass(frozen=True, slots=True)
+class JobAttempt:
+    """One attempt of an allocation, known to Slurm."""
+
+    allocation: Allocation
+    attempt: Attempt
+
+    def is_same_run(self, other: JobAttempt) -> bool:
+        """By when it began.
+
+        How many there were before may not be known yet, and numbers of jobs come round.
+        """
+        begun, there = self.attempt.started, other.attempt.started
+        mine, its = self.allocation, other.allocation
+        if begun is None or there is None or mine.user != its.user:
+            return (mine.ref, self.attempt.number) == (its.ref, other.attempt.number)
+        return abs(begun - there) <= timedelta(seconds=CLOCK_SLACK_S)
+
+
+def attempts_of(allocation: Allocation) -> tuple[Attempt, ...]:
+    """All attempts; one that was never requeued has a list of its own."""
+    if allocation.attempts:
+        return allocation.attempts
+    return (
+        Attempt(
+            number=allocation.attempt,
+            state=allocation.state,
+            submitted=allocation.submitted,
+            started=allocation.started,
+            ended=allocation.ended,
+            nodes=allocation.nodes,
+            node_count=allocation.node_count,
+            exit_code=allocation.exit_code,
+        ),
+    )
+
+
+def named(
+    allocation: Allocation, attempt: Attempt, accounts: AccountTree, now: datetime
+) -> JobAttempt:
+    """Its name, once it is known whose it is. Raises `Unavailable`.
+
+    A server that has just started, or an account that was just made: stored under no tenant,
+    it would never be found again.
+    """
+    settled = bool(accounts.accounts) and now - allocation.submitted > _ACCOUNT_KNOWN_WITHIN
+    if allocation.account and not allocation.tenant and not settled:
+        raise Unavailable(
+            f"Slurm's accounting has not said yet whose account {allocation.account} is.",
+            hint="Try again in a few seconds.",
+        )
+    return JobAttempt(allocation, attempt)
+
+
+class AttemptFinder:
+    """Finds attempts for nodes, and remembers them for a while."""
+
+    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+        self._known: dict[tuple[str, int, float], tuple[float, JobAttempt]] = {}
+
+    async def of(self, node: str, job_id: int, started: float) -> JobAttempt:
+        """The attempt that ran on this node then. Raises `NotFound` and `Unavailable`."""
+        key = (node, job_id, started)
+        kept = self._known.get(key)
+        if kept is not None and kept[0] > self._clock.monotonic():
+            return kept[1]
+        found = await self._found(node, job_id, started)
+        if found is None:
+            raise NotFound(
+                f"Slurm knows of no job {job_id} that ran on node {node} then.",
+                hint="Nothing is taken from a node for a job that is not there.",
+            )
+        if len(self._known) >= _MOST_KEPT:
+            self._known.clear()
+        self._known[key] = (self._clock.monotonic() + _KEPT_S, found)
+        return found
+
+    async def _found(self, node: str, job_id: int, started: float) -> JobAttempt | None:
+        name = self._in(self._scheduler.live(), node, job_id, started)
+        if name is None:
+            reading = await self._scheduler.fresh()
+            name = self._in(reading, node, job_id, started, CLOCK_SLACK_S)
+        if name is not None:
+            return name
+        question = PastQuestion(scope=_EVERYTHING, reference=Reference(job_id))
+        for each in await self._scheduler.past(question):
+            name = self._on_node(each, node, started) if each.job_id == job_id else None
+            if name is not None:
+                return name
+        return None
+
+    def _in(
+        self, reading: Reading, node: str, job_id: int, started: float, slack_s: float = 0.0
+    ) -> JobAttempt | None:
+        cluster = reading.cluster
+        if cluster.read_at.timestamp() < started - slack_s:
+            # What it has as under way may be the attempt before this one.
+            return None
+        for each in cluster.of_job(job_id):
+            name = self._on_node(each, node, started)
+            if name is not None:
+                return name
+        return None
+
+    async def ended_on(self, node: str, since: datetime) -> list[JobAttempt]:
+        """Attempts that ended on this node since a moment."""
+        found = []
+        for each in self._scheduler.live().cluster.allocations:
+            for attempt in attempts_of(each):
+                ended = attempt.ended
+                if ended is not None and ended >= since and _ran_on(attempt, node):
+                    found.append(JobAttempt(each, attempt))
+        return found
+
+    def _on_node(self, allocation: Allocation, node: str, started: float) -> JobAttempt | None:
+        here = [each for each in attempts_of(allocation) if _ran_on(each, node)]
+        attempt = match_attempt(here, started)
+        if attempt is None:
+            return None
+        accounts = self._scheduler.live().cluster.accounts
+        return named(allocation, attempt, accounts, self._clock.now())
+
+
+def _ran_on(attempt: Attempt, node: str) -> bool:
+    try:
+        return node in NodeSet.parse(attempt.nodes)
+    except ValueError:
+        return False

@@ -1,0 +1,237 @@
+"""What the root helper counts of jobs while a conversation lasts, and how it is said. Pure.
+
+The verb `watch_counters` opens a conversation: packets on the same connection, a question each,
+answered in order. A question names jobs by their numbers and what is wanted of them; never a
+process. An answer has, for each kind that was wanted and each job, a list; long lists come in
+several packets, all but the last of which say `more`, and are put together again.
+
+    {"want": ["io", "network"], "jobs": [42, 43]}
+    {"told": {"io": {"42": [[311, 1280, 0, 4096, 8192, 1, 2]]}}, "failed": {}, "more": false}
+
+A further kind is a further name: what a helper does not know it says in `failed`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from lattice.domain.nodejobs import ProcessId
+
+IO = "io"
+NETWORK = "network"
+LATENCY = "latency"
+MOST_JOBS = 256
+MOST_WANTED = 8
+MOST_PACKETS = 256
+"""Of one answer."""
+NOT_BUILT = "not built into this helper"
+TOO_MUCH = "too much to tell"
+_LARGEST_JOB = 2**32
+_LARGEST = 2**64
+_LONGEST_NAME = 32
+_ROOM_BYTES = 48 * 1024
+_ROWS_AT_ONCE = 256
+
+Rows: TypeAlias = list[Any]
+"""Of one job, as the kind has them."""
+Table: TypeAlias = Mapping[int, Rows]
+"""By the job's number; a job of which nothing was found is not in it."""
+
+
+class BadTelling(Exception):
+    """A packet that can't be one. The text is for the log."""
+
+
+class CountersUnavailable(Exception):
+    """Why the helper told nothing; `last_error` in its own words."""
+
+    def __init__(self, reason: str, last_error: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.last_error = last_error
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One question of a conversation."""
+
+    want: tuple[str, ...]
+    jobs: tuple[int, ...]
+
+    def written(self) -> bytes:
+        return _written({"want": self.want, "jobs": self.jobs})
+
+
+@dataclass(slots=True)
+class Telling:
+    """What was told of each kind, and why a kind is missing."""
+
+    told: dict[str, dict[int, Rows]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def of(self, kind: str) -> Table:
+        """Raises `CountersUnavailable` where the helper could not tell of this kind."""
+        if kind in self.failed:
+            raise CountersUnavailable(f"lattice-helper: {self.failed[kind]}")
+        return self.told.get(kind, {})
+
+
+class CounterLine(Protocol):
+    """The way to the helper, for threads of probes."""
+
+    def ask(self, want: Sequence[str], jobs: Sequence[int]) -> Telling:
+        """Blocks for 2 s at the most. Raises `CountersUnavailable`."""
+
+
+class IoCounters(NamedTuple):
+    """What a process and those it has reaped had done; the kernel's figures."""
+
+    read_bytes: int
+    """From storage."""
+    write_bytes: int
+    """Caused to be written to storage."""
+    read_chars: int
+    written_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessCounters:
+    """One process of a job. Without `counted` it is there, but could not be read."""
+
+    process: ProcessId
+    parent: int
+    """The pid of its parent, if that is one of the job's too; else 0."""
+    counted: IoCounters | None
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceCounters:
+    """A network that processes of a job are in; `inode` 0 is the node's own."""
+
+    inode: int
+    counted: tuple[int, int, int, int] | None = None
+    """Received bytes, sent bytes, packets, errors; all interfaces but the loopback."""
+
+
+def read_asking(raw: bytes) -> Asking:
+    """The question inside, every field right. Raises `BadTelling`."""
+    told = _object(raw, {"want", "jobs"})
+    want, jobs = told["want"], told["jobs"]
+    if type(want) is not list or type(jobs) is not list:
+        raise BadTelling("no lists")
+    if not 0 < len(want) <= MOST_WANTED or not 0 < len(jobs) <= MOST_JOBS:
+        raise BadTelling("too much, or nothing, is asked for")
+    if not all(type(each) is str and 0 < len(each) <= _LONGEST_NAME for each in want):
+        raise BadTelling("a name that is none")
+    if not all(type(each) is int and 0 < each <= _LARGEST_JOB for each in jobs):
+        raise BadTelling("a number is no job id")
+    return Asking(tuple(want), tuple(dict.fromkeys(jobs)))
+
+
+def write_telling(telling: Telling) -> list[bytes]:
+    """The packets of one answer. What needs too many is said to be too much."""
+    whole = _written({"told": telling.told, "failed": telling.failed, "more": False})
+    if len(whole) <= _ROOM_BYTES:
+        return [whole]
+    for kind in list(telling.told):
+        if len(list(_packets({kind: telling.told[kind]}))) > MOST_PACKETS // MOST_WANTED:
+            del telling.told[kind]
+            telling.failed[kind] = TOO_MUCH
+    packets = list(_packets(telling.told)) or [{}]
+    last = len(packets) - 1
+    return [
+        _written({"told": told, "failed": telling.failed if at == last else {}, "more": at != last})
+        for at, told in enumerate(packets)
+    ]
+
+
+def _packets(told: Mapping[str, Table]) -> Iterator[dict[str, dict[int, Rows]]]:
+    packet: dict[str, dict[int, Rows]] = {}
+    size = 0
+    for kind, table in told.items():
+        for job, rows in table.items():
+            for begin in range(0, max(1, len(rows)), _ROWS_AT_ONCE):
+                part = rows[begin : begin + _ROWS_AT_ONCE]
+                needed = len(json.dumps(part)) + len(kind) + 32
+                if packet and size + needed > _ROOM_BYTES:
+                    yield packet
+                    packet, size = {}, 0
+                packet.setdefault(kind, {}).setdefault(job, []).extend(part)
+                size += needed
+    if packet:
+        yield packet
+
+
+def read_telling(raw: bytes, into: Telling) -> bool:
+    """Add one packet to an answer; whether there are more. Raises `BadTelling`."""
+    told = _object(raw, {"told", "failed", "more"})
+    if type(told["told"]) is not dict or type(told["failed"]) is not dict:
+        raise BadTelling("fields of other types")
+    for kind, table in told["told"].items():
+        if type(table) is not dict:
+            raise BadTelling("fields of other types")
+        kept = into.told.setdefault(kind, {})
+        for job, rows in table.items():
+            if not (job.isascii() and job.isdigit() and len(job) <= 10) or type(rows) is not list:
+                raise BadTelling("fields of other types")
+            kept.setdefault(int(job), []).extend(rows)
+    for kind, reason in told["failed"].items():
+        if type(reason) is not str:
+            raise BadTelling("fields of other types")
+        into.failed[kind] = reason
+    if type(told["more"]) is not bool:
+        raise BadTelling("fields of other types")
+    return told["more"]
+
+
+def processes_of(rows: Rows) -> list[ProcessCounters]:
+    """The rows of `io`: pid, start, parent, and the figures if it could be read.
+
+    Raises `BadTelling`.
+    """
+    found = []
+    for row in rows:
+        _figures(row, (3, 7))
+        counted = IoCounters(*row[3:]) if len(row) == 7 else None
+        found.append(ProcessCounters(ProcessId(row[0], row[1]), row[2], counted))
+    return found
+
+
+def network_row(each: NamespaceCounters) -> list[int]:
+    """As it stands in an answer."""
+    return [each.inode, *(each.counted or ())]
+
+
+def namespaces_of(rows: Rows) -> list[NamespaceCounters]:
+    """The rows of `network`. Raises `BadTelling`."""
+    found = []
+    for row in rows:
+        _figures(row, (1, 5))
+        counted = (row[1], row[2], row[3], row[4]) if len(row) == 5 else None
+        found.append(NamespaceCounters(row[0], counted))
+    return found
+
+
+def _figures(row: Any, lengths: tuple[int, ...]) -> None:
+    if type(row) is not list or len(row) not in lengths:
+        raise BadTelling("a row that is none")
+    for each in row:
+        if type(each) is not int or not 0 <= each < _LARGEST:
+            raise BadTelling("a figure that is none")
+
+
+def _written(told: dict[str, Any]) -> bytes:
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def _object(raw: bytes, names: set[str]) -> dict[str, Any]:
+    try:
+        told = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise BadTelling("not a JSON object") from None
+    if not isinstance(told, dict) or told.keys() != names:
+        raise BadTelling(f"not the fields {', '.join(sorted(names))}")
+    return told

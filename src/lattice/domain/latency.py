@@ -1,0 +1,97 @@
+"""The histogram in which the kernel counts how long reads and writes take. Pure.
+
+Slots as `ebpf/latency.bpf.c` has them, in ticks of 1/1024 ms:
+
+    0                      below one tick, 0.98 µs
+    1 + 2k, 2 + 2k         the two halves of [2^k, 2^(k+1)) ticks, for k from 0 to 25
+    53                     65.536 s and longer
+
+What is sent has fewer and wider buckets: each is a series, for each job on each node. Between 1 ms
+and about a second, where a disk, a share and a sick share differ, an edge is twice the one before
+it; outside that four times. So a percentile told by a bucket's upper edge is at most twice (four
+times) the true one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SLOTS = 54
+_TICKS_A_SECOND = 1_024_000
+_POWERS = (6, 8, *range(10, 21), 22, 24)
+"""The edges that are sent are these powers of two, in ticks: 62.5 µs, 250 µs, 1 ms … 16.384 s."""
+ENDLESS = "+Inf"
+_ROW = 4 + SLOTS
+
+
+def upper_edge_s(slot: int) -> float:
+    """What a slot ends at, in seconds; infinity for the last."""
+    if slot == SLOTS - 1:
+        return float("inf")
+    power, half = divmod(slot - 1, 2)
+    return (1.0 if slot == 0 else 2.0**power * (2.0 if half else 1.5)) / _TICKS_A_SECOND
+
+
+def _text(power: int) -> str:
+    return f"{2**power / _TICKS_A_SECOND:.7f}".rstrip("0")
+
+
+_BUCKETS = (*((_text(power), 2 * power + 1) for power in _POWERS), (ENDLESS, SLOTS))
+"""Each edge as text, and how many slots are below it."""
+EDGES = tuple(edge for edge, _ in _BUCKETS)
+"""Values of the label `le`, in order."""
+
+
+def cumulative(slots: Sequence[int]) -> tuple[tuple[str, int], ...]:
+    """How many calls took at most as long as each edge; the last of them is all.
+
+    Raises `ValueError` for what is no histogram.
+    """
+    if len(slots) != SLOTS or any(type(each) is not int or each < 0 for each in slots):
+        raise ValueError("not the slots of a histogram")
+    return tuple((edge, sum(slots[:below])) for edge, below in _BUCKETS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTiming:
+    """What the kernel has counted of one job since the program was loaded, or the job began."""
+
+    inode: int
+    """Of the job's control group: of which of its lives this is."""
+    slots: tuple[int, ...]
+    retransmits: int
+    of_node: bool
+    """Whether `retransmits` are the whole node's: whose they are is not known of all."""
+    lost: int
+    """Calls on the whole node that could not be timed."""
+
+
+def timing_row(timing: JobTiming) -> list[int]:
+    """As it stands in the helper's answer."""
+    head = [timing.inode, timing.lost, int(timing.of_node), timing.retransmits]
+    return [*head, *timing.slots]
+
+
+def timings_of(rows: Sequence[object]) -> list[JobTiming | None]:
+    """The rows of an answer; None for a job the kernel had no room for. Raises `ValueError`."""
+    found: list[JobTiming | None] = []
+    for row in rows:
+        if not isinstance(row, list) or len(row) not in (1, _ROW):
+            raise ValueError("a row that is none")
+        if not all(type(each) is int and 0 <= each < 2**64 for each in row):
+            raise ValueError("a figure that is none")
+        if len(row) == 1:
+            found.append(None)
+            continue
+        inode, lost, of_node, retransmits, *slots = row
+        found.append(
+            JobTiming(
+                inode=inode,
+                slots=tuple(slots),
+                retransmits=retransmits,
+                of_node=bool(of_node),
+                lost=lost,
+            )
+        )
+    return found

@@ -1,0 +1,192 @@
+"""What one node measured of one job at one moment, and what people are shown of it. Pure.
+
+Agents measure counters and gauges (`lattice.domain.metric`); people are shown rates and shares. A
+rate needs two snapshots of the same life of a job; where one is missing, or a counter was begun
+anew between them, there is no number but a reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from lattice.domain.metric import Absence, Labels, Provenance, Reading, Sample
+from lattice.domain.nodejobs import JobIdentity
+
+NOT_MEASURED = "not measured on this node"
+FIRST_LOOK = "a rate needs two looks; the second is under way"
+_LATENCY = "io_latency_seconds_bucket"
+
+
+@dataclass(frozen=True, slots=True)
+class JobSnapshot:
+    """Everything a node could tell of a job at a moment it shares with other nodes."""
+
+    identity: JobIdentity
+    time: float
+    """The aligned moment, in seconds since 1970; each sample has its own."""
+    resolution_s: float
+    readings: tuple[Reading, ...]
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        return tuple(each for each in self.readings if isinstance(each, Sample))
+
+    def of(self, metric: str) -> tuple[Sample, ...]:
+        return tuple(each for each in self.samples if each.metric == metric)
+
+    def absence(self, metric: str) -> Absence | None:
+        found = (
+            each for each in self.readings if isinstance(each, Absence) and each.metric == metric
+        )
+        return next(found, None)
+
+
+class Shown(StrEnum):
+    """The metrics people know by name (TOP-1); the same word in tables, JSON and `--metrics`."""
+
+    GPU_UTILIZATION = "gpu_utilization"
+    GPU_MEMORY_USED = "gpu_memory_used"
+    GPU_POWER_DRAW = "gpu_power_draw"
+    CPU_UTILIZATION = "cpu_utilization"
+    """100 is one core."""
+    MEMORY_USED = "memory_used"
+    NETWORK_TX_BYTES = "network_tx_bytes"
+    NETWORK_RX_BYTES = "network_rx_bytes"
+    IO_READ_BYTES = "io_read_bytes"
+    IO_WRITE_BYTES = "io_write_bytes"
+    IO_LATENCY_P99 = "io_latency_p99"
+    GPU_TEMPERATURE = "gpu_temperature"
+    GPU_SM_OCCUPANCY = "gpu_sm_occupancy"
+    MEMORY_CACHE = "memory_cache"
+    MEMORY_LIMIT = "memory_limit"
+    OOM_KILLS = "oom_kills"
+
+
+class Making(StrEnum):
+    """How the shown value comes from the series."""
+
+    LAST = "last"
+    RATE = "rate"
+    P99 = "p99"
+
+
+class Summing(StrEnum):
+    """What a summary over nodes or GPUs is."""
+
+    MEAN = "mean"
+    TOTAL = "total"
+    WORST = "worst"
+
+
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """One shown metric: its series, its unit, and how it is made and summed up."""
+
+    series: str
+    unit: str
+    making: Making
+    summing: Summing
+    factor: float = 1.0
+    per_gpu: bool = False
+
+
+_L, _R, _P = Making.LAST, Making.RATE, Making.P99
+_M, _T, _W = Summing.MEAN, Summing.TOTAL, Summing.WORST
+SHOWN: Mapping[Shown, Showing] = {
+    Shown.GPU_UTILIZATION: Showing("gpu_utilization_percent", "%", _L, _M, per_gpu=True),
+    Shown.GPU_MEMORY_USED: Showing("gpu_memory_used_bytes", "bytes", _L, _T, per_gpu=True),
+    Shown.GPU_POWER_DRAW: Showing("gpu_power_watts", "W", _L, _T, per_gpu=True),
+    Shown.CPU_UTILIZATION: Showing("cpu_seconds_total", "%", _R, _T, 100.0),
+    Shown.MEMORY_USED: Showing("memory_used_bytes", "bytes", _L, _T),
+    Shown.NETWORK_TX_BYTES: Showing("network_tx_bytes_total", "bytes/s", _R, _T),
+    Shown.NETWORK_RX_BYTES: Showing("network_rx_bytes_total", "bytes/s", _R, _T),
+    Shown.IO_READ_BYTES: Showing("io_read_bytes_total", "bytes/s", _R, _T),
+    Shown.IO_WRITE_BYTES: Showing("io_write_bytes_total", "bytes/s", _R, _T),
+    Shown.IO_LATENCY_P99: Showing(_LATENCY, "µs", _P, _W, 1e6),
+    Shown.GPU_TEMPERATURE: Showing("gpu_temperature_celsius", "°C", _L, _W, per_gpu=True),
+    Shown.GPU_SM_OCCUPANCY: Showing("gpu_sm_occupancy_percent", "%", _L, _M, per_gpu=True),
+    Shown.MEMORY_CACHE: Showing("memory_cache_bytes", "bytes", _L, _T),
+    Shown.MEMORY_LIMIT: Showing("memory_limit_bytes", "bytes", _L, _T),
+    Shown.OOM_KILLS: Showing("memory_oom_kills_total", "", _L, _T),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownValue:
+    """A number a person sees, with who measured it and when."""
+
+    value: float
+    time: float
+    source: Provenance
+    labels: Labels = ()
+    """`gpu_uuid`, and `scope` where it says that a figure is the whole node's."""
+
+
+ShownReading: TypeAlias = ShownValue | Absence
+
+
+def shown_of(
+    metric: Shown, before: JobSnapshot | None, now: JobSnapshot
+) -> tuple[ShownReading, ...]:
+    """One a series (a GPU, say); at least one reading, an `Absence` where there is nothing."""
+    showing = SHOWN[metric]
+    samples = now.of(showing.series)
+    if not samples:
+        told = now.absence(showing.series)
+        return (told or Absence(showing.series, NOT_MEASURED),)
+    if showing.making is Making.LAST:
+        return tuple(
+            ShownValue(each.value * showing.factor, each.time, each.source, each.labels)
+            for each in samples
+        )
+    if before is None or before.identity != now.identity:
+        return (Absence(showing.series, FIRST_LOOK),)
+    if showing.making is Making.P99:
+        return (_p99(showing, before, now),)
+    return tuple(_rate(showing, _same(before.of(showing.series), each), each) for each in samples)
+
+
+def _same(samples: Iterable[Sample], as_: Sample) -> Sample | None:
+    return next((each for each in samples if each.labels == as_.labels), None)
+
+
+def _rate(showing: Showing, before: Sample | None, now: Sample) -> ShownReading:
+    if before is None:
+        return Absence(showing.series, FIRST_LOOK, labels=now.labels)
+    passed_s, grown = now.time - before.time, now.value - before.value
+    if passed_s <= 0 or grown < 0:
+        return Absence(showing.series, "its counter began anew", labels=now.labels)
+    return ShownValue(grown / passed_s * showing.factor, now.time, now.source, now.labels)
+
+
+def _p99(showing: Showing, before: JobSnapshot, now: JobSnapshot) -> ShownReading:
+    """The upper edge of the bucket that holds the 99th of a hundred."""
+    buckets = []
+    for each in now.of(showing.series):
+        old = _same(before.of(showing.series), each)
+        grown = each.value - (old.value if old else 0.0)
+        if grown < 0:
+            return Absence(showing.series, "its counter began anew")
+        buckets.append((float(each.label("le")), grown, each))
+    buckets.sort(key=lambda each: each[0])
+    counted = buckets[-1][1]
+    if counted <= 0:
+        return Absence(showing.series, "nothing was read or written in this time")
+    for edge, grown, sample in buckets:
+        if grown >= 0.99 * counted and math.isfinite(edge):
+            return ShownValue(edge * showing.factor, sample.time, sample.source)
+    return Absence(showing.series, "longer than the longest time that is told apart")
+
+
+def summed(metric: Shown, values: Iterable[float]) -> float | None:
+    """One figure for all; None for none."""
+    told = list(values)
+    if not told:
+        return None
+    if SHOWN[metric].summing is Summing.TOTAL:
+        return math.fsum(told)
+    return max(told) if SHOWN[metric].summing is Summing.WORST else math.fsum(told) / len(told)

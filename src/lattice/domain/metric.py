@@ -1,0 +1,237 @@
+"""What is measured: the catalogue, and the one type that can hold a measured number. Pure.
+
+A `Sample` has a source and a moment, or it can't be made; a number that is none (NaN, a vendor's
+blank, a value out of the metric's bounds) can't be put into one. What could not be measured is an
+`Absence`, with the reason. Nothing else crosses from a probe to the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import TypeAlias
+
+PREFIX = "lattice_"
+"""Before every name in the metric store."""
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+"""Sorted pairs that tell series of one metric apart; never whose they are: the server says that."""
+
+_EXABYTE, _PETABYTE = 1e18, 1e15
+"""A card holds less than the latter, and a vendor's blank (1.4e16) is more."""
+_LONGEST_LABEL = 128
+_EARLIEST, _LATEST = 1e9, 1e11
+
+
+class Provenance(StrEnum):
+    """Who measured."""
+
+    HOST_LOCAL_PROBE = "host_local_probe"
+    SLICE_GUEST = "slice_guest"
+    IN_JOB_PROBE = "in_job_probe"
+    SITE_EXPORTER = "site_exporter"
+    SLURM_ACCOUNTING = "slurm_accounting"
+    UNAVAILABLE = "unavailable"
+
+
+class Kind(StrEnum):
+    """How values of one series hang together."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    """Never falls while its job lives, but for a restart of what counts."""
+
+
+class Per(StrEnum):
+    """What one series is about, beside its job and node."""
+
+    JOB = "job"
+    GPU = "gpu"
+    """Has the label `gpu_uuid`."""
+
+
+class NotMeasured(ValueError):
+    """A number that can't be a measurement of this metric; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One line of the catalogue."""
+
+    name: str
+    kind: Kind
+    per: Per
+    unit: str
+    words: str
+    labels: tuple[str, ...] = ()
+    """Names of the labels its series have besides `gpu_uuid`."""
+    most: float = _EXABYTE
+    """No true value is larger."""
+
+    @property
+    def series(self) -> str:
+        """Its name in the metric store."""
+        return PREFIX + self.name
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        return (*(("gpu_uuid",) if self.per is Per.GPU else ()), *self.labels)
+
+
+def _job(
+    name: str, kind: Kind, unit: str, words: str, *labels: str, most: float = _EXABYTE
+) -> Metric:
+    return Metric(
+        name=name, kind=kind, per=Per.JOB, unit=unit, words=words, labels=labels, most=most
+    )
+
+
+def _gpu(
+    name: str, kind: Kind, unit: str, words: str, *labels: str, most: float = _PETABYTE
+) -> Metric:
+    return Metric(
+        name=name, kind=kind, per=Per.GPU, unit=unit, words=words, labels=labels, most=most
+    )
+
+
+_GAUGE, _COUNTER = Kind.GAUGE, Kind.COUNTER
+CATALOGUE: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        _job("cpu_seconds_total", _COUNTER, "s", "processor time used, user and system"),
+        _job("cpu_cores", _GAUGE, "cores", "cores the job may use on the node", most=1e6),
+        _job("memory_used_bytes", _GAUGE, "bytes", "resident and shared memory"),
+        _job("memory_cache_bytes", _GAUGE, "bytes", "page cache that can be given back"),
+        _job("memory_limit_bytes", _GAUGE, "bytes", "beyond it the job is killed"),
+        _job("memory_oom_kills_total", _COUNTER, "", "processes killed for want of memory"),
+        _job("processes", _GAUGE, "", "processes of the job", most=1e8),
+        _job("threads", _GAUGE, "", "threads of the job", most=1e8),
+        _job("io_read_bytes_total", _COUNTER, "bytes", "read from storage"),
+        _job("io_write_bytes_total", _COUNTER, "bytes", "written to storage"),
+        _job("network_tx_bytes_total", _COUNTER, "bytes", "sent", "scope"),
+        _job("network_rx_bytes_total", _COUNTER, "bytes", "received", "scope"),
+        _job("network_packets_total", _COUNTER, "", "packets, both ways", "scope"),
+        _job("network_errors_total", _COUNTER, "", "packets lost to errors, both ways", "scope"),
+        _job(
+            "pressure_seconds_total",
+            _COUNTER,
+            "s",
+            "time stalled for want of a resource",
+            "resource",
+            "share",
+        ),
+        _job(
+            "io_latency_seconds_bucket",
+            _COUNTER,
+            "",
+            "reads and writes that took at most `le`",
+            "le",
+        ),
+        _job("tcp_retransmits_total", _COUNTER, "", "TCP segments sent again", "scope"),
+        _gpu(
+            "gpu_utilization_percent", _GAUGE, "%", "share of time with a kernel running", most=100
+        ),
+        _gpu(
+            "gpu_sm_occupancy_percent", _GAUGE, "%", "warps resident, of those possible", most=100
+        ),
+        _gpu("gpu_memory_used_bytes", _GAUGE, "bytes", "memory in use on the card"),
+        _gpu("gpu_memory_total_bytes", _GAUGE, "bytes", "memory of the card"),
+        _gpu("gpu_power_watts", _GAUGE, "W", "power drawn", most=1e5),
+        _gpu("gpu_power_limit_watts", _GAUGE, "W", "power it may draw", most=1e5),
+        _gpu("gpu_energy_joules_total", _COUNTER, "J", "energy drawn since the driver was loaded"),
+        _gpu("gpu_temperature_celsius", _GAUGE, "°C", "temperature of the chip", most=300),
+        _gpu("gpu_clock_sm_hertz", _GAUGE, "Hz", "clock of the processors", most=1e11),
+        _gpu("gpu_clock_memory_hertz", _GAUGE, "Hz", "clock of the memory", most=1e11),
+        _gpu(
+            "gpu_throttled",
+            _GAUGE,
+            "",
+            "1 while the card is slowed down for `reason`",
+            "reason",
+            most=1,
+        ),
+        _gpu(
+            "gpu_ecc_corrected_total",
+            _COUNTER,
+            "",
+            "memory errors corrected since the driver was loaded",
+        ),
+        _gpu(
+            "gpu_ecc_uncorrected_total",
+            _COUNTER,
+            "",
+            "memory errors not corrected since the driver was loaded",
+        ),
+        _gpu("gpu_pcie_tx_bytes_per_second", _GAUGE, "bytes/s", "sent over PCIe"),
+        _gpu("gpu_pcie_rx_bytes_per_second", _GAUGE, "bytes/s", "received over PCIe"),
+        _gpu("gpu_nvlink_bytes_total", _COUNTER, "bytes", "over NVLink, both ways"),
+        _gpu("gpu_xid_total", _COUNTER, "", "errors the driver reported, by `xid`", "xid"),
+    )
+}
+"""Every series an agent may send. A name that is not here is refused."""
+
+
+_KNOWN = {
+    name: (metric.most, tuple(sorted(metric.label_names))) for name, metric in CATALOGUE.items()
+}
+
+
+@lru_cache(maxsize=4096)
+def _label_fault(names: tuple[str, ...], labels: Labels) -> str:
+    if tuple(name for name, _ in labels) != names:
+        return f"not the labels {', '.join(names)}"
+    told = (value for _, value in labels)
+    fine = all(0 < len(each) <= _LONGEST_LABEL and each.isprintable() for each in told)
+    return "" if fine else "a label that can't be one"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A number that something measured. Raises `NotMeasured` where it can't be one."""
+
+    metric: str
+    value: float
+    time: float
+    """When it was read, in seconds since 1970 by the node's clock."""
+    source: Provenance = Provenance.HOST_LOCAL_PROBE
+    labels: Labels = ()
+
+    def __post_init__(self) -> None:
+        known = _KNOWN.get(self.metric)
+        if known is None:
+            raise NotMeasured(f"{self.metric!r} is not in the catalogue")
+        most, names = known
+        if self.source is Provenance.UNAVAILABLE:
+            raise NotMeasured("what is unavailable has no number")
+        if isinstance(self.value, bool) or not math.isfinite(self.value):
+            raise NotMeasured("not a number")
+        if not 0 <= self.value <= most:
+            raise NotMeasured(f"{self.value:g} is out of bounds")
+        if not _EARLIEST < self.time < _LATEST:
+            raise NotMeasured("no moment at which anything was measured")
+        if (names or self.labels) and (fault := _label_fault(names, self.labels)):
+            raise NotMeasured(fault)
+
+    def label(self, name: str) -> str:
+        """The value of a label; empty if it has none of that name."""
+        return next((value for each, value in self.labels if each == name), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """Why there is no number: for a metric, or for one of its series."""
+
+    metric: str
+    reason: str
+    last_error: str = ""
+    """In the words of whoever failed."""
+    labels: Labels = ()
+
+
+Reading: TypeAlias = Sample | Absence
+
+
+def labelled(**labels: str) -> Labels:
+    """Labels in the order they stand in."""
+    return tuple(sorted(labels.items()))

@@ -1,0 +1,52 @@
+"""The port to the metric store: any that takes Prometheus remote write and speaks PromQL. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Point = tuple[float, float]
+"""A moment in seconds since 1970, and a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesPoints:
+    """Points of one series, oldest first; `labels` has its name as `__name__`."""
+
+    labels: Mapping[str, str]
+    points: tuple[Point, ...]
+
+
+class BadQuery(Exception):
+    """The store says that the query can't be answered; the text is its own."""
+
+
+class StoreSilent(Exception):
+    """The store does not answer, or not in time; the text says how."""
+
+
+class WriteRefused(Exception):
+    """The store refuses these points for good; sending them again would not help."""
+
+
+class MetricStore(Protocol):
+    """VictoriaMetrics, or a stock Prometheus with its remote-write receiver on."""
+
+    async def write(self, series: Sequence[SeriesPoints]) -> None:
+        """Taken when this returns. Raises `StoreSilent` (try again) and `WriteRefused`."""
+
+    async def query(
+        self, promql: str, *, at: float, within_s: float = 10.0
+    ) -> tuple[SeriesPoints, ...]:
+        """An instant vector: one point a series. Raises `StoreSilent` and `BadQuery`."""
+
+    async def query_range(
+        self, promql: str, *, start: float, end: float, step_s: float, within_s: float = 10.0
+    ) -> tuple[SeriesPoints, ...]:
+        """A matrix. Raises `StoreSilent` and `BadQuery`."""
+
+    async def series(
+        self, match: str, *, start: float, end: float, within_s: float = 10.0
+    ) -> tuple[Mapping[str, str], ...]:
+        """The label sets of the series that a selector matches."""

@@ -1,0 +1,272 @@
+"""What is kept of one attempt when it is over: asked, used, and coarse series. Pure.
+
+One JSON document an attempt, written once and kept for years, so that runs can be reported on and
+compared when the metric store has long forgotten them. Fields are only ever added: whoever reads a
+document of a later format passes over what it does not know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from lattice.domain.allocation import Allocation, Attempt
+from lattice.domain.attempts import JobAttempt
+from lattice.domain.measured import SHOWN, Shown
+from lattice.domain.objects import key_of
+from lattice.domain.telemetry import MetricOrigin
+
+FORMAT = 1
+MOST_POINTS = 200
+"""Of one series."""
+_NO_TENANT = "-"
+
+
+class BadSummary(ValueError):
+    """Bytes that are no summary; the text says why."""
+
+
+class Use(StrEnum):
+    """Figures of what a run used."""
+
+    CPU_SECONDS = "cpu_seconds"
+    CPU_EFFICIENCY = "cpu_efficiency"
+    """Of the processors it had, in percent."""
+    CPU_PEAK_CORES = "cpu_peak_cores"
+    """In its busiest stretch."""
+    MEMORY_PEAK = "memory_peak"
+    """Of the node with the highest."""
+    GPU_UTILIZATION = "gpu_utilization"
+    """The mean over GPUs and time."""
+    GPU_MEMORY_PEAK = "gpu_memory_peak"
+    """Of the GPU with the highest."""
+    GPU_ENERGY = "gpu_energy"
+    NODE_ENERGY = "node_energy"
+    """Of its whole nodes, where Slurm itself measures it."""
+    IO_READ = "io_read"
+    IO_WRITTEN = "io_written"
+    NETWORK_SENT = "network_sent"
+    NETWORK_RECEIVED = "network_received"
+    OOM_KILLS = "oom_kills"
+
+
+class Waste(StrEnum):
+    """Figures of what a run had and left alone."""
+
+    CPU_CORE_HOURS = "cpu_core_hours"
+    GPU_HOURS = "gpu_hours"
+    MEMORY_PER_NODE = "memory_per_node"
+    """What no node of it ever used of what it had."""
+    TIME = "time"
+    """What was left of the time limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One number with who measured it, or the reason why there is none."""
+
+    name: str
+    """A word of `Use` or `Waste`."""
+    unit: str
+    value: float | None = None
+    source: str = "unavailable"
+    """A word of `Provenance`."""
+    reason: str = ""
+    last_error: str = ""
+    of: str = ""
+    """The node or GPU that a peak is of, or what else should be known of the number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeUse:
+    """What one node of it used; None was not measured."""
+
+    node: str
+    cpu_seconds: float | None = None
+    memory_peak: float | None = None
+    memory_limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuUse:
+    """What one GPU of it did; None was not measured."""
+
+    node: str
+    gpu_uuid: str
+    utilization_mean: float | None = None
+    utilization_peak: float | None = None
+    memory_peak: float | None = None
+    memory_total: float | None = None
+    energy_joules: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoarseSeries:
+    """One shown metric over a run, in equal stretches; None where nothing was measured."""
+
+    metric: str
+    """A word of `Shown`."""
+    unit: str
+    begin: float
+    """In seconds since 1970."""
+    step_s: float
+    mean: tuple[float | None, ...]
+    """Of the stretch, over all its nodes or GPUs as the metric is summed up."""
+    peak: tuple[float | None, ...]
+    """The highest that any one node or GPU had in the stretch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What it asked Slurm for, and got; None: nobody has said."""
+
+    nodes: int
+    tasks: int | None = None
+    cpus: int | None = None
+    gpus: int | None = None
+    memory_bytes: int | None = None
+    """Over all its nodes."""
+    time_limit_s: int | None = None
+
+    @property
+    def memory_per_node(self) -> float | None:
+        """As `--mem` counts it."""
+        if self.memory_bytes is None or self.nodes < 1:
+            return None
+        return self.memory_bytes / self.nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Which attempt of what it was."""
+
+    allocation: str
+    """With the time of its first submit."""
+    attempt: int
+    cluster: str
+    name: str
+    user: str
+    project: str
+    tenant: str
+    vcluster: str | None
+    partition: str
+    state: str
+    exit_code: str | None
+    submitted: datetime
+    started: datetime
+    ended: datetime | None
+    """None while it runs."""
+    wall_s: float
+    nodes: str
+    command: str = ""
+    work_dir: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """The whole of it."""
+
+    format: int = FORMAT
+    written: datetime
+    run: Run
+    asked: Asked
+    used: tuple[Figure, ...]
+    wasted: tuple[Figure, ...] = ()
+    origin: MetricOrigin
+    covered: float | None = None
+    """Which share of its nodes and its time was measured, 0 to 1; None: nobody knows."""
+    per_node: tuple[NodeUse, ...] = ()
+    per_gpu: tuple[GpuUse, ...] = ()
+    series: tuple[CoarseSeries, ...] = ()
+
+    def figure(self, name: Use | Waste) -> Figure | None:
+        """By its name."""
+        return next((each for each in (*self.used, *self.wasted) if each.name == name), None)
+
+    def value(self, name: Use | Waste) -> float | None:
+        """Its number; None where nobody measured one."""
+        found = self.figure(name)
+        return found.value if found is not None else None
+
+    def without_series(self) -> RunSummary:
+        return replace(self, series=())
+
+
+def run_of(attempt: JobAttempt, now: datetime) -> Run:
+    """What Slurm says of an attempt that has started."""
+    each, this = attempt.allocation, attempt.attempt
+    assert this.started is not None
+    until = this.ended or now
+    spent_s = (until - this.started).total_seconds() - _suspended_s(each, this)
+    return Run(
+        allocation=each.ref,
+        attempt=this.number,
+        cluster=each.cluster,
+        name=each.name,
+        user=each.user,
+        project=each.account,
+        tenant=each.tenant,
+        vcluster=each.vcluster,
+        partition=each.partition,
+        state=this.state.value,
+        exit_code=str(this.exit_code) if this.exit_code is not None else None,
+        submitted=this.submitted,
+        started=this.started,
+        ended=this.ended,
+        wall_s=max(0.0, spent_s),
+        nodes=this.nodes,
+        command=each.command,
+        work_dir=each.work_dir,
+    )
+
+
+def _suspended_s(allocation: Allocation, attempt: Attempt) -> int:
+    # Slurm tells it of the newest attempt alone.
+    return allocation.suspended_s if attempt.number == allocation.attempt else 0
+
+
+def asked_of(attempt: JobAttempt) -> Asked:
+    each = attempt.allocation
+    return Asked(
+        nodes=attempt.attempt.node_count or each.node_count,
+        tasks=each.tasks,
+        cpus=each.cpus,
+        gpus=each.gpus,
+        memory_bytes=each.memory_bytes,
+        time_limit_s=each.time_limit_s,
+    )
+
+
+def unit_of(metric: Shown) -> str:
+    return SHOWN[metric].unit
+
+
+def summary_key(attempt: JobAttempt) -> str:
+    """Where it is kept, beside the attempt's logs. Raises `BadKeyPart`."""
+    each = attempt.allocation
+    first = each.first_submitted or each.submitted
+    return key_of(
+        each.tenant or _NO_TENANT,
+        each.account or _NO_TENANT,
+        each.id,
+        "report",
+        f"{int(first.timestamp())}-{attempt.attempt.number}.json",
+    )
+
+
+def encoded(summary: RunSummary) -> bytes:
+    """The document."""
+    import msgspec  # noqa: PLC0415 - a command that shows a summary needs none of it
+
+    return msgspec.json.encode(summary) + b"\n"
+
+
+def decoded(document: bytes) -> RunSummary:
+    """What a document says. Raises `BadSummary`."""
+    import msgspec  # noqa: PLC0415
+
+    try:
+        return msgspec.json.decode(document, type=RunSummary)
+    except msgspec.MsgspecError as error:
+        raise BadSummary(str(error)) from None

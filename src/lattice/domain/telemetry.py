@@ -1,0 +1,73 @@
+"""How closely an allocation is measured: the modes, and which one is in force. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from lattice.domain.metric import Provenance
+
+BLACK_BOX_S = 10.0
+"""How often the black box on a node notes its few counters."""
+BLACK_BOX_KEPT_S = 900.0
+DEBUG_S = 1800
+"""How long debug lasts where nobody says."""
+LONGEST_DEBUG_S = 24 * 3600
+
+
+class Mode(StrEnum):
+    """What an owner can switch to."""
+
+    PROD = "prod"
+    DEBUG = "debug"
+    AUDIT = "audit"
+
+    @property
+    def interval_s(self) -> float:
+        return 1.0 if self is Mode.DEBUG else 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeInForce:
+    """What an allocation is measured at now."""
+
+    allocation: str
+    """Its id."""
+    mode: Mode
+    interval_s: float
+    until: float | None = None
+    """When it reverts by itself, in seconds since 1970; None: it does not."""
+    set_by: str = ""
+    """Who switched; empty: it is the cluster's usual one."""
+
+
+ModeOf: TypeAlias = Callable[[str], ModeInForce]
+"""What an allocation is measured at, by its `ref`; at once, as last seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Of how many nodes something is known."""
+
+    measured: int
+    nodes: int
+
+    def __str__(self) -> str:
+        return f"{self.measured}/{self.nodes} nodes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricOrigin:
+    """What every metric answer carries (SRC-1)."""
+
+    source: Provenance
+    age_s: float | None = None
+    """Of the newest sample."""
+    resolution_s: float | None = None
+    coverage: Coverage
+    reason: str = ""
+    last_error: str = ""
+    via: str = ""
+    """`store` or `agents`; with why, where it is not the usual way."""

@@ -1,0 +1,98 @@
+"""Selectors: whatever anybody is called or sends, they find one attempt's series and no others."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lattice.domain.attempts import JobAttempt, attempts_of
+from lattice.domain.promql import BadSelector, checked_name, quoted, scope_of, selector
+from lattice.features.telemetry.service.intake import _stamps
+from tests.fakes.cluster import allocation
+
+pytestmark = pytest.mark.spec("TOP-4")
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+_STRING = re.compile(r'"(?:[^"\\\n]|\\["\\]|\\u[0-9a-f]{4}|\\U[0-9a-f]{8})*"')
+_MATCHER = re.compile(rf"([a-zA-Z_]\w*)(=~|=)({_STRING.pattern})", re.ASCII)
+
+
+def read_back(text: str) -> str:
+    """As Go's `strconv.Unquote` does, for the escapes that are used."""
+    assert _STRING.fullmatch(text), text
+    return re.sub(
+        r'\\(?:(["\\])|u([0-9a-f]{4})|U([0-9a-f]{8}))',
+        lambda found: found[1] or chr(int(found[2] or found[3], 16)),
+        text[1:-1],
+    )
+
+
+@given(TEXT)
+def test_a_text_is_quoted_so_that_it_reads_back_as_itself(text: str) -> None:
+    assert read_back(quoted(text)) == text
+
+
+@given(TEXT, TEXT, TEXT, TEXT)
+def test_no_name_or_value_can_leave_its_quotes(
+    user: str, account: str, tenant: str, value: str
+) -> None:
+    job = replace(allocation(42, user, "research"), account=account, tenant=tenant)
+    scope = scope_of(JobAttempt(job, attempts_of(job)[0]))
+    made = selector(
+        "cpu_seconds_total", scope, equal=(("node", value),), among=(("gpu_uuid", value),)
+    )
+    inside = made.removeprefix("lattice_cpu_seconds_total{").removesuffix("}")
+    found = [(name, sign, read_back(text)) for name, sign, text in _MATCHER.findall(inside)]
+    assert found == [
+        *((name, "=", text) for name, text in scope),
+        ("node", "=", value),
+        ("gpu_uuid", "=~", value),
+    ]
+    assert ",".join(f"{name}{sign}{text}" for name, sign, text in _MATCHER.findall(inside)) == (
+        inside
+    )
+
+
+def test_the_scope_is_whose_it_is() -> None:
+    job = allocation(42, "alice", "research")
+    assert scope_of(JobAttempt(job, attempts_of(job)[0])) == (
+        ("alloc", "42"),
+        ("attempt", "1"),
+        ("project", "research"),
+        ("tenant", "physics"),
+        ("user", "alice"),
+    )
+
+
+def test_what_is_asked_for_is_what_nodes_samples_are_stamped_with() -> None:
+    job = allocation(42, "alice", "research")
+    attempt = JobAttempt(job, attempts_of(job)[0])
+    assert set(scope_of(attempt)) <= set(_stamps("n1", attempt).items())
+
+
+@pytest.mark.parametrize("label", ["alloc", "attempt", "user", "tenant", "project"])
+def test_nothing_stands_for_a_label_of_the_scope(label: str) -> None:
+    job = allocation(42, "alice", "research")
+    scope = scope_of(JobAttempt(job, attempts_of(job)[0]))
+    with pytest.raises(BadSelector):
+        selector("cpu_seconds_total", scope, equal=((label, "bob"),))
+    with pytest.raises(BadSelector):
+        selector("cpu_seconds_total", scope, among=((label, ".*"),))
+
+
+def test_what_can_be_no_selector_is_refused() -> None:
+    job = allocation(42, "alice", "research")
+    scope = scope_of(JobAttempt(job, attempts_of(job)[0]))
+    with pytest.raises(BadSelector):
+        selector("up", scope)
+    with pytest.raises(BadSelector):
+        selector("cpu_seconds_total", ())
+    with pytest.raises(BadSelector):
+        quoted("\ud800")
+    for name in ("", "a b", 'a"', "1a", "a-b", "é"):
+        with pytest.raises(BadSelector):
+            checked_name(name)
