@@ -1,68 +1,270 @@
-"""The node's verb `read_process_counters`: what `/proc/PID/io` says of a job's own processes.
+"""What the kernel counts of jobs' own processes: `/proc/PID/io`, and the networks they are in.
 
-Closed to everyone but the owner, so it is read as the owner: the child that answers becomes the
-user first, and no capability is needed to look. A pid counts only while its control group is the
-granted job's, before and after it was read, so that a pid given to another process in between
-shows nothing.
+Numbers only, of processes that this module finds itself in the control group of a job. `io` is
+closed to everyone but the owner of the process, so it is opened with his file rights, once; the
+descriptor stays, because it means that very process for ever and answers "no such process" when
+that is gone. A process is met only while its control group is the job's, before and after it was
+opened; from then on it counts while the job's group lists it, or while it is a zombie of the job.
+
+Parents are read before their children, and all again if one went meanwhile: what a child had done
+is added to its parent's figures when it is reaped, and must neither be missed nor counted twice.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import os
+import resource
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from lattice.domain.grant import Grant
-from lattice.domain.privileged import Answer, Outcome, ReadProcessCounters
-from lattice.helper.account import job_owner
-from lattice.helper.privilege import Kernel, become
-from lattice.helper.process import is_of_job
+from lattice.domain.counters import (
+    IO,
+    NETWORK,
+    NamespaceCounters,
+    Rows,
+    network_row,
+)
+from lattice.helper.figures import figure, io_counters, parent_and_start, sum_of_devices
+from lattice.helper.jobpids import JobPids
+from lattice.helper.privilege import Kernel
+from lattice.helper.process import is_of_job, text_of
 
-_LARGEST_FILE = 4096
+_LARGEST_IO = 512
+_PASSES = 3
+_LARGEST_DEV = 64 * 1024
+_MOST_KEPT = 16_384
+_FORGET_S = 300.0
+_NAMESPACE_S = 30.0
+"""How long a process is believed to stay in the network it was seen in."""
 
 
-class ProcessCounters:
-    """Used in a child of its own for each question: it is the user afterwards."""
+@dataclass(slots=True)
+class _Known:
+    pid: int
+    started: int
+    parent: int
+    own: bool
+    file: int
+    """Of its `io`; -1: it could not be opened, or too many are."""
+    gone: bool = False
+    namespace: int = 0
+    looked_s: float = -_NAMESPACE_S
 
-    def __init__(self, kernel: Kernel, proc: Path = Path("/proc")) -> None:
+
+@dataclass(slots=True)
+class _Job:
+    asked_s: float
+    known: dict[int, _Known]
+
+
+class JobCounters:
+    """Answers `io` and `network` of a conversation; remembers processes between questions."""
+
+    kinds = frozenset({IO, NETWORK})
+
+    def __init__(
+        self,
+        pids: JobPids,
+        kernel: Kernel,
+        proc: Path = Path("/proc"),
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        most_kept: int | None = None,
+    ) -> None:
+        self._pids = pids
         self._kernel = kernel
-        self._proc = proc
+        self._proc = str(proc)
+        self._monotonic = monotonic
+        # Half of what may be open at all: the other half is for looking.
+        half = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        self._most_kept = min(half, _MOST_KEPT) if most_kept is None else most_kept
+        self._kept = 0
+        self._jobs: dict[int, _Job] = {}
+        self._uid = os.geteuid()
 
-    def read(
-        self, grant: Grant, question: ReadProcessCounters, descriptors: Sequence[int]
-    ) -> Answer:
-        """A JSON object by pid; processes that are gone, or not the job's, are left out."""
-        if descriptors or grant.job_id <= 0:
-            return Answer(outcome=Outcome.BAD_QUESTION, message="a job, and no descriptors")
-        account = job_owner(grant.user)
-        if account is None:
-            return Answer(outcome=Outcome.ACCOUNT_REFUSED, message="not the user of a job")
-        become(self._kernel, account)
-        found = {pid: counters_of(self._proc, pid, grant.job_id) for pid in question.pids}
-        told = {str(pid): counters for pid, counters in found.items() if counters}
-        return Answer(outcome=Outcome.DONE, output=json.dumps(told, separators=(",", ":")))
+    def read(self, wanted: Collection[str], jobs: Sequence[int]) -> Mapping[str, dict[int, Rows]]:
+        """By kind and job; jobs without a process are left out."""
+        told: dict[str, dict[int, Rows]] = {kind: {} for kind in wanted}
+        for job_id in jobs:
+            known = self._look(job_id)
+            if not known:
+                continue
+            if IO in wanted:
+                told[IO][job_id] = self._read_all(known)
+            if NETWORK in wanted:
+                told[NETWORK][job_id] = [network_row(each) for each in self._networks(known)]
+        self._forget_unasked()
+        return told
+
+    def close(self) -> None:
+        for job in self._jobs.values():
+            for each in job.known.values():
+                self._let_go(each)
+        self._jobs.clear()
+
+    # Which processes there are.
+
+    def _look(self, job_id: int) -> list[_Known]:
+        """Everyone of the job, parents before children."""
+        listed = self._pids.of(job_id)
+        job = self._jobs.setdefault(job_id, _Job(0.0, {}))
+        job.asked_s = self._monotonic()
+        for each in list(job.known.values()):
+            if each.gone or not (each.pid in listed or self._lingers(each, job_id)):
+                self._let_go(job.known.pop(each.pid))
+        for pid, own in listed.items():
+            if pid not in job.known and (met := self._met(pid, job_id, own=own)):
+                job.known[pid] = met
+        for each in job.known.values():
+            if each.parent and each.parent not in job.known:
+                each.parent = self._new_parent(each, job.known)
+        if not job.known:
+            del self._jobs[job_id]
+        return sorted(job.known.values(), key=lambda each: (each.started, each.pid))
+
+    def _met(self, pid: int, job_id: int, *, own: bool) -> _Known | None:
+        folder = self._folder(pid)
+        if folder < 0:
+            return None
+        try:
+            if not is_of_job(text_of(folder, "cgroup"), job_id):
+                return None
+            stat = parent_and_start(text_of(folder, "stat"))
+            if stat is None:
+                return None
+            file = self._opened(folder) if self._kept < self._most_kept else -1
+            known = _Known(pid, stat[1], stat[0], own, file)
+            self._kept += file >= 0
+            if not is_of_job(text_of(folder, "cgroup"), job_id):
+                self._let_go(known)
+                return None
+            return known
+        finally:
+            os.close(folder)
+
+    def _lingers(self, known: _Known, job_id: int) -> bool:
+        """Whether it is still there: ended, not reaped, and listed nowhere."""
+        with suppress(ProcessLookupError), self._same(known) as folder:
+            return is_of_job(text_of(folder, "cgroup"), job_id)
+        return False
+
+    def _new_parent(self, each: _Known, known: Mapping[int, _Known]) -> int:
+        """Who has it now that its parent is gone; 0 for nobody of this job."""
+        with suppress(ProcessLookupError), self._same(each) as folder:
+            stat = parent_and_start(text_of(folder, "stat"))
+            return stat[0] if stat and stat[0] in known else 0
+        return 0
+
+    def _forget_unasked(self) -> None:
+        now = self._monotonic()
+        for job_id in [id_ for id_, job in self._jobs.items() if now - job.asked_s > _FORGET_S]:
+            for each in self._jobs.pop(job_id).known.values():
+                self._let_go(each)
+            self._pids.forget(job_id)
+
+    def _let_go(self, known: _Known) -> None:
+        if known.file >= 0:
+            os.close(known.file)
+            self._kept -= 1
+            known.file = -1
+
+    # What they did.
+
+    def _read_all(self, known: Sequence[_Known]) -> Rows:
+        rows: Rows = []
+        for _ in range(_PASSES):
+            there = [each for each in known if not each.gone]
+            rows = [row for each in there if (row := self._row(each))]
+            if len(rows) == len(there):
+                break
+        return rows
+
+    def _row(self, each: _Known) -> list[int]:
+        """Nothing if it is gone meanwhile; another may have its number by now."""
+        try:
+            raw = os.pread(each.file, _LARGEST_IO, 0) if each.file >= 0 else self._once(each)
+        except ProcessLookupError:
+            each.gone = True
+            return []
+        except OSError:
+            raw = b""
+        return [each.pid, each.started, each.parent, *(io_counters(raw) or ())]
+
+    def _once(self, each: _Known) -> bytes:
+        """Where no descriptor is kept."""
+        with self._same(each) as folder:
+            file = self._opened(folder)
+            if file < 0:
+                return b""
+            try:
+                return os.read(file, _LARGEST_IO)
+            finally:
+                os.close(file)
+
+    def _opened(self, folder: int) -> int:
+        """Its `io`, by the file rights of whoever owns it."""
+        try:
+            owner = os.stat("io", dir_fd=folder).st_uid
+            if owner == self._uid:
+                return os.open("io", os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+            self._kernel.set_file_user(owner)
+            try:
+                return os.open("io", os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+            finally:
+                self._kernel.set_file_user(self._uid)
+        except OSError:
+            return -1
+
+    def _networks(self, known: Sequence[_Known]) -> list[NamespaceCounters]:
+        """Each that the owner's processes are in; the node's own as 0, without figures."""
+        mine = _namespace(f"{self._proc}/self/ns/net")
+        seen: dict[int, _Known] = {}
+        now = self._monotonic()
+        for each in known:
+            if each.own and not each.gone and now - each.looked_s >= _NAMESPACE_S:
+                each.namespace, each.looked_s = 0, now
+                with suppress(ProcessLookupError), self._same(each) as folder:
+                    each.namespace = _namespace("ns/net", folder)
+            if each.namespace:
+                seen.setdefault(each.namespace, each)
+        return [
+            NamespaceCounters(0) if inode == mine else NamespaceCounters(inode, self._dev(each))
+            for inode, each in seen.items()
+        ]
+
+    def _dev(self, each: _Known) -> tuple[int, int, int, int] | None:
+        with suppress(ProcessLookupError), self._same(each) as folder:
+            return sum_of_devices(text_of(folder, "net/dev", _LARGEST_DEV))
+        return None
+
+    @contextmanager
+    def _same(self, each: _Known) -> Iterator[int]:
+        """A descriptor of the folder of that very process. Raises `ProcessLookupError`."""
+        folder = self._folder(each.pid)
+        if folder < 0:
+            raise ProcessLookupError
+        try:
+            stat = parent_and_start(text_of(folder, "stat"))
+            if stat is None or stat[1] != each.started:
+                raise ProcessLookupError
+            yield folder
+        finally:
+            os.close(folder)
+
+    def _folder(self, pid: int) -> int:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        try:
+            return os.open(f"{self._proc}/{pid}", flags)
+        except OSError:
+            return -1
 
 
-def counters_of(proc: Path, pid: int, job_id: int) -> dict[str, int]:
-    """The counters of one process of the job, or nothing."""
-    folder = proc / str(pid)
-    if not _is_of_job(folder, job_id):
-        return {}
-    counters = {}
-    for line in _lines(folder / "io"):
-        name, colon, value = line.partition(":")
-        if colon and value.strip().isdecimal():
-            counters[name] = int(value)
-    return counters if _is_of_job(folder, job_id) else {}
-
-
-def _is_of_job(folder: Path, job_id: int) -> bool:
-    return is_of_job("\n".join(_lines(folder / "cgroup")), job_id)
-
-
-def _lines(file: Path) -> list[str]:
+def _namespace(link: str, folder: int | None = None) -> int:
     try:
-        with file.open(errors="replace") as content:
-            return content.read(_LARGEST_FILE).splitlines()
+        told = os.readlink(link, dir_fd=folder)
     except OSError:
-        return []
+        return 0
+    return figure(told.removeprefix("net:[").removesuffix("]")) or 0

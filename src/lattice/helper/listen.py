@@ -2,7 +2,8 @@
 
 The main process only receives, judges and forks; it starts no thread. Whoever is silent for a
 few seconds is shown out. Whoever comes while all places are taken waits for one in turn, and after
-a few seconds hears that it is busy; no grant is used up before.
+a few seconds hears that it is busy; no grant is used up before. A child that stays to talk
+(`Verb.lasting`) has one of few places of another kind, so that it takes none from the others.
 """
 
 from __future__ import annotations
@@ -42,8 +43,13 @@ _TURN_S = 0.01
 
 _TOO_MANY = Refusal(Outcome.BUSY, "too many questions at once", "busy")
 
+_MOST_LASTING = 2
+_TOO_MANY_LASTING = Refusal(Outcome.BUSY, "too many conversations at once", "busy")
+
 Act = Callable[[Asked, Sequence[int]], tuple[Answer, Sequence[int]]]
 """Answers a question: the answer, and descriptors to pass back with it."""
+Stay = Callable[[Asked, socket.socket], None]
+"""Goes on with a lasting verb when it was answered; the child ends when this returns."""
 
 
 class SocketRefused(Exception):
@@ -105,6 +111,8 @@ class Listener:
         *,
         most_at_once: int,
         longest_s: float,
+        stay: Stay | None = None,
+        longest_stay_s: float = 0.0,
     ) -> None:
         self._listener = listener
         self._judge = judge
@@ -113,7 +121,10 @@ class Listener:
         self._longest_s = longest_s
         self._visitors: dict[int, _Visitor] = {}
         self._queue: deque[_Waiting] = deque()
+        self._stay = stay
+        self._longest_stay_s = longest_stay_s
         self._places = Places(most_at_once)
+        self._lasting = Places(_MOST_LASTING)
         self._selector = selectors.DefaultSelector()
         self._stopping = False
 
@@ -203,7 +214,7 @@ class Listener:
         visitor = waiting.visitor
         asked = self._judge.judge(waiting.body)
         answer = self._judge.answered(asked)
-        self._find_room_for(asked)
+        places, longest_s = self._find_room_for(asked)
         if answer is not None:
             self._tell(visitor.peer, asked, replace(answer, output=""), 0.0)
             with suppress(OSError):
@@ -212,13 +223,17 @@ class Listener:
         pid = os.fork()
         if pid == 0:
             self._answer(visitor, asked, waiting.descriptors)
-        until = time.monotonic() + self._longest_s
-        self._places.take(pid, Child(asked, visitor.peer, until))
+        places.take(pid, Child(asked, visitor.peer, time.monotonic() + longest_s))
 
-    def _find_room_for(self, asked: Asked) -> None:
+    def _find_room_for(self, asked: Asked) -> tuple[Places, float]:
+        if asked.verb.lasting:
+            if self._lasting.full:
+                raise _TOO_MANY_LASTING
+            return self._lasting, self._longest_stay_s
         if self._places.hangs_for(asked.user):
             message = "earlier questions for this user still hang"
             raise Refusal(Outcome.BUSY, message, message, asked.verb.name)
+        return self._places, self._longest_s
 
     def _answer(self, visitor: _Visitor, asked: Asked, descriptors: Sequence[int]) -> NoReturn:
         """In the child, which ends here whatever happens."""
@@ -239,6 +254,8 @@ class Listener:
             packet.send(
                 visitor.connection, write_answer(answer), passed, most_descriptors=MOST_OUTPUTS
             )
+            if asked.verb.lasting and self._stay is not None and answer.outcome is Outcome.DONE:
+                self._stay(asked, visitor.connection)
         except Exception as error:  # noqa: BLE001 - a defect must neither speak nor linger
             self._journal.note(
                 "defect", visitor.peer, verb=asked.verb.name, reason=f"{type(error).__name__}"
@@ -293,16 +310,20 @@ class Listener:
             visitor.connection.close()
 
     def _reap(self) -> None:
-        for pid in self._places.pids():
+        for places in (self._places, self._lasting):
+            self._reap_from(places)
+
+    def _reap_from(self, places: Places) -> None:
+        for pid in places.pids():
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
-                child = self._places.leave(pid)
+                child = places.leave(pid)
                 if os.WIFSIGNALED(status):
                     reason = f"signal {os.WTERMSIG(status)}"
                     self._journal.note(
                         "ended", child.peer, verb=child.asked.verb.name, reason=reason
                     )
-        for pid, child in self._places.overdue(time.monotonic()):
+        for pid, child in places.overdue(time.monotonic()):
             # It ends its own program in time; this is for one that can't.
             self._journal.note("killed", child.peer, verb=child.asked.verb.name)
             with suppress(ProcessLookupError):

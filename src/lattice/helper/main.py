@@ -1,7 +1,7 @@
 """`lattice-helper`: told by flags what it is and whom it serves; there is no configuration file.
 
-Everything that needs full root (the socket's owner, the keys' file) is done first; then the
-capabilities go, and only then is the first connection accepted.
+Everything that needs full root (the socket's owner, the keys' file, the eBPF program) is done
+first; then the capabilities go, and only then is the first connection accepted.
 """
 
 from __future__ import annotations
@@ -26,22 +26,26 @@ from lattice.domain.privileged import (
     OpenNoted,
     OpenOutput,
     OpenOutputFile,
-    ReadProcessCounters,
+    Outcome,
     Rejoin,
     Role,
+    WatchCounters,
 )
 from lattice.domain.submission import CancelQuestion, SubmitQuestion
 from lattice.helper.account import Accounts, LoginDefaults, slurm_users, uids_of
 from lattice.helper.attaching import Attaching
-from lattice.helper.counters import ProcessCounters
+from lattice.helper.conversation import LONGEST_S, Conversation, Reader
+from lattice.helper.counters import JobCounters
 from lattice.helper.foresight import Foresight
 from lattice.helper.gate import Gate, Slurm
 from lattice.helper.holder import Times
 from lattice.helper.holding import Holding
 from lattice.helper.inode import Inodes
+from lattice.helper.jobpids import JobPids
 from lattice.helper.journal import Journal
 from lattice.helper.judge import Asked, Judge
-from lattice.helper.listen import Act, Listener, SocketRefused, bind
+from lattice.helper.latency import start_latency
+from lattice.helper.listen import Act, Listener, SocketRefused, Stay, bind
 from lattice.helper.notes import Notes
 from lattice.helper.outputs import OutputFiles
 from lattice.helper.privilege import Capability, Kernel, keep_only
@@ -52,7 +56,7 @@ _BAD_CONFIGURATION = 78
 _SLACK_S = 10.0
 _SLURM_FOLDERS = "/usr/bin:/usr/local/bin:/opt/slurm/bin"
 _CLOCK_VERBS = ("challenge", "set_clock")
-_NODE_VERBS = ("read_process_counters", "open_output", "open_output_file", *_CLOCK_VERBS)
+_NODE_VERBS = ("watch_counters", "open_output", "open_output_file", *_CLOCK_VERBS)
 _NOTING_VERBS = ("note_output", "open_noted")
 _ATTACHING_VERBS = ("enter", "rejoin")
 _OFFERED = {Role.GATE: ("submit", "cancel"), Role.NODE: _NODE_VERBS}
@@ -66,6 +70,8 @@ _KEPT = {
 }
 # SYS_PTRACE: to name what stands behind a descriptor of another process, never to open it.
 _TO_READ = (Capability.SETUID, Capability.SETGID, Capability.SYS_PTRACE)
+# SETUID: `/proc/PID/io` is opened by its owner's file rights; SYS_PTRACE: and read by this one.
+_TO_WATCH = (Capability.SETUID, Capability.SYS_PTRACE)
 
 
 class CanNotStart(Exception):
@@ -117,6 +123,7 @@ def _prepare(options: argparse.Namespace, clock: Clock, journal: Journal) -> Lis
         on_keys=lambda word: journal.note("grant keys", state=word),
     )
     kernel = Kernel()
+    stay = None
     if role is Role.GATE:
         act = _gate(options, kernel, served)
     else:
@@ -135,9 +142,13 @@ def _prepare(options: argparse.Namespace, clock: Clock, journal: Journal) -> Lis
                 told=proven.told,
             )
         act = _node(kernel, notes, attaching)
+        latency = start_latency(
+            kernel, clock, journal, options.place, options.latency_object, off=options.no_latency
+        )
+        stay = _watching(kernel, [JobCounters(JobPids(options.place), kernel), latency])
     door = bind(options.socket, served.pw_gid)
     keep_only(kernel, _KEPT[role])
-    return _listener(options, door, judge, act, journal)
+    return _listener(options, door, judge, act, journal, stay)
 
 
 def _notes(options: argparse.Namespace, clock: Clock, journal: Journal) -> Notes | None:
@@ -167,7 +178,12 @@ def _sessions(options: argparse.Namespace, journal: Journal) -> Sessions | None:
 
 
 def _listener(
-    options: argparse.Namespace, door: socket.socket, judge: Judge, act: Act, journal: Journal
+    options: argparse.Namespace,
+    door: socket.socket,
+    judge: Judge,
+    act: Act,
+    journal: Journal,
+    stay: Stay | None,
 ) -> Listener:
     return Listener(
         door,
@@ -176,6 +192,8 @@ def _listener(
         journal,
         most_at_once=options.most_at_once,
         longest_s=options.timeout_s + _SLACK_S,
+        stay=stay,
+        longest_stay_s=LONGEST_S + _SLACK_S,
     )
 
 
@@ -234,7 +252,6 @@ def _program(name: str, folders: str) -> Path:
 
 
 def _node(kernel: Kernel, notes: Notes | None, attaching: Attaching | None) -> Act:
-    counters = ProcessCounters(kernel)
     inodes = Inodes()
 
     def act(asked: Asked, descriptors: Sequence[int]) -> tuple[Answer, Sequence[int]]:
@@ -243,6 +260,9 @@ def _node(kernel: Kernel, notes: Notes | None, attaching: Attaching | None) -> A
             assert grant is not None
             assert attaching is not None  # the verbs are not offered without
             return _attach(attaching, grant, question, descriptors)
+        if isinstance(question, WatchCounters):
+            kernel.set_capabilities(_TO_WATCH)
+            return _welcome(descriptors), ()
         kernel.set_capabilities(_TO_READ)
         files = OutputFiles(kernel, inodes, notes)
         if isinstance(question, NoteOutput):
@@ -252,12 +272,23 @@ def _node(kernel: Kernel, notes: Notes | None, attaching: Attaching | None) -> A
             return files.open(grant, question, descriptors)
         if isinstance(question, OpenOutputFile):
             return files.open_path(grant, question, descriptors)
-        if isinstance(question, OpenNoted):
-            return files.open_noted(grant, question, descriptors)
-        assert isinstance(question, ReadProcessCounters)
-        return counters.read(grant, question, descriptors), ()
+        assert isinstance(question, OpenNoted)
+        return files.open_noted(grant, question, descriptors)
 
     return act
+
+
+def _welcome(descriptors: Sequence[int]) -> Answer:
+    if descriptors:
+        return Answer(outcome=Outcome.BAD_QUESTION, message="no descriptors belong to this")
+    return Answer(outcome=Outcome.DONE)
+
+
+def _watching(kernel: Kernel, readers: Sequence[Reader]) -> Stay:
+    def stay(_: Asked, connection: socket.socket) -> None:
+        Conversation(readers, kernel).hold(connection)
+
+    return stay
 
 
 def _attach(
@@ -302,6 +333,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--no-tools", action="store_true", help="beside an agent: mount no image for a terminal"
     )
+    parser.add_argument(
+        "--latency-object", type=Path, metavar="FILE",
+        help="beside an agent: the eBPF program that times reads and writes; not set: the one that "
+        "was built beside this program",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-latency", action="store_true",
+        help="beside an agent: put no eBPF program into the kernel",
+    )  # fmt: skip
     parser.add_argument("--hang-up-s", type=float, default=60.0, help=argparse.SUPPRESS)
     parser.add_argument("--kill-s", type=float, default=30.0, help=argparse.SUPPRESS)
     parser.add_argument("--linger-s", type=float, default=60.0, help=argparse.SUPPRESS)

@@ -1,71 +1,217 @@
-"""Counters of processes: those of the granted job, and of no other."""
+"""Counters of jobs' processes: found by the helper itself, of the job alone, and read again."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.domain.grant import Act, Grant
-from lattice.domain.privileged import Outcome, ReadProcessCounters
-from lattice.helper.counters import ProcessCounters, counters_of
+from lattice.domain.counters import IO, NETWORK
+from lattice.helper.counters import JobCounters
+from lattice.helper.figures import io_counters, parent_and_start, sum_of_devices
+from lattice.helper.jobpids import JobPids
 from lattice.helper.privilege import Kernel
 
 pytestmark = pytest.mark.spec("AUTH-9")
 
-IO = "rchar: 10\nwchar: 20\nread_bytes: 4096\ncancelled_write_bytes: 0\n"
-V1 = "9:freezer:/slurm_n1/uid_3001/job_42/step_0\n1:name=systemd:/\n"
-V2 = "0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0\n"
+IO_TEXT = (
+    "rchar: 10\nwchar: 20\nsyscr: 1\nsyscw: 2\n"
+    "read_bytes: {read}\nwrite_bytes: {written}\ncancelled_write_bytes: 0\n"
+)
+DEV = """Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop ...
+    lo: 9999 99 9 0 0 0 0 0 9999 99 9 0 0 0 0 0
+  eth0: 1000 10 1 0 0 0 0 0 2000 20 2 0 0 0 0 0
+  eth1:    5  1 0 0 0 0 0 0    7  1 0 0 0 0 0 0
+"""
+V1 = "freezer/slurm_n1/uid_3001/job_{}"
+V2 = "system.slice/n1_slurmstepd.scope/job_{}"
 
 
-def process(proc: Path, pid: int, cgroup: str, io: str = IO) -> None:
-    (proc / str(pid)).mkdir()
-    (proc / str(pid) / "cgroup").write_text(cgroup)
-    (proc / str(pid) / "io").write_text(io)
+class Node:
+    """A node's /proc and control groups in a folder."""
+
+    def __init__(self, root: Path, *, v2: bool = False) -> None:
+        self.proc, self.cgroup, self.v2 = root / "proc", root / "cgroup", v2
+        (self.proc / "self/ns").mkdir(parents=True)
+        (self.proc / "self/ns/net").symlink_to("net:[1]")
+        self.cgroup.mkdir()
+        if v2:
+            (self.cgroup / "cgroup.controllers").touch()
+        self.now = 0.0
+
+    def process(
+        self, pid: int, job: int = 42, *, parent: int = 1, ticks: int | None = None,
+        read: int = 0, written: int = 0, step: str = "step_0", namespace: int = 1,
+    ) -> None:  # fmt: skip
+        place = (V2 if self.v2 else V1).format(job) + (f"/{step}" if step else "")
+        folder = self.proc / str(pid)
+        (folder / "ns").mkdir(parents=True)
+        (folder / "net").mkdir()
+        (folder / "net/dev").write_text(DEV)
+        (folder / "ns/net").symlink_to(f"net:[{namespace}]")
+        line = f"0::/{place}\n" if self.v2 else f"6:{place.replace('/', ':/', 1)}\n1:cpu:/\n"
+        (folder / "cgroup").write_text(line)
+        between = " ".join(["0"] * 17)
+        (folder / "stat").write_text(f"{pid} (a) b) S {parent} {between} {ticks or pid} 0 0\n")
+        (folder / "io").write_text(IO_TEXT.format(read=read, written=written))
+        self.list(place, pid)
+
+    def list(self, place: str, *pids: int) -> None:
+        folder = self.cgroup / place
+        folder.mkdir(parents=True, exist_ok=True)
+        for each in (folder, *folder.parents[:3]):
+            (each / "cgroup.procs").touch()
+        with (folder / "cgroup.procs").open("a") as file:
+            file.writelines(f"{pid}\n" for pid in pids)
+
+    def end(self, pid: int) -> None:
+        shutil.rmtree(self.proc / str(pid))
+        self.unlist(pid)
+
+    def unlist(self, pid: int) -> None:
+        for file in self.cgroup.rglob("cgroup.procs"):
+            file.write_text("".join(f"{n}\n" for n in file.read_text().split() if n != str(pid)))
+
+    def counters(self, most_kept: int = 100) -> JobCounters:
+        return JobCounters(
+            JobPids("n1", self.cgroup), Kernel(), self.proc, monotonic=lambda: self.now,
+            most_kept=most_kept,
+        )  # fmt: skip
 
 
-@pytest.mark.parametrize("cgroup", [V1, V2])
-def test_a_process_of_the_job(tmp_path: Path, cgroup: str) -> None:
-    process(tmp_path, 7, cgroup)
-    assert counters_of(tmp_path, 7, 42) == {
-        "rchar": 10,
-        "wchar": 20,
-        "read_bytes": 4096,
-        "cancelled_write_bytes": 0,
-    }
+@pytest.fixture(params=[False, True], ids=["v1", "v2"])
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Node:
+    return Node(tmp_path, v2=request.param)
 
 
-@pytest.mark.parametrize("job_id", [4, 2, 420, 3001])
-def test_no_process_of_another_job(tmp_path: Path, job_id: int) -> None:
-    process(tmp_path, 7, V1 + V2)
-    assert counters_of(tmp_path, 7, job_id) == {}
-    assert counters_of(tmp_path, 8, 42) == {}
+@pytest.fixture(params=[100, 0], ids=["kept", "opened each time"])
+def counters(node: Node, request: pytest.FixtureRequest) -> Iterator[JobCounters]:
+    reading = node.counters(request.param)
+    yield reading
+    reading.close()
+
+
+def test_a_pid_that_is_another_s_shows_nothing(node: Node, counters: JobCounters) -> None:
+    node.process(7, 43, written=5)
+    node.list((V2 if node.v2 else V1).format(42) + "/step_0", 7)
+    assert counters.read({IO}, [42]) == {IO: {}}
+
+
+def test_only_what_is_in_the_job_s_own_group_is_read(node: Node, counters: JobCounters) -> None:
+    node.process(7, 42, parent=6, read=4096, written=8192)
+    node.process(8, 43, written=5)
+    assert counters.read({IO}, [42]) == {IO: {42: [[7, 7, 0, 4096, 8192, 10, 20]]}}
+    assert counters.read({IO}, [4, 2, 420, 3001]) == {IO: {}}
+
+
+def test_parents_come_first_and_those_without_one_in_the_job_have_none(
+    node: Node, counters: JobCounters
+) -> None:
+    node.process(30, parent=31, ticks=900)
+    node.process(31, parent=5, ticks=800)
+    rows = counters.read({IO}, [42])[IO][42]
+    assert [row[:3] for row in rows] == [[31, 800, 0], [30, 900, 31]]
+    node.end(31)
+    assert [row[:3] for row in counters.read({IO}, [42])[IO][42]] == [[30, 900, 0]]
+
+
+def test_figures_are_those_of_now(node: Node, counters: JobCounters) -> None:
+    node.process(7, written=1)
+    assert counters.read({IO}, [42])[IO][42][0][4] == 1
+    (node.proc / "7/io").write_text(IO_TEXT.format(read=0, written=77))
+    assert counters.read({IO}, [42])[IO][42][0][4] == 77
+
+
+def test_one_that_ended_and_was_not_reaped_is_still_read(node: Node, counters: JobCounters) -> None:
+    node.process(7, written=9)
+    counters.read({IO}, [42])
+    node.unlist(7)
+    assert counters.read({IO}, [42])[IO][42][0][4] == 9
+    # Its number is another's now, who is in no job.
+    (node.proc / "7/stat").write_text("7 (x) S 1 " + "0 " * 17 + "999 0 0\n")
+    assert counters.read({IO}, [42]) == {IO: {}}
+
+
+def test_one_without_figures_is_there_all_the_same(node: Node, counters: JobCounters) -> None:
+    node.process(7)
+    (node.proc / "7/io").write_text("wchar: -1\nread_bytes: NaN\n")
+    assert counters.read({IO}, [42]) == {IO: {42: [[7, 7, 0]]}}
+
+
+def test_slurm_s_own_processes_are_counted_and_say_nothing_of_the_network(node: Node) -> None:
+    counters = node.counters()
+    node.process(5, step="step_0/slurm" if node.v2 else "", written=3, namespace=1)
+    node.process(6, step="step_extern", namespace=1)
+    node.process(7, step="step_0/user/task_0" if node.v2 else "step_0", namespace=77)
+    told = counters.read({IO, NETWORK}, [42])
+    assert [row[0] for row in told[IO][42]] == [5, 6, 7]
+    assert told[NETWORK] == {42: [[77, 1005, 2007, 32, 3]]}
+    node.process(8, step="step_1", namespace=1)
+    assert counters.read({NETWORK}, [42]) == {NETWORK: {42: [[77, 1005, 2007, 32, 3], [0]]}}
+    counters.close()
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_descriptors_are_let_go_with_the_process_the_job_and_the_conversation(node: Node) -> None:
+    before = _open_files()
+    counters = node.counters()
+    for pid in (7, 8, 9):
+        node.process(pid)
+    node.process(10, 43)
+    counters.read({IO}, [42, 43])
+    assert _open_files() == before + 4
+    node.end(8)
+    counters.read({IO}, [42])
+    assert _open_files() == before + 3
+    node.now += 1000
+    counters.read({IO}, [42])  # nobody asks for the other any more
+    assert _open_files() == before + 2
+    counters.close()
+    assert _open_files() == before
+
+
+def test_a_job_that_comes_back_elsewhere_is_found_again(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    counters = node.counters()
+    node.process(7)
+    assert counters.read({IO}, [42])[IO]
+    shutil.rmtree(node.cgroup / "freezer")
+    node.end(7)
+    assert counters.read({IO}, [42]) == {IO: {}}
+    node.process(7)
+    assert counters.read({IO}, [42])[IO]
+    counters.close()
 
 
 @given(st.text(max_size=200))
 def test_any_text_can_be_read(text: str) -> None:
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
-        process(Path(folder), 7, V2, text)
-        assert all(type(each) is int for each in counters_of(Path(folder), 7, 42).values())
+        node = Node(Path(folder))
+        node.process(7)
+        for name in ("io", "net/dev"):
+            (node.proc / "7" / name).write_text(text)
+        counters = node.counters()
+        told = counters.read({IO, NETWORK}, [42])
+        counters.close()
+        assert all(type(each) is int for row in told[IO][42] for each in row)
 
 
-@pytest.mark.parametrize(
-    ("user", "job_id", "outcome"),
-    [
-        ("root", 1, Outcome.ACCOUNT_REFUSED),
-        ("no-such-user", 1, Outcome.ACCOUNT_REFUSED),
-        ("", 1, Outcome.ACCOUNT_REFUSED),
-        ("root", 0, Outcome.BAD_QUESTION),
-    ],
-)
-def test_a_grant_that_names_no_job_of_a_user(user: str, job_id: int, outcome: Outcome) -> None:
-    grant = Grant(
-        id="0" * 32, act=Act.READ_COUNTERS, place="n1", subject="s", user=user, job_id=job_id,
-        issued=0, expires=1,
-    )  # fmt: skip
-    answer = ProcessCounters(Kernel()).read(grant, ReadProcessCounters((1,)), ())
-    assert answer.outcome is outcome
+@given(st.text(max_size=300))
+def test_figures_are_digits_or_nothing(text: str) -> None:
+    for found in (sum_of_devices(text), parent_and_start(text), io_counters(text.encode())):
+        assert found is None or all(type(each) is int and each >= 0 for each in found)
+
+
+def test_a_process_named_like_its_own_figures() -> None:
+    between = " ".join(["0"] * 17)
+    assert parent_and_start(f"7 (x) S 1 (2) S 5 {between} 99 0 0") == (5, 99)
+    assert parent_and_start("7 (x) S 1") is None

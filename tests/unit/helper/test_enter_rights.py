@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 
 from lattice.domain.grant import Act, Grant
-from lattice.domain.privileged import VERBS, ReadProcessCounters
+from lattice.domain.privileged import VERBS, OpenOutput, Outcome, WatchCounters
 from lattice.helper.judge import Asked
 from lattice.helper.main import _node
 from lattice.helper.privilege import Capability, Kernel
@@ -28,9 +28,19 @@ class _Kernel(Kernel):
 def test_whoever_reads_can_join_no_namespace() -> None:
     kernel = _Kernel()
     grant = Grant(
-        id="0" * 32, act=Act.READ_COUNTERS, place="n1", subject="s", user="nobody-of-that-name",
+        id="0" * 32, act=Act.READ_OUTPUT, place="n1", subject="s", user="nobody-of-that-name",
         job_id=1, issued=0, expires=1,
     )  # fmt: skip
-    asked = Asked(VERBS["read_process_counters"], ReadProcessCounters((1,)), grant)
+    asked = Asked(VERBS["open_output"], OpenOutput((1,)), grant)
     _node(kernel, None, None)(asked, ())
     assert kernel.kept == [(Capability.SETUID, Capability.SETGID, Capability.SYS_PTRACE)]
+
+
+@pytest.mark.spec("AUTH-9")
+def test_whoever_watches_counters_can_only_look() -> None:
+    kernel = _Kernel()
+    asked = Asked(VERBS["watch_counters"], WatchCounters(), None)
+    answer, passed = _node(kernel, None, None)(asked, ())
+    assert (answer.outcome, passed) == (Outcome.DONE, ())
+    assert kernel.kept == [(Capability.SETUID, Capability.SYS_PTRACE)]
+    assert _node(kernel, None, None)(asked, (0,))[0].outcome is Outcome.BAD_QUESTION

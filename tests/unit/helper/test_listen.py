@@ -47,7 +47,9 @@ class _Judge:
 def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
     pids = []
 
-    def beginning(takes_s: float, *, silence_s: float = 5.0, admits: bool = True) -> Path:
+    def beginning(
+        takes_s: float, *, silence_s: float = 5.0, admits: bool = True, name: str = "open_output"
+    ) -> Path:
         """One place; each answer takes so long."""
         monkeypatch.setattr(listen, "_SILENCE_S", silence_s)
         path = tmp_path / "door"
@@ -60,13 +62,20 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
             time.sleep(takes_s)
             return Answer(outcome=Outcome.DONE), ()
 
-        verb = VERBS["read_process_counters"]
+        verb = VERBS[name]
         pid = os.fork()
         if pid == 0:
             with suppress(BaseException):
                 judge = cast("Judge", _Judge(verb, admits=admits))
                 Listener(
-                    door, judge, act, Journal(SystemClock()), most_at_once=1, longest_s=30
+                    door,
+                    judge,
+                    act,
+                    Journal(SystemClock()),
+                    most_at_once=1,
+                    longest_s=30,
+                    stay=lambda _, connection: echo(connection),
+                    longest_stay_s=30,
                 ).run()
             os._exit(0)
         pids.append(pid)
@@ -77,6 +86,11 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+def echo(connection: socket.socket) -> None:
+    while body := packet.receive(connection)[0]:
+        packet.send(connection, body)
 
 
 def _ask(path: Path) -> socket.socket:
@@ -113,3 +127,22 @@ def test_a_stranger_is_refused_at_once_and_waits_in_nobodys_way(begin: Begin) ->
     begun = time.monotonic()
     assert _told(_ask(path)) is Outcome.REFUSED
     assert time.monotonic() - begun < 0.9
+
+
+def test_one_who_stays_takes_no_place_from_others_and_there_are_two_at_most(begin: Begin) -> None:
+    path = begin(0.0, name="watch_counters")
+    staying = [_ask(path), _ask(path)]
+    for each in staying:
+        assert read_answer(packet.receive(each)[0]).outcome is Outcome.DONE
+        for word in (b"one", b"two"):
+            packet.send(each, word)
+            assert packet.receive(each)[0] == word
+    assert _told(_ask(path)) is Outcome.BUSY
+    staying.pop().close()
+    until = time.monotonic() + 20
+    while (outcome := _told(_ask(path))) is Outcome.BUSY and time.monotonic() < until:
+        continue
+    assert outcome is Outcome.DONE
+    packet.send(staying[0], b"three")
+    assert packet.receive(staying[0])[0] == b"three"
+    staying[0].close()

@@ -1,0 +1,214 @@
+"""Puts the eBPF program into the kernel: in a child, which hands back descriptors and is gone.
+
+libbpf reads the kernel's whole description of itself for it, and is C. So whatever it takes and
+whatever becomes of it stays with the child; the helper keeps descriptors, and as long as it has
+them the program runs. Full root is needed here and never again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from lattice.base import packet
+
+MAPS = ("jobs", "namespaces", "lost")
+"""Of the program's maps those that are read, in the order in which they are handed over."""
+NOT_INSTALLED = "the eBPF program is not installed"
+_BTF = Path("/sys/kernel/btf/vmlinux")
+_LIBRARY = "libbpf.so.1"
+_LARGEST_OBJECT = 1024 * 1024
+_MOST_DESCRIPTORS = 32
+_PATIENCE_S = 20.0
+_LONGEST_WORDS = 400
+_MOST_COPIES = 16_384
+"""Copies of a job's counts, one a job and CPU, 448 bytes each: 7 MB at most."""
+_FEWEST_JOBS, _MOST_JOBS = 64, 256
+
+
+class Refused(Exception):
+    """Why the program does not run here: in words for people, and in the failing part's own."""
+
+    def __init__(self, reason: str, last_error: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.last_error = last_error
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The program at work. It ends when the last holder of `links` does."""
+
+    jobs: int
+    namespaces: int
+    lost: int
+    links: tuple[int, ...]
+    cpus: int
+    """How many copies a value of each CPU's own has."""
+
+
+def default_object() -> Path:
+    """Where `ebpf/build` puts it for this machine."""
+    return Path(__file__).parent / f"latency.{os.uname().machine}.bpf.o"
+
+
+def load(file: Path, btf: Path = _BTF) -> Loaded:
+    """The program of that file, loaded and attached. Raises `Refused`, and nothing else."""
+    try:
+        program = _read(file)
+        if not btf.exists():
+            raise Refused("the kernel has no BTF", f"{btf} is not there")
+        return _loaded_by_a_child(program)
+    except (OSError, ValueError, packet.BadPacket) as error:
+        raise Refused("the eBPF program could not be loaded", str(error)) from error
+
+
+def room_for_jobs(cpus: int) -> int:
+    """How many jobs can be counted at once: fewer where many CPUs make each of them large."""
+    return max(_FEWEST_JOBS, min(_MOST_JOBS, _MOST_COPIES // max(cpus, 1)))
+
+
+def _read(file: Path) -> bytes:
+    try:
+        opened = file.open("rb")
+    except FileNotFoundError:
+        raise Refused(NOT_INSTALLED, f"{file} is not there") from None
+    with opened:
+        found = os.fstat(opened.fileno())
+        if found.st_uid != 0 or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            words = f"{file} must belong to root and be writable by root alone"
+            raise Refused("the eBPF program can't be trusted", words)
+        program = opened.read(_LARGEST_OBJECT + 1)
+    if len(program) > _LARGEST_OBJECT:
+        raise Refused("the eBPF program can't be trusted", f"{file} is too large")
+    return program
+
+
+def _loaded_by_a_child(program: bytes) -> Loaded:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        pid = os.fork()
+        if pid == 0:
+            _load_and_tell(program, theirs)
+        theirs.close()
+        ours.settimeout(_PATIENCE_S)
+        try:
+            body, descriptors = packet.receive(ours, most_descriptors=_MOST_DESCRIPTORS)
+        except TimeoutError:
+            raise Refused("loading the eBPF program took too long") from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    return _understood(body, descriptors)
+
+
+def _understood(body: bytes, descriptors: Sequence[int]) -> Loaded:
+    told: dict[str, Any] = {"reason": "loading the eBPF program failed"}
+    if body:
+        told = json.loads(body)
+    if "reason" in told or len(descriptors) <= len(MAPS):
+        packet.close_all(descriptors)
+        raise Refused(told.get("reason", "not all of it came"), told.get("last_error", ""))
+    jobs, namespaces, lost, *links = descriptors
+    return Loaded(jobs, namespaces, lost, tuple(links), told["cpus"])
+
+
+def _load_and_tell(program: bytes, to: socket.socket) -> NoReturn:
+    """In the child, which ends here whatever happens."""
+    told: dict[str, object]
+    descriptors: Sequence[int] = ()
+    words = os.memfd_create("libbpf")
+    try:
+        # What libbpf has to say goes to standard error, in many lines.
+        os.dup2(words, 2)
+        try:
+            cpus, descriptors = _loaded(program)
+            told = {"cpus": cpus}
+        except OSError as error:
+            reason = f"the kernel refused: {os.strerror(error.errno or 0)}"
+            told = {"reason": reason, "last_error": _last_words(words)}
+        except Refused as refused:
+            told = {"reason": refused.reason, "last_error": refused.last_error}
+        packet.send(to, json.dumps(told).encode(), descriptors, most_descriptors=_MOST_DESCRIPTORS)
+    finally:
+        os._exit(0)
+
+
+def _last_words(descriptor: int) -> str:
+    """The line in which libbpf names what failed; the verifier's trace before it is long."""
+    size = os.fstat(descriptor).st_size
+    raw = os.pread(descriptor, 16 * 1024, max(0, size - 16 * 1024))
+    lines = raw.decode(errors="replace").splitlines()
+    telling = [line for line in lines if line.startswith("libbpf:") and "failed" in line]
+    return " ".join((telling or lines)[:1])[:_LONGEST_WORDS]
+
+
+def _loaded(program: bytes) -> tuple[int, list[int]]:
+    library = _library()
+    cpus = _whole(library.libbpf_num_possible_cpus())
+    opened = _there(library.bpf_object__open_mem(program, len(program), None))
+    jobs = _there(library.bpf_object__find_map_by_name(opened, b"jobs"))
+    _whole(library.bpf_map__set_max_entries(jobs, room_for_jobs(cpus)))
+    _whole(library.bpf_object__load(opened))
+    found = [
+        _whole(library.bpf_object__find_map_fd_by_name(opened, name.encode())) for name in MAPS
+    ]
+    for each in _programs(library, opened):
+        link = _there(library.bpf_program__attach(each))
+        found.append(_whole(library.bpf_link__fd(link)))
+    return cpus, found
+
+
+def _programs(library: ctypes.CDLL, opened: int) -> Iterator[int]:
+    each = library.bpf_object__next_program(opened, None)
+    while each:
+        yield each
+        each = library.bpf_object__next_program(opened, each)
+
+
+def _library() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(_LIBRARY, use_errno=True)
+    except OSError as error:
+        raise Refused(f"{_LIBRARY} is not installed", str(error)) from None
+    place = ctypes.c_void_p
+    for name, result, arguments in (
+        ("libbpf_num_possible_cpus", ctypes.c_int, ()),
+        ("bpf_object__open_mem", place, (ctypes.c_char_p, ctypes.c_size_t, place)),
+        ("bpf_object__find_map_by_name", place, (place, ctypes.c_char_p)),
+        ("bpf_map__set_max_entries", ctypes.c_int, (place, ctypes.c_uint32)),
+        ("bpf_object__load", ctypes.c_int, (place,)),
+        ("bpf_object__find_map_fd_by_name", ctypes.c_int, (place, ctypes.c_char_p)),
+        ("bpf_object__next_program", place, (place, place)),
+        ("bpf_program__attach", place, (place,)),
+        ("bpf_link__fd", ctypes.c_int, (place,)),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _there(found: int | None) -> int:
+    if not found:
+        raise _error(ctypes.get_errno())
+    return found
+
+
+def _whole(result: int) -> int:
+    if result < 0:
+        raise _error(-result)
+    return result
+
+
+def _error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))

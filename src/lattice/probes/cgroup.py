@@ -1,0 +1,278 @@
+"""The control groups of a job, v1 and v2: processor time, memory, kills for want of it, pressure.
+
+What is read is the job's own folder, whose figures include everything below it, so that steps may
+come and go. Two are kept by the kernel otherwise, and what ended steps had is carried on here:
+kills on v1, which are counted in the folder of whoever was killed alone, and processor time where
+only steps have it. A step that comes and ends between two looks with a kill on v1 is not seen.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lattice.base.clock import Clock
+from lattice.domain.metric import Absence, Reading, labelled
+from lattice.domain.nodejobs import JobIdentity, NodeJob
+from lattice.probes.probe import Roots
+from lattice.probes.reading import Carried, OfJobs, figure, figures, read_text, reading
+
+_V2 = ""
+_NO_LIMIT = 1 << 62
+"""What v1 says where there is none is near 2^63, less a page of whatever size."""
+_MOST_CPUS = 1 << 20
+_DEEPEST = 8
+_MOST_FOLDERS = 4096
+_USEC = 1e6
+_NSEC = 1e9
+NO_GROUP = "the job has no control group of `{}`"
+NO_LIMIT = "no limit is set"
+NOT_TOLD = "the kernel does not tell it"
+NO_PRESSURE = "cgroup v1 tells no pressure per job"
+_RESOURCES = ("cpu", "io", "memory")
+_SHARES = ("some", "full")
+_V1_CPUS = ("cpuset.effective_cpus", "cpuset.cpus")
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Of one job, from look to look."""
+
+    whole: bool = False
+    """The job's own folder tells its processor time."""
+    cpu: Carried = field(default_factory=Carried)
+    kills: Carried = field(default_factory=Carried)
+
+
+class CgroupProbe:
+    """Reads files of the kernel that are open to everyone."""
+
+    name = "cgroup"
+    metrics = frozenset(
+        {
+            "cpu_seconds_total",
+            "cpu_cores",
+            "memory_used_bytes",
+            "memory_cache_bytes",
+            "memory_limit_bytes",
+            "memory_oom_kills_total",
+            "pressure_seconds_total",
+        }
+    )
+
+    def __init__(self, roots: Roots, clock: Clock) -> None:
+        self._root = str(roots.cgroup)
+        self._clock = clock
+        self._kept: OfJobs[_Kept] = OfJobs(_Kept)
+
+    def read(self, jobs: Sequence[NodeJob]) -> Mapping[JobIdentity, Sequence[Reading]]:
+        return {job.identity: self._job(job) for job in jobs}
+
+    def _job(self, job: NodeJob) -> list[Reading]:
+        places = _Places(job)
+        now = self._clock.now().timestamp()
+        kept = self._kept[job.identity]
+        return [
+            _cpu_seconds(places, kept, now),
+            _cpu_cores(places, now),
+            *self._memory(places, now),
+            _kills(places, kept, now),
+            *_pressure(places, now),
+        ]
+
+    def _memory(self, places: _Places, now: float) -> list[Reading]:
+        """One reading of `memory.stat` tells both, and on v1 the limit too."""
+        folder = places.of("memory")
+        if folder is None:
+            reason = NO_GROUP.format("memory")
+            names = ("memory_used_bytes", "memory_cache_bytes", "memory_limit_bytes")
+            return [Absence(name, reason) for name in names]
+        stat = figures(read_text(f"{folder}/memory.stat"))
+        if places.is_v2:
+            limit = _tightest(folder, self._root)
+        else:
+            limit = stat.get("hierarchical_memory_limit", NOT_TOLD)
+        return [*_used(stat, v2=places.is_v2, now=now), _limit(limit, now)]
+
+
+class _Places:
+    """Where a controller keeps the job; on v2 all are in one place."""
+
+    __slots__ = ("_folders", "is_v2")
+
+    def __init__(self, job: NodeJob) -> None:
+        self.is_v2 = any(each.hierarchy == _V2 for each in job.folders[:1])
+        self._folders = {
+            name: each.path for each in reversed(job.folders) for name in each.hierarchy.split(",")
+        }
+
+    def of(self, controller: str) -> str | None:
+        return self._folders.get(_V2 if self.is_v2 else controller)
+
+
+def _cpu_seconds(places: _Places, kept: _Kept, now: float) -> Reading:
+    metric = "cpu_seconds_total"
+    folder = places.of("cpuacct")
+    if folder is None:
+        return Absence(metric, NO_GROUP.format("cpuacct"))
+    unit = _USEC if places.is_v2 else _NSEC
+    whole = _cpu_of(folder, v2=places.is_v2)
+    if whole is not None:
+        kept.whole = True
+        return reading(metric, whole / unit, now)
+    # Once the job itself was told, steps are no way to go on: they would be counted again.
+    steps = {} if kept.whole else _of_each(_inside(folder), lambda at: _cpu_of(at, places.is_v2))
+    if kept.whole or not (steps or (kept.cpu.known and _exists(folder))):
+        return Absence(metric, NOT_TOLD)
+    return reading(metric, kept.cpu.total(steps) / unit, now)
+
+
+def _cpu_of(folder: str, v2: bool) -> int | None:
+    if v2:
+        return figures(read_text(f"{folder}/cpu.stat")).get("usage_usec")
+    return figure(read_text(f"{folder}/cpuacct.usage"))
+
+
+def _cpu_cores(places: _Places, now: float) -> Reading:
+    """How many it is held to: by a set of processors, by a share of time, or by both."""
+    sets, quotas = places.of("cpuset"), places.of("cpu")
+    held: list[float] = []
+    if sets is not None:
+        names = ("cpuset.cpus.effective",) if places.is_v2 else _V1_CPUS
+        counts = (count_cpus(read_text(f"{sets}/{name}")) for name in names)
+        held += [each for each in counts if each is not None][:1]
+    if quotas is not None:
+        held += [each for each in (_quota(quotas, v2=places.is_v2),) if each is not None]
+    if not held:
+        return Absence("cpu_cores", "the job is not held to cores")
+    return reading("cpu_cores", min(held), now)
+
+
+def _quota(folder: str, *, v2: bool) -> float | None:
+    if v2:
+        words = (read_text(f"{folder}/cpu.max") or "").split()
+        quota, period = (figure(each) for each in words) if len(words) == 2 else (None, None)
+    else:
+        quota = figure(read_text(f"{folder}/cpu.cfs_quota_us"))
+        period = figure(read_text(f"{folder}/cpu.cfs_period_us"))
+    return quota / period if quota and period else None
+
+
+def count_cpus(text: str | None) -> int | None:
+    """How many a list as `0-3,8` names; None where it is no such list, or names none."""
+    count = 0
+    for part in (text or "").strip().split(","):
+        first, dash, last = part.partition("-")
+        low, high = figure(first), figure(last if dash else first)
+        if low is None or high is None or not low <= high < _MOST_CPUS:
+            return None
+        count += high - low + 1
+    return count
+
+
+def _used(stat: Mapping[str, int], *, v2: bool, now: float) -> list[Reading]:
+    """Resident and shared memory; and page cache, which the kernel can take back."""
+    names = ("anon", "shmem", "file") if v2 else ("total_rss", "total_shmem", "total_cache")
+    resident, shared, files = (stat.get(name) for name in names)
+    if resident is None or shared is None:
+        used: Reading = Absence("memory_used_bytes", NOT_TOLD)
+    else:
+        used = reading("memory_used_bytes", resident + shared, now)
+    if files is None or shared is None:
+        return [used, Absence("memory_cache_bytes", NOT_TOLD)]
+    return [used, reading("memory_cache_bytes", files - shared, now)]
+
+
+def _limit(limit: int | str, now: float) -> Reading:
+    metric = "memory_limit_bytes"
+    if isinstance(limit, str):
+        return Absence(metric, limit)
+    return Absence(metric, NO_LIMIT) if limit >= _NO_LIMIT else reading(metric, limit, now)
+
+
+def _tightest(folder: str, root: str) -> int | str:
+    """On v2, from the job's folder up to the root; or why it can't be told."""
+    found: list[int] = []
+    read = False
+    while len(folder) > len(root) and folder.startswith(root):
+        text = read_text(f"{folder}/memory.max")
+        if text is not None:
+            read = True
+            limit = figure(text)
+            if limit is not None:
+                found.append(limit)
+            elif text.strip() != "max":
+                return NOT_TOLD
+        folder = os.path.dirname(folder)  # noqa: PTH120  paths are text here, for speed
+    if not read:
+        return "control groups do not limit memory here"
+    return min(found, default=_NO_LIMIT)
+
+
+def _kills(places: _Places, kept: _Kept, now: float) -> Reading:
+    metric = "memory_oom_kills_total"
+    folder = places.of("memory")
+    if folder is None:
+        return Absence(metric, NO_GROUP.format("memory"))
+    if places.is_v2:
+        count = figures(read_text(f"{folder}/memory.events")).get("oom_kill")
+        return Absence(metric, NOT_TOLD) if count is None else reading(metric, count, now)
+    counts = _of_each([folder, *_below(folder, 0)], _kills_of)
+    if folder not in counts:
+        return Absence(metric, NOT_TOLD)
+    return reading(metric, kept.kills.total(counts), now)
+
+
+def _kills_of(folder: str) -> int | None:
+    return figures(read_text(f"{folder}/memory.oom_control")).get("oom_kill")
+
+
+def _pressure(places: _Places, now: float) -> list[Reading]:
+    metric = "pressure_seconds_total"
+    folder = places.of(_V2)
+    if not places.is_v2 or folder is None:
+        return [Absence(metric, NO_PRESSURE)]
+    found: list[Reading] = []
+    for resource in _RESOURCES:
+        for share, total in _stalls(read_text(f"{folder}/{resource}.pressure")):
+            labels = labelled(resource=resource, share=share)
+            found.append(reading(metric, total / _USEC, now, labels))
+    return found or [Absence(metric, "this kernel keeps no pressure; its option is psi=1")]
+
+
+def _stalls(text: str | None) -> Iterator[tuple[str, int]]:
+    """`some avg10=0.00 avg60=0.00 avg300=0.00 total=1234`, in microseconds."""
+    for line in (text or "").split("\n"):
+        words = line.split()
+        total = figure(words[-1].removeprefix("total=")) if len(words) == 5 else None
+        if total is not None and words[0] in _SHARES and words[-1].startswith("total="):
+            yield words[0], total
+
+
+def _of_each(folders: Iterable[str], of: Callable[[str], int | None]) -> dict[Hashable, int]:
+    found = ((folder, of(folder)) for folder in folders)
+    return {folder: told for folder, told in found if told is not None}
+
+
+def _below(folder: str, depth: int) -> Iterator[str]:
+    if depth < _DEEPEST:
+        for each in _inside(folder):
+            yield each
+            yield from _below(each, depth + 1)
+
+
+def _inside(folder: str) -> list[str]:
+    # A control group counts its folders as links, and listing one costs ten times as much.
+    try:
+        if os.stat(folder).st_nlink == 2:  # noqa: PTH116
+            return []
+        with os.scandir(folder) as entries:
+            names = [each.name for each in entries if each.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return [f"{folder}/{name}" for name in names[:_MOST_FOLDERS]]
+
+
+def _exists(folder: str) -> bool:
+    return os.path.isdir(folder)  # noqa: PTH112

@@ -1,0 +1,157 @@
+"""The DCGM probe: what only a DCGM exporter can tell, where the site already runs one.
+
+SM occupancy comes from DCGM's profiling, which keeps other profilers off the card; so Lattice
+never starts it, and reads only what is there. Its figures are the site's: `site_exporter`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+from lattice.base.clock import Clock
+from lattice.domain.metric import Absence, NotMeasured, Provenance, Reading, Sample, labelled
+from lattice.domain.nodejobs import JobIdentity, NodeJob
+from lattice.probes.dcgm_text import Told, told_in
+from lattice.probes.probe import Found, ProbeFailed
+
+NOT_SET = "no DCGM exporter is set up for this node"
+NO_GPUS = "the job has no GPUs"
+NOT_KNOWN_YET = "which GPUs the job has is not known yet"
+NOT_TOLD = "the DCGM exporter does not tell it of this card"
+OF_INSTANCES = "MIG is on: the DCGM exporter tells it of instances that it does not name"
+TOO_OLD = "what the DCGM exporter tells is old"
+
+FIELDS = {"DCGM_FI_PROF_SM_OCCUPANCY": ("gpu_sm_occupancy_percent", 100.0)}
+"""DCGM's name, ours, and what to multiply by: DCGM tells shares."""
+MOST_BYTES = 4 * 1024 * 1024
+TIMEOUT_S = 2.0
+OLDEST_S = 60.0
+
+
+class BadExporter(ValueError):
+    """The address is not one of an exporter on this node."""
+
+
+class DcgmProbe:
+    """Scrapes once a look, if any job has GPUs."""
+
+    name = "dcgm"
+    metrics = frozenset(metric for metric, _ in FIELDS.values())
+
+    def __init__(
+        self,
+        url: str,
+        uuids_of: Callable[[int], tuple[str, ...] | None],
+        clock: Clock,
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        """`url`: empty for none. `uuids_of`: the cards of a job, None where not known yet.
+
+        Raises `BadExporter`.
+        """
+        self._address = address_of(url) if url else None
+        self._uuids_of = uuids_of
+        self._clock = clock
+        self._timeout_s = timeout_s
+
+    def read(self, jobs: Sequence[NodeJob]) -> Found:
+        """What the exporter tells of each job's cards. Raises `ProbeFailed`."""
+        if self._address is None:
+            raise ProbeFailed(NOT_SET)
+        found: dict[JobIdentity, Sequence[Reading]] = {}
+        asked: dict[JobIdentity, tuple[str, ...]] = {}
+        for job in jobs:
+            uuids = self._uuids_of(job.id)
+            if uuids:
+                asked[job.identity] = uuids
+            else:
+                reason = NOT_KNOWN_YET if uuids is None else NO_GPUS
+                found[job.identity] = [Absence(each, reason) for each in sorted(self.metrics)]
+        if asked:
+            text = scraped(*self._address, timeout_s=self._timeout_s)
+            now = self._clock.now().timestamp()
+            told = told_in(text, FIELDS)
+            for identity, uuids in asked.items():
+                found[identity] = [
+                    self._reading(field, uuid, told, now) for uuid in uuids for field in FIELDS
+                ]
+        return found
+
+    def _reading(self, field: str, uuid: str, told: Sequence[Told], now: float) -> Reading:
+        metric, factor = FIELDS[field]
+        labels = labelled(gpu_uuid=uuid)
+        of_card = [each for each in told if each.field == field and each.uuid == uuid]
+        whole = [each for each in of_card if not each.instance]
+        if len(whole) != 1:
+            return Absence(metric, OF_INSTANCES if of_card and not whole else NOT_TOLD, "", labels)
+        time = now if whole[0].time is None else whole[0].time
+        if not -OLDEST_S < now - time < OLDEST_S:
+            return Absence(metric, TOO_OLD, "", labels)
+        try:
+            value = whole[0].value * factor
+            return Sample(metric, value, time, Provenance.SITE_EXPORTER, labels)
+        except NotMeasured as error:
+            return Absence(metric, f"the DCGM exporter told what can't be: {error}", "", labels)
+
+
+def address_of(url: str) -> tuple[str, int, str]:
+    """Host, port and path of an exporter on this node. Raises `BadExporter`."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or 9400
+    except ValueError as error:
+        raise BadExporter(f"{url!r} is not an address: {error}") from None
+    if parts.scheme != "http" or not _is_here(host):
+        raise BadExporter(f"{url!r} is not an address on this node, as http://127.0.0.1:9400")
+    return host, port, parts.path or "/metrics"
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def scraped(host: str, port: int, path: str, *, timeout_s: float) -> str:
+    """The exporter's page, within the time for all of it. Raises `ProbeFailed`."""
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    ending = threading.Timer(timeout_s, lambda: _cut(connection))
+    ending.daemon = True
+    ending.start()
+    try:
+        connection.request("GET", path, headers={"Accept": "text/plain"})
+        answer = connection.getresponse()
+        body = answer.read(MOST_BYTES + 1)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        words = f"{type(error).__name__}: {error}"
+        raise ProbeFailed("the DCGM exporter does not answer", words) from None
+    finally:
+        late = not ending.is_alive()
+        ending.cancel()
+        connection.close()
+    if late:
+        # Whatever came is a part of it.
+        raise ProbeFailed(f"the DCGM exporter did not answer in {timeout_s:g} s")
+    if answer.status != http.client.OK:
+        raise ProbeFailed("the DCGM exporter does not answer", f"HTTP {answer.status}")
+    if len(body) > MOST_BYTES:
+        raise ProbeFailed("the DCGM exporter tells more than can be read")
+    return body.decode("utf-8", "replace")
+
+
+def _cut(connection: http.client.HTTPConnection) -> None:
+    """A server that drips answers each wait in time, and never ends."""
+    held = connection.sock
+    if held is not None:
+        with suppress(OSError):
+            held.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,61 @@
+"""What a DCGM exporter says, read: the few lines that are asked for. Pure.
+
+Prometheus' text format. A line that is not whole, a blank, a number that no card can have: left
+out, and so no number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lattice.probes.dcgm_blanks import is_blank
+
+_LINE = re.compile(
+    r'(?P<name>[A-Z][A-Z0-9_]{0,99})\{(?P<labels>(?:[^"{}\n]|"(?:[^"\\\n]|\\.)*")*)\}[ \t]+'
+    r"(?P<value>[0-9.eE+-]{1,40})(?:[ \t]+(?P<time_ms>[0-9]{1,15}))?[ \t]*",
+    re.ASCII,
+)
+_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]{0,63})="((?:[^"\\\n]|\\.)*)"', re.ASCII)
+_LONGEST_LINE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One figure of one card. `time` is None where the exporter gives none."""
+
+    field: str
+    uuid: str
+    value: float
+    time: float | None
+    instance: bool
+    """Of a MIG instance: the UUID is then its card's."""
+
+
+def told_in(text: str, fields: Mapping[str, object]) -> list[Told]:
+    """Every line of these fields that says a number of a card."""
+    found = []
+    for line in text.split("\n"):
+        if line.partition("{")[0] not in fields or len(line) > _LONGEST_LINE:
+            continue
+        told = _told(line)
+        if told is not None:
+            found.append(told)
+    return found
+
+
+def _told(line: str) -> Told | None:
+    match = _LINE.fullmatch(line.rstrip("\r"))
+    if match is None:
+        return None
+    labels = dict(_LABEL.findall(match["labels"]))
+    try:
+        value = float(match["value"])
+    except ValueError:
+        return None
+    uuid = labels.get("UUID") or labels.get("uuid", "")
+    if not uuid or is_blank(value):
+        return None
+    time = int(match["time_ms"]) / 1000 if match["time_ms"] else None
+    return Told(match["name"], uuid, value, time, bool(labels.get("GPU_I_ID")))

@@ -1,0 +1,159 @@
+"""Whether a node's GPUs are sound: `healthy`, `warning` or `failure`, with the words why. Pure.
+
+A judgement is written down for everyone to see whenever it changes, so it must not flap: what
+comes and goes (a hot card, a burst of corrected errors) has to last before it counts, and counts
+for a while after it was last seen. What a card never recovers from by itself stays until the agent
+starts anew, which is needed for the repair too: a card that is in use can't be reset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from lattice.base.text import inert
+from lattice.domain.node import Health, NodeHealth
+
+FATAL_XIDS: Mapping[int, str] = {
+    48: "memory error that could not be corrected",
+    64: "broken memory that could not be replaced",
+    79: "the card fell off the bus",
+    95: "memory error that spread beyond one program",
+    119: "the card's own processor does not answer",
+    120: "the card's own processor failed",
+    140: "memory error that could not be corrected",
+    143: "the card could not be started",
+}
+"""After these a card needs a reset or a repair. Those that a program causes are not among them."""
+GRAVE_XIDS: Mapping[int, str] = {
+    63: "broken memory was replaced; a reset makes it so",
+    74: "an NVLink failed",
+    92: "many memory errors were corrected",
+    94: "memory error that ended one program",
+}
+SLOWING = frozenset({"hw_slowdown", "hw_thermal", "sw_thermal", "power_brake"})
+"""`sw_power_cap` is not among them: a card at work is at its power limit."""
+LASTING_LOOKS = 3
+HELD_S = 300.0
+STORM_PER_HOUR = 1000.0
+_MOST_WORDS = 8
+_LONGEST_WORDS = 160
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardCondition:
+    """What was read of one card. None: it does not tell."""
+
+    uuid: str
+    name: str = ""
+    lost: str = ""
+    """NVML's words where it does not answer."""
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    throttled: tuple[str, ...] = ()
+    xids: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuLook:
+    """One look at all cards: them, or why there are none (`nothing`), or what failed."""
+
+    time: float
+    cards: tuple[CardCondition, ...] = ()
+    nothing: str = ""
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedGpus:
+    """What the site says the node should have; None and empty: it does not say."""
+
+    count: int | None = None
+    kind: str = ""
+
+
+class GpuHealthJudge:
+    """Judges one look after the other. Time comes with the looks."""
+
+    def __init__(self, expected: ExpectedGpus) -> None:
+        self._expected = expected
+        self._before: GpuLook | None = None
+        self._slow_looks: dict[str, int] = {}
+        self._held: dict[str, float] = {}
+        """Warnings that come and go, and when each was last seen."""
+
+    def see(self, look: GpuLook) -> NodeHealth:
+        """What is to be thought of the node now."""
+        failures = list(_failures(look))
+        for words in (*self._slowed(look), *self._storms(look)):
+            self._held[words] = look.time
+        self._held = {
+            words: seen for words, seen in self._held.items() if 0 <= look.time - seen < HELD_S
+        }
+        warnings = [*_warnings(look), *self._mismatches(look), *sorted(self._held)]
+        if look.cards:
+            self._before = look
+        if failures:
+            return _health(Health.FAILURE, failures + warnings)
+        if warnings:
+            return _health(Health.WARNING, warnings)
+        # Nobody looked at a card: nothing is known, and that is not health.
+        return _health(Health.HEALTHY if look.cards else Health.UNKNOWN, [])
+
+    def _slowed(self, look: GpuLook) -> Iterator[str]:
+        now: dict[str, int] = {}
+        for card in look.cards:
+            reasons = sorted(SLOWING.intersection(card.throttled))
+            if reasons:
+                now[card.uuid] = self._slow_looks.get(card.uuid, 0) + 1
+                if now[card.uuid] >= LASTING_LOOKS:
+                    yield f"{card.uuid} is slowed down ({', '.join(reasons)})"
+        self._slow_looks = now
+
+    def _storms(self, look: GpuLook) -> Iterator[str]:
+        before = self._before
+        if before is None or look.time <= before.time:
+            return
+        earlier = {card.uuid: card.ecc_corrected for card in before.cards}
+        for card in look.cards:
+            was = earlier.get(card.uuid)
+            if was is None or card.ecc_corrected is None:
+                continue
+            an_hour = (card.ecc_corrected - was) / (look.time - before.time) * 3600
+            if an_hour > STORM_PER_HOUR:
+                yield f"{card.uuid} has a storm of corrected memory errors"
+
+    def _mismatches(self, look: GpuLook) -> Iterator[str]:
+        expected, there = self._expected, [card for card in look.cards if not card.lost]
+        if look.failure:
+            return
+        if expected.count is not None and len(there) != expected.count:
+            why = f": {look.nothing}" if look.nothing else ""
+            yield f"{len(there)} GPUs instead of {expected.count}{why}"
+        for card in there:
+            if expected.kind and expected.kind.lower() not in card.name.lower():
+                yield f"{card.uuid} is of the kind {card.name!r} instead of {expected.kind!r}"
+
+
+def _failures(look: GpuLook) -> Iterator[str]:
+    if look.failure:
+        yield look.failure
+    for card in look.cards:
+        who = card.uuid or "a GPU"
+        if card.lost:
+            yield f"{who} is lost ({card.lost})"
+        if card.ecc_uncorrected:
+            yield f"{who} has {card.ecc_uncorrected} memory errors that could not be corrected"
+        for xid in sorted(FATAL_XIDS.keys() & card.xids.keys()):
+            yield f"{who} reported XID {xid}: {FATAL_XIDS[xid]}"
+
+
+def _warnings(look: GpuLook) -> Iterator[str]:
+    for card in look.cards:
+        for xid in sorted(GRAVE_XIDS.keys() & card.xids.keys()):
+            yield f"{card.uuid} reported XID {xid}: {GRAVE_XIDS[xid]}"
+
+
+def _health(health: Health, words: list[str]) -> NodeHealth:
+    shown = tuple(inert(each)[:_LONGEST_WORDS] for each in words[:_MOST_WORDS])
+    return NodeHealth(health, shown)

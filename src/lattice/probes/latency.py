@@ -1,0 +1,88 @@
+"""How long a job's reads and writes of files take, and what its connections sent again, by eBPF.
+
+The kernel counts, lattice-helper reads it out, and here it becomes the buckets of a Prometheus
+histogram: each counts the calls that took at most `le`, in seconds, and the last one all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lattice.base.clock import Clock
+from lattice.domain.counters import LATENCY, CountersUnavailable
+from lattice.domain.latency import JobTiming, cumulative, timings_of
+from lattice.domain.metric import Absence, Reading, labelled
+from lattice.domain.nodejobs import NodeJob
+from lattice.probes.helperlook import HelperLook
+from lattice.probes.probe import Found, ProbeFailed
+from lattice.probes.reading import OfJobs, reading
+
+IO_LATENCY = "io_latency_seconds_bucket"
+RETRANSMITS = "tcp_retransmits_total"
+NO_ROOM = "more jobs on this node than the kernel was given room to count"
+NOT_FOUND = "lattice-helper finds no control group of this job"
+_LOST_SHARE = 0.01
+"""So many calls may be missing before a percentile would be a guess."""
+
+
+class _Before:
+    """What was told the last time."""
+
+    __slots__ = ("counted", "lost")
+
+    def __init__(self) -> None:
+        self.counted: int | None = None
+        self.lost = 0
+
+
+class LatencyProbe:
+    """Reads what the helper told of all jobs at once."""
+
+    name = "latency"
+    metrics = frozenset({IO_LATENCY, RETRANSMITS})
+
+    def __init__(self, helper: HelperLook, clock: Clock) -> None:
+        self._helper = helper
+        self._clock = clock
+        self._before = OfJobs(_Before)
+
+    def read(self, jobs: Sequence[NodeJob]) -> Found:
+        try:
+            told = self._helper.at(jobs).of(LATENCY)
+        except CountersUnavailable as error:
+            raise ProbeFailed(error.reason, error.last_error) from error
+        now = self._clock.now().timestamp()
+        return {job.identity: self._of_job(job, told.get(job.id, []), now) for job in jobs}
+
+    def _of_job(self, job: NodeJob, rows: Sequence[object], now: float) -> list[Reading]:
+        try:
+            timings = timings_of(rows)
+            if None in timings:
+                return _absent(NO_ROOM)
+            for each in timings:
+                # Another inode is another life of the job, begun since the node was read.
+                if each is not None and each.inode == job.identity.inode:
+                    return [*self._buckets(job, each, now), _retransmits(each, now)]
+        except ValueError as error:
+            return _absent("lattice-helper told what can't be", str(error))
+        return _absent(NOT_FOUND)
+
+    def _buckets(self, job: NodeJob, timing: JobTiming, now: float) -> list[Reading]:
+        buckets = cumulative(timing.slots)
+        counted = buckets[-1][1]
+        before = self._before[job.identity]
+        lost = 0 if before.counted is None else timing.lost - before.lost
+        new = counted - (before.counted or 0)
+        before.counted, before.lost = counted, timing.lost
+        if lost > _LOST_SHARE * (max(new, 0) + lost):
+            return [Absence(IO_LATENCY, f"the kernel could not time {lost} calls on this node")]
+        return [reading(IO_LATENCY, count, now, labelled(le=edge)) for edge, count in buckets]
+
+
+def _retransmits(timing: JobTiming, now: float) -> Reading:
+    scope = "node" if timing.of_node else "job"
+    return reading(RETRANSMITS, timing.retransmits, now, labelled(scope=scope))
+
+
+def _absent(reason: str, last_error: str = "") -> list[Reading]:
+    return [Absence(metric, reason, last_error) for metric in (IO_LATENCY, RETRANSMITS)]

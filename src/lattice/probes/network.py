@@ -1,0 +1,153 @@
+"""What went over the network: of the job where it has a network of its own, else of the node.
+
+The kernel counts for interfaces, and interfaces belong to network namespaces. Where all of the
+owner's processes are in others than the node's (the root helper sees that), what these count is
+the job's: `scope` is `job`. In any other case the figures are the whole node's and say so.
+
+Of the node's interfaces those count that have a device behind them: bridges, bonds and the ends of
+virtual cables would count the same packets again. Where none has (a node that is itself a
+namespace) all count but the loopback.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lattice.base.clock import Clock
+from lattice.domain.counters import (
+    NETWORK,
+    BadTelling,
+    CountersUnavailable,
+    NamespaceCounters,
+    Table,
+    namespaces_of,
+)
+from lattice.domain.metric import Absence, Reading, labelled
+from lattice.domain.nodejobs import JobIdentity, NodeJob
+from lattice.probes.helperlook import HelperLook, newest_lives
+from lattice.probes.probe import Roots
+from lattice.probes.reading import Carried, OfJobs, figure, read_text, reading
+
+_METRICS = (
+    "network_rx_bytes_total",
+    "network_tx_bytes_total",
+    "network_packets_total",
+    "network_errors_total",
+)
+_LOOPBACK = "lo"
+_FIGURES = 16
+"""In a line of `net/dev`: eight of what came, eight of what went."""
+Counted = tuple[int, int, int, int]
+"""In the order of the metrics."""
+
+
+@dataclass(slots=True)
+class _Totals:
+    """One that never falls for each metric, though interfaces and networks come and go."""
+
+    parts: tuple[Carried, ...] = field(default_factory=lambda: tuple(Carried() for _ in _METRICS))
+
+    def of(self, counted: Mapping[str, Counted]) -> list[int]:
+        return [
+            part.total({name: figures[at] for name, figures in counted.items()})
+            for at, part in enumerate(self.parts)
+        ]
+
+
+class NetworkProbe:
+    """Reads the node's interfaces, and asks the helper for those of jobs."""
+
+    name = "network"
+    metrics = frozenset(_METRICS)
+
+    def __init__(self, roots: Roots, helper: HelperLook, clock: Clock) -> None:
+        self._dev = str(roots.proc / "net/dev")
+        self._interfaces = str(roots.sys / "class/net")
+        self._helper = helper
+        self._clock = clock
+        self._names: frozenset[str] = frozenset()
+        self._real: frozenset[str] = frozenset()
+        self._node = _Totals()
+        self._jobs: OfJobs[_Totals] = OfJobs(_Totals)
+
+    def read(self, jobs: Sequence[NodeJob]) -> Mapping[JobIdentity, Sequence[Reading]]:
+        table = self._asked(jobs)
+        newest = newest_lives(jobs)
+        of_node: list[Reading] | None = None
+        found: dict[JobIdentity, Sequence[Reading]] = {}
+        for job in jobs:
+            own = _own(table.get(job.id, []) if job.identity in newest else [])
+            if own is not None:
+                found[job.identity] = self._of_job(job, own)
+            else:
+                of_node = self._of_node() if of_node is None else of_node
+                found[job.identity] = of_node
+        return found
+
+    def _asked(self, jobs: Sequence[NodeJob]) -> Table:
+        """Without the helper every figure is the node's, which is true and says so."""
+        try:
+            return self._helper.at(jobs).of(NETWORK)
+        except CountersUnavailable:
+            return {}
+
+    def _of_job(self, job: NodeJob, own: Sequence[NamespaceCounters]) -> list[Reading]:
+        counted = {str(each.inode): each.counted for each in own if each.counted is not None}
+        if len(counted) != len(own):
+            reason = "the network of the job could not be read"
+            return [Absence(metric, reason) for metric in _METRICS]
+        return self._told(self._jobs[job.identity].of(counted), "job")
+
+    def _of_node(self) -> list[Reading]:
+        devices = read_devices(read_text(self._dev))
+        if devices is None:
+            return [Absence(metric, "the kernel does not tell it") for metric in _METRICS]
+        counting = self._counting(frozenset(devices))
+        if not counting:
+            return [Absence(metric, "the node has no network") for metric in _METRICS]
+        return self._told(self._node.of({name: devices[name] for name in counting}), "node")
+
+    def _told(self, totals: Sequence[int], scope: str) -> list[Reading]:
+        now = self._clock.now().timestamp()
+        labels = labelled(scope=scope)
+        return [
+            reading(metric, total, now, labels)
+            for metric, total in zip(_METRICS, totals, strict=True)
+        ]
+
+    def _counting(self, names: frozenset[str]) -> frozenset[str]:
+        """Which of the interfaces count; looked at again when there are others."""
+        if names != self._names:
+            outside = names - {_LOOPBACK}
+            real = {name for name in outside if self._has_device(name)}
+            self._names, self._real = names, frozenset(real or outside)
+        return self._real
+
+    def _has_device(self, name: str) -> bool:
+        return os.path.lexists(f"{self._interfaces}/{name}/device")
+
+
+def _own(rows: list[object]) -> list[NamespaceCounters] | None:
+    """The networks of a job that has only such of its own; else None."""
+    try:
+        found = namespaces_of(rows)
+    except BadTelling:
+        return None
+    return found if found and all(each.inode for each in found) else None
+
+
+def read_devices(text: str | None) -> dict[str, Counted] | None:
+    """By interface; None where the text is not the kernel's."""
+    found: dict[str, Counted] = {}
+    for line in (text or "").split("\n")[2:]:
+        name, colon, rest = line.rpartition(":")
+        words = [figure(each) for each in rest.split()]
+        told = [each for each in words if each is not None]
+        if not line:
+            continue
+        if not colon or len(told) != len(words) or len(told) != _FIGURES:
+            return None
+        found[name.strip()] = (told[0], told[8], told[1] + told[9], told[2] + told[10])
+    return found or None

@@ -1,0 +1,233 @@
+"""One NVIDIA card, read once: each figure by a call of its own, each failure by itself.
+
+What NVML can't tell of a card is an absence of that figure; a card that fell off the bus is an
+absence of all of them. Nothing else can come of a call: a value that is a blank, or that no card
+can have, is refused where a `Sample` is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lattice.domain.metric import Absence, NotMeasured, Reading, Sample, labelled
+from lattice.probes.dcgm_blanks import is_blank
+from lattice.probes.nvidia_binding import BROKEN, Nvml, NvmlFailed
+from lattice.probes.probe import ProbeFailed
+
+LOST = "the card fell off the bus"
+MIG_UTILISATION = "MIG is on: the card tells no utilisation"
+MIG_MEMORY = "MIG is on: its instances tell their memory"
+MIG_INSTANCE = "MIG is on: the card tells it for all its instances together"
+NOT_TOLD = "this card does not tell it"
+NO_NUMBER = "the driver told no number"
+
+UTILISATION = "gpu_utilization_percent"
+MEMORY_USED, MEMORY_TOTAL = "gpu_memory_used_bytes", "gpu_memory_total_bytes"
+THROTTLED = "gpu_throttled"
+NVLINK = "gpu_nvlink_bytes_total"
+ECC_CORRECTED, ECC_UNCORRECTED = "gpu_ecc_corrected_total", "gpu_ecc_uncorrected_total"
+
+THROTTLE_BITS: Mapping[str, int] = {
+    "sw_power_cap": 0x04,
+    "hw_slowdown": 0x08,
+    "sw_thermal": 0x20,
+    "hw_thermal": 0x40,
+    "power_brake": 0x80,
+}
+"""Of NVML's mask, those that slow a job down against its will."""
+_LARGEST_MASK = 2**32
+_MEGA = 1e6
+_MILLI = 1e-3
+_KIB = 1024
+_KB = 1000
+"""NVML says KB of PCIe and KiB of NVLink."""
+_ALL_LINKS = 0xFFFF_FFFF
+_CORRECTED, _UNCORRECTED, _VOLATILE = 0, 1, 0
+_SM, _MEMORY = 1, 2
+_TX, _RX = 0, 1
+_NVLINK_TX, _NVLINK_RX = 138, 139
+"""Sums over all links since the driver was loaded, in KiB, without the protocol's own bytes."""
+_UNSIGNED_KINDS = {1: "uiVal", 2: "ulVal", 3: "ullVal"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    metric: str
+    function: str
+    arguments: tuple[int, ...] = ()
+    factor: float = 1.0
+
+
+FIGURES = (
+    _Figure("gpu_power_watts", "nvmlDeviceGetPowerUsage", (), _MILLI),
+    _Figure("gpu_power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit", (), _MILLI),
+    _Figure("gpu_energy_joules_total", "nvmlDeviceGetTotalEnergyConsumption", (), _MILLI),
+    _Figure("gpu_temperature_celsius", "nvmlDeviceGetTemperature", (0,)),
+    _Figure("gpu_clock_sm_hertz", "nvmlDeviceGetClockInfo", (_SM,), _MEGA),
+    _Figure("gpu_clock_memory_hertz", "nvmlDeviceGetClockInfo", (_MEMORY,), _MEGA),
+    _Figure(ECC_CORRECTED, "nvmlDeviceGetTotalEccErrors", (_CORRECTED, _VOLATILE)),
+    _Figure(ECC_UNCORRECTED, "nvmlDeviceGetTotalEccErrors", (_UNCORRECTED, _VOLATILE)),
+    _Figure("gpu_pcie_tx_bytes_per_second", "nvmlDeviceGetPcieThroughput", (_TX,), _KB),
+    _Figure("gpu_pcie_rx_bytes_per_second", "nvmlDeviceGetPcieThroughput", (_RX,), _KB),
+)
+"""One call, one number."""
+
+CARD_METRICS = frozenset(
+    {UTILISATION, MEMORY_USED, MEMORY_TOTAL, THROTTLED, NVLINK, *(each.metric for each in FIGURES)}
+)
+
+
+class CardLost(Exception):
+    """It does not answer any more; the text is NVML's."""
+
+
+class CardReader:
+    """Reads one card, or one MIG instance of it."""
+
+    def __init__(self, nvml: Nvml, handle: Any, uuid: str, time: Callable[[], float]) -> None:
+        self._nvml = nvml
+        self._handle = handle
+        self._uuid = uuid
+        self._time = time
+
+    def all(self, *, instances: int | None) -> list[Reading]:
+        """Every figure. `instances`: how many MIG instances it has; None: MIG is off.
+
+        Raises `ProbeFailed` where NVML as a whole is gone.
+        """
+        try:
+            readings = [each for figure in FIGURES for each in self._figure(figure)]
+            readings += self._utilisation() if instances is None else self._no(UTILISATION)
+            readings += self._no_memory() if instances else self.memory()
+            readings += [*self.throttled(), *self._nvlink()]
+        except CardLost as lost:
+            return lost_card(self._uuid, str(lost))
+        return readings
+
+    def instance(self) -> list[Reading]:
+        """What is told of a MIG instance by itself: its memory."""
+        try:
+            readings = self.memory()
+        except CardLost as lost:
+            return lost_card(self._uuid, str(lost))
+        labels = labelled(gpu_uuid=self._uuid)
+        shared = CARD_METRICS - {UTILISATION, MEMORY_USED, MEMORY_TOTAL}
+        return [
+            *readings,
+            Absence(UTILISATION, MIG_UTILISATION, labels=labels),
+            *(Absence(each, MIG_INSTANCE, labels=labels) for each in sorted(shared)),
+        ]
+
+    def memory(self) -> list[Reading]:
+        """In use by programs: what the driver keeps for itself is not counted."""
+        try:
+            try:
+                told = self._ask("nvmlDeviceGetMemoryInfo", self._nvml.constant("nvmlMemory_v2"))
+            except NvmlFailed as failed:
+                if not failed.not_supported:
+                    raise
+                told = self._ask("nvmlDeviceGetMemoryInfo")
+        except NvmlFailed as failed:
+            return [self._absent(each, failed) for each in (MEMORY_USED, MEMORY_TOTAL)]
+        return [
+            self._made(MEMORY_USED, getattr(told, "used", None)),
+            self._made(MEMORY_TOTAL, getattr(told, "total", None)),
+        ]
+
+    def throttled(self) -> list[Reading]:
+        """One a reason: 1 while it holds."""
+        try:
+            try:
+                mask = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+            except NvmlFailed as failed:
+                if not failed.not_supported:
+                    raise
+                # Drivers before 535 know it by its first name only.
+                mask = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        except NvmlFailed as failed:
+            return [self._absent(THROTTLED, failed)]
+        if type(mask) is not int or not 0 <= mask < _LARGEST_MASK or is_blank(mask):
+            return [Absence(THROTTLED, NO_NUMBER, labels=labelled(gpu_uuid=self._uuid))]
+        return [
+            self._made(THROTTLED, 1.0 if mask & bit else 0.0, reason=reason)
+            for reason, bit in THROTTLE_BITS.items()
+        ]
+
+    def figures(self, *metrics: str) -> list[Reading]:
+        """Only these, of those that are one call. Raises `CardLost`."""
+        wanted = [each for each in FIGURES if each.metric in metrics]
+        return [reading for figure in wanted for reading in self._figure(figure)]
+
+    def _figure(self, figure: _Figure) -> list[Reading]:
+        try:
+            told = self._ask(figure.function, *figure.arguments)
+        except NvmlFailed as failed:
+            return [self._absent(figure.metric, failed)]
+        return [self._made(figure.metric, told, figure.factor)]
+
+    def _utilisation(self) -> list[Reading]:
+        try:
+            told = self._ask("nvmlDeviceGetUtilizationRates")
+        except NvmlFailed as failed:
+            return [self._absent(UTILISATION, failed)]
+        return [self._made(UTILISATION, getattr(told, "gpu", None))]
+
+    def _nvlink(self) -> list[Reading]:
+        fields = [(_NVLINK_TX, _ALL_LINKS), (_NVLINK_RX, _ALL_LINKS)]
+        try:
+            told = list(self._ask("nvmlDeviceGetFieldValues", fields))
+        except NvmlFailed as failed:
+            return [self._absent(NVLINK, failed)]
+        total = 0
+        for value in told:
+            kind = _UNSIGNED_KINDS.get(value.valueType)
+            if value.nvmlReturn or kind is None or is_blank(getattr(value.value, kind)):
+                return [Absence(NVLINK, NOT_TOLD, labels=labelled(gpu_uuid=self._uuid))]
+            total += getattr(value.value, kind)
+        return [self._made(NVLINK, total, _KIB)]
+
+    def _ask(self, function: str, *arguments: Any) -> Any:
+        try:
+            return self._nvml.call(function, self._handle, *arguments)
+        except NvmlFailed as failed:
+            if failed.ends_session:
+                raise ProbeFailed(BROKEN, failed.words) from None
+            if failed.lost:
+                raise CardLost(failed.words) from None
+            raise
+
+    def _made(self, metric: str, told: Any, factor: float = 1.0, **labels: str) -> Reading:
+        return reading(metric, told, factor, self._time(), gpu_uuid=self._uuid, **labels)
+
+    def _absent(self, metric: str, failed: NvmlFailed) -> Absence:
+        reason = NOT_TOLD if failed.not_supported else "NVML did not answer it"
+        return Absence(metric, reason, failed.words, labelled(gpu_uuid=self._uuid))
+
+    def _no(self, metric: str) -> list[Reading]:
+        return [Absence(metric, MIG_UTILISATION, labels=labelled(gpu_uuid=self._uuid))]
+
+    def _no_memory(self) -> list[Reading]:
+        # Beside its instances it would count twice in a total.
+        labels = labelled(gpu_uuid=self._uuid)
+        return [Absence(each, MIG_MEMORY, labels=labels) for each in (MEMORY_USED, MEMORY_TOTAL)]
+
+
+def reading(metric: str, told: Any, factor: float, time: float, **labels: str) -> Reading:
+    """A sample, or an absence where what was told can't be one."""
+    absent = Absence(metric, NO_NUMBER, labels=labelled(gpu_uuid=labels["gpu_uuid"]))
+    if isinstance(told, bool) or not isinstance(told, int | float):
+        return absent
+    try:
+        if is_blank(told):
+            return absent
+        return Sample(metric, float(told) * factor, time, labels=labelled(**labels))
+    except (NotMeasured, OverflowError):
+        return absent
+
+
+def lost_card(uuid: str, words: str, reason: str = LOST) -> list[Reading]:
+    """Every figure of a card that is gone."""
+    labels = labelled(gpu_uuid=uuid)
+    return [Absence(each, reason, words, labels) for each in sorted(CARD_METRICS)]

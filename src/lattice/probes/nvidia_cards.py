@@ -1,0 +1,144 @@
+"""The node's NVIDIA cards: which there are, which are gone, what their MIG instances are.
+
+A card is its UUID. NVML's index and the minor number of its device file both change with what is
+plugged in, and differ from each other on real machines; the UUID of a card that was there once is
+remembered, so that it still has its name when it falls off the bus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lattice.base.clock import Clock
+from lattice.base.text import inert
+from lattice.domain.metric import Reading
+from lattice.probes.nvidia_binding import BROKEN, NO_CARDS, NOT_FOUND, Nvml, NvmlFailed
+from lattice.probes.nvidia_card import LOST, CardReader, lost_card
+from lattice.probes.probe import ProbeFailed
+
+UNREADABLE = "NVML does not tell what card it is"
+
+_MOST_CARDS = 256
+_MOST_INSTANCES = 64
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A MIG instance: a part of a card with memory of its own."""
+
+    uuid: str
+    handle: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One card as it is in this look. `lost` has NVML's words where it does not answer."""
+
+    index: int
+    uuid: str
+    """Empty for one that was lost before anything was read of it."""
+    minor: int | None
+    """Of its device file, `/dev/nvidia3`."""
+    name: str
+    handle: Any = None
+    mig: bool = False
+    instances: tuple[Instance, ...] = ()
+    lost: str = ""
+    why_lost: str = LOST
+
+
+class NvidiaCards:
+    """Every card of the node; read by one thread at a time."""
+
+    def __init__(self, nvml: Nvml, clock: Clock) -> None:
+        self.nvml = nvml
+        self._clock = clock
+        self._known: dict[int, Card] = {}
+        self._session = 0
+
+    def look(self) -> tuple[Card, ...]:
+        """All of them, those that are lost too. Raises `ProbeFailed`."""
+        self.nvml.start()
+        if self._session != self.nvml.session:
+            self._session = self.nvml.session
+            # Handles of a session that is over are void; what the cards are called stays.
+            self._known = {index: replace(card, handle=None) for index, card in self._known.items()}
+        try:
+            count = int(self.nvml.call("nvmlDeviceGetCount"))
+        except NvmlFailed as failed:
+            raise ProbeFailed(BROKEN, failed.words) from None
+        if not count:
+            raise ProbeFailed(NO_CARDS)
+        return tuple(self._card(index) for index in range(min(count, _MOST_CARDS)))
+
+    def read(self, card: Card) -> list[Reading]:
+        """Every figure of a card and of its instances. Raises `ProbeFailed`."""
+        if card.lost:
+            return lost_card(card.uuid, card.lost, card.why_lost)
+        instances = len(card.instances) if card.mig else None
+        found = self.reader(card).all(instances=instances)
+        return found + [each for instance in card.instances for each in self.read_part(instance)]
+
+    def read_part(self, instance: Instance) -> list[Reading]:
+        """What a MIG instance tells by itself. Raises `ProbeFailed`."""
+        return CardReader(self.nvml, instance.handle, instance.uuid, self._time()).instance()
+
+    def reader(self, card: Card) -> CardReader:
+        return CardReader(self.nvml, card.handle, card.uuid, self._time())
+
+    def _time(self) -> Callable[[], float]:
+        return lambda: self._clock.now().timestamp()
+
+    def _card(self, index: int) -> Card:
+        known = self._known.get(index)
+        try:
+            if known is None or known.handle is None:
+                known = self._known[index] = self._met(index)
+            mig = self._has_mig(known.handle)
+            instances = self._instances(known.handle) if mig else ()
+        except NvmlFailed as failed:
+            if failed.ends_session:
+                raise ProbeFailed(BROKEN, failed.words) from None
+            before = self._known.get(index) or Card(index=index, uuid="", minor=None, name="")
+            return replace(before, lost=failed.words, why_lost=LOST if failed.lost else UNREADABLE)
+        return replace(known, mig=mig, instances=instances)
+
+    def _met(self, index: int) -> Card:
+        handle = self.nvml.call("nvmlDeviceGetHandleByIndex", index)
+        uuid = text_of(self.nvml.call("nvmlDeviceGetUUID", handle))
+        name = text_of(self._or_none("nvmlDeviceGetName", handle))
+        minor = self._or_none("nvmlDeviceGetMinorNumber", handle)
+        return Card(index=index, uuid=uuid, minor=minor, name=name, handle=handle)
+
+    def _has_mig(self, handle: Any) -> bool:
+        told = self._or_none("nvmlDeviceGetMigMode", handle)
+        return isinstance(told, list | tuple) and len(told) > 0 and told[0] == 1
+
+    def _instances(self, handle: Any) -> tuple[Instance, ...]:
+        most = self._or_none("nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+        found = []
+        for index in range(min(int(most), _MOST_INSTANCES)):
+            try:
+                part = self.nvml.call("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
+                found.append(Instance(text_of(self.nvml.call("nvmlDeviceGetUUID", part)), part))
+            except NvmlFailed as failed:
+                if failed.code != NOT_FOUND and not failed.not_supported:
+                    raise
+        return tuple(found)
+
+    def _or_none(self, function: str, handle: Any) -> Any:
+        try:
+            return self.nvml.call(function, handle)
+        except NvmlFailed as failed:
+            if failed.lost or failed.ends_session:
+                raise
+            return None
+
+
+def text_of(told: Any) -> str:
+    """What the binding gives for a text, safe to show."""
+    text = told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told or "")
+    return inert(text)[:_LONGEST_NAME]

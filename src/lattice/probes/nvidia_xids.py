@@ -1,0 +1,110 @@
+"""XIDs: errors that the driver reports of a card, counted since the agent began to listen.
+
+NVML keeps them in a queue of its own; a look takes what is there and waits for nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from lattice.domain.metric import Absence, Reading, labelled
+from lattice.probes.nvidia_binding import Nvml, NvmlFailed
+from lattice.probes.nvidia_card import NOT_TOLD, reading
+from lattice.probes.nvidia_cards import Card
+
+XIDS = "gpu_xid_total"
+NONE_YET = "no error was reported since the agent started"
+_MOST_A_LOOK = 256
+_LARGEST_XID = 2**16
+_MOST_KINDS = 64
+"""Of one card: a label must not grow without end."""
+
+
+class XidCounter:
+    """Listens to all cards; one thread at a time."""
+
+    def __init__(self, nvml: Nvml) -> None:
+        self._nvml = nvml
+        self._session = 0
+        self._set: Any = None
+        self._deaf: dict[str, str] = {}
+        self._heard: set[str] = set()
+        self._names: dict[int, str] = {}
+        self._counted: dict[str, Counter[int]] = {}
+
+    def take(self, cards: Iterable[Card]) -> None:
+        """Whatever was reported since the last time. Never raises."""
+        if self._session != self._nvml.session:
+            self._session = self._nvml.session
+            self._set, self._heard, self._deaf, self._names = None, set(), {}, {}
+        try:
+            if self._set is None:
+                self._set = self._nvml.call("nvmlEventSetCreate")
+            for card in cards:
+                self._listen(card)
+                if card.uuid and (place := _address(card.handle)) is not None:
+                    self._names[place] = card.uuid
+            for _ in range(_MOST_A_LOOK):
+                self._count(self._nvml.call("nvmlEventSetWait", self._set, 0))
+        except NvmlFailed as failed:
+            # A timeout: the queue is empty. Anything else is told by the cards themselves.
+            if failed.lost:
+                self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """A set with a lost card in it tells of no card any more; the next is without it."""
+        held, self._set = self._set, None
+        self._heard.clear()
+        if held is not None:
+            with suppress(NvmlFailed):
+                self._nvml.call("nvmlEventSetFree", held)
+
+    def of(self, uuid: str) -> dict[int, int]:
+        """How often each was reported of a card."""
+        return dict(self._counted.get(uuid, {}))
+
+    def readings(self, card: Card, time: float) -> list[Reading]:
+        labels = labelled(gpu_uuid=card.uuid)
+        counted = self._counted.get(card.uuid)
+        if counted:
+            return [
+                reading(XIDS, count, 1.0, time, gpu_uuid=card.uuid, xid=str(xid))
+                for xid, count in sorted(counted.items())
+            ]
+        if card.uuid in self._deaf:
+            return [Absence(XIDS, NOT_TOLD, self._deaf[card.uuid], labels)]
+        return [Absence(XIDS, NONE_YET, labels=labels)]
+
+    def _listen(self, card: Card) -> None:
+        if card.lost or not card.uuid or card.uuid in self._heard or card.uuid in self._deaf:
+            return
+        kind = self._nvml.constant("nvmlEventTypeXidCriticalError")
+        try:
+            self._nvml.call("nvmlDeviceRegisterEvents", card.handle, kind, self._set)
+        except NvmlFailed as failed:
+            if failed.ends_session:
+                raise
+            self._deaf[card.uuid] = failed.words
+        else:
+            self._heard.add(card.uuid)
+
+    def _count(self, event: Any) -> None:
+        place, xid = _address(event.device), event.eventData
+        uuid = None if place is None else self._names.get(place)
+        if uuid is None or type(xid) is not int or not 0 <= xid < _LARGEST_XID:
+            return
+        counted = self._counted.setdefault(uuid, Counter())
+        if xid in counted or len(counted) < _MOST_KINDS:
+            counted[xid] += 1
+
+
+def _address(handle: Any) -> int | None:
+    """Where a handle points: a card that just fell off the bus can't be asked for its name."""
+    try:
+        return ctypes.cast(handle, ctypes.c_void_p).value
+    except (ctypes.ArgumentError, TypeError):
+        return None

@@ -1,0 +1,134 @@
+"""A job's processes: how many, how many threads, and what they read from and wrote to storage.
+
+How many there are the control groups tell everyone. What each has read and written the kernel
+tells its owner alone, so that comes through the root helper; `ioledger` says what the total over
+processes that come and go is worth.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+from lattice.base.clock import Clock
+from lattice.domain.counters import IO, BadTelling, CountersUnavailable, Table, processes_of
+from lattice.domain.metric import Absence, Reading
+from lattice.domain.nodejobs import JobIdentity, NodeJob
+from lattice.probes.helperlook import HelperLook, newest_lives
+from lattice.probes.ioledger import IoLedger
+from lattice.probes.probe import ProbeFailed
+from lattice.probes.reading import OfJobs, figure, read_text, reading
+
+_READ, _WRITTEN = "io_read_bytes_total", "io_write_bytes_total"
+_DEEPEST = 8
+_LARGEST_LIST = 4 * 1024 * 1024
+_STEP = "step_"
+_DAEMONS = "slurm"
+NO_GROUP = "the job has no control group here"
+NO_PROCESS = "lattice-helper found no process of the job"
+UNREAD = "the kernel does not tell what its processes read and wrote"
+OLDER_LIFE = "a newer life of this job is on the node"
+
+
+class ProcessesProbe:
+    """Counts in control groups, and asks the helper."""
+
+    name = "processes"
+    metrics = frozenset({"processes", "threads", _READ, _WRITTEN})
+
+    def __init__(self, helper: HelperLook, clock: Clock) -> None:
+        self._helper = helper
+        self._clock = clock
+        self._ledgers: OfJobs[IoLedger] = OfJobs(IoLedger)
+
+    def read(self, jobs: Sequence[NodeJob]) -> Mapping[JobIdentity, Sequence[Reading]]:
+        table = self._asked(jobs)
+        newest = newest_lives(jobs)
+        return {job.identity: [*self._counts(job), *self._io(job, table, newest)] for job in jobs}
+
+    def _asked(self, jobs: Sequence[NodeJob]) -> Table | ProbeFailed:
+        try:
+            return self._helper.at(jobs).of(IO)
+        except CountersUnavailable as error:
+            return ProbeFailed(error.reason, error.last_error)
+
+    def _counts(self, job: NodeJob) -> list[Reading]:
+        now = self._clock.now().timestamp()
+        folder = job.folders[0] if job.folders else None
+        if folder is None:
+            return [Absence("processes", NO_GROUP), Absence("threads", NO_GROUP)]
+        threads_file = "tasks" if folder.hierarchy else "cgroup.threads"
+        places = list(_places(folder.path, v2=not folder.hierarchy))
+        return [
+            _summed("processes", [f"{each}/cgroup.procs" for each in places], now),
+            _summed("threads", [f"{each}/{threads_file}" for each in places], now),
+        ]
+
+    def _io(
+        self, job: NodeJob, table: Table | ProbeFailed, newest: frozenset[JobIdentity]
+    ) -> list[Reading]:
+        if isinstance(table, ProbeFailed):
+            return _absent(table.reason, table.last_error)
+        if job.identity not in newest:
+            return _absent(OLDER_LIFE)
+        now = self._clock.now().timestamp()
+        ledger = self._ledgers[job.identity]
+        try:
+            processes = processes_of(table.get(job.id, []))
+        except BadTelling as error:
+            return _absent("lattice-helper said what can't be", str(error))
+        # Without processes the total stands; with none that could be read it would be an old one.
+        if processes and all(each.counted is None for each in processes):
+            return _absent(UNREAD)
+        if not processes and not ledger.known:
+            return _absent(NO_PROCESS)
+        total = ledger.look(processes)
+        return [reading(_READ, total.read_bytes, now), reading(_WRITTEN, total.write_bytes, now)]
+
+
+def _absent(reason: str, last_error: str = "") -> list[Reading]:
+    return [Absence(metric, reason, last_error) for metric in (_READ, _WRITTEN)]
+
+
+def _summed(metric: str, lists: Sequence[str], now: float) -> Reading:
+    """How many numbers stand in these files; those that went meanwhile have none."""
+    count, read = 0, False
+    for file in lists:
+        text = read_text(file, _LARGEST_LIST)
+        if text is None:
+            continue
+        read = True
+        words = text.split()
+        if any(figure(each) is None for each in words):
+            return Absence(metric, "the kernel told what can't be")
+        count += len(words)
+    return reading(metric, count, now) if read else Absence(metric, NO_GROUP)
+
+
+def _places(folder: str, *, v2: bool) -> Iterator[str]:
+    """The steps and what is below them, but for Slurm's own daemons."""
+    for name in _folders(folder):
+        if name.startswith(_STEP):
+            step = f"{folder}/{name}"
+            yield step
+            for inner in _folders(step):
+                if not (v2 and inner == _DAEMONS):
+                    yield from _below(f"{step}/{inner}", 1)
+
+
+def _below(folder: str, depth: int) -> Iterator[str]:
+    yield folder
+    if depth < _DEEPEST:
+        for name in _folders(folder):
+            yield from _below(f"{folder}/{name}", depth + 1)
+
+
+def _folders(folder: str) -> list[str]:
+    # A control group counts its folders as links, and listing one costs ten times as much.
+    try:
+        if os.stat(folder).st_nlink == 2:  # noqa: PTH116
+            return []
+        with os.scandir(folder) as entries:
+            return [each.name for each in entries if each.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []

@@ -1,0 +1,119 @@
+"""Small files of the kernel's, and the numbers in them: what probes share.
+
+`reading` is the only way from a number to a `Reading`: what can't be a measurement becomes an
+absence. A figure is digits and nothing else; blanks, signs, `NaN` and texts are none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from typing import Generic, TypeVar
+
+from lattice.domain.metric import Absence, Labels, NotMeasured, Provenance, Reading, Sample
+from lattice.domain.nodejobs import JobIdentity
+
+LARGEST_FILE = 256 * 1024
+_LONGEST_FIGURE = 20
+_MOST_JOBS = 1024
+
+_T = TypeVar("_T")
+
+
+def reading(
+    metric: str,
+    value: float,
+    time: float,
+    labels: Labels = (),
+    source: Provenance = Provenance.HOST_LOCAL_PROBE,
+) -> Reading:
+    """The sample; or, where the number can't be one, why not."""
+    try:
+        return Sample(metric, value, time, source, labels)
+    except NotMeasured as error:
+        return Absence(metric, f"the kernel told what can't be: {error}", labels=labels)
+
+
+def read_text(path: str, most_bytes: int = LARGEST_FILE) -> str | None:
+    """A small file, whole; None where there is none, or it is not for us, or it is no file."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        return None
+    try:
+        parts, left = [], most_bytes
+        while left > 0 and (part := os.read(file, min(left, 65536))):
+            parts.append(part)
+            left -= len(part)
+    except OSError:  # a folder, or it went between the two calls
+        return None
+    finally:
+        os.close(file)
+    return b"".join(parts).decode("ascii", "replace")
+
+
+def figure(text: str | None) -> int | None:
+    """The number a text is; None for anything else, blanks around it apart."""
+    if text is None:
+        return None
+    text = text.strip()
+    fits = text.isascii() and text.isdigit() and len(text) <= _LONGEST_FIGURE
+    return int(text) if fits else None
+
+
+def figures(text: str | None) -> dict[str, int]:
+    """Lines of a name and a number, as in `memory.stat`; the others are left out."""
+    found: dict[str, int] = {}
+    for line in (text or "").split("\n"):
+        name, space, value = line.partition(" ")
+        if space:
+            number = figure(value)
+            if number is not None:
+                found.setdefault(name, number)
+    return found
+
+
+class Carried:
+    """A total over counters that come and go: it never falls.
+
+    What a part had counted when it was last seen stays in the total; a part whose figure fell was
+    begun anew.
+    """
+
+    __slots__ = ("_gone", "_last")
+
+    def __init__(self) -> None:
+        self._last: dict[Hashable, int] = {}
+        self._gone = 0
+
+    def total(self, parts: Mapping[Hashable, int]) -> int:
+        for part, before in self._last.items():
+            if parts.get(part, -1) < before:
+                self._gone += before
+        self._last = dict(parts)
+        return self._gone + sum(self._last.values())
+
+    @property
+    def known(self) -> bool:
+        """Whether a part was ever seen."""
+        return bool(self._last) or self._gone > 0
+
+
+class OfJobs(Generic[_T]):
+    """What is remembered of each job from look to look; of too many, the longest unasked goes."""
+
+    def __init__(self, new: Callable[[], _T], most: int = _MOST_JOBS) -> None:
+        self._new = new
+        self._most = most
+        self._kept: OrderedDict[JobIdentity, _T] = OrderedDict()
+
+    def __getitem__(self, identity: JobIdentity) -> _T:
+        kept = self._kept.get(identity)
+        if kept is None:
+            kept = self._kept[identity] = self._new()
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(identity)
+        return kept
