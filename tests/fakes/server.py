@@ -15,25 +15,38 @@ from lattice.access.grants import GrantSigner
 from lattice.access.output import OutputDoor
 from lattice.adapters.oidc.verify import HmacVerifier
 from lattice.base.clock import SystemClock
+from lattice.domain.metricstore import MetricStore
+from lattice.domain.nodelook import NodeLooks
 from lattice.domain.stream import NodeStreams
+from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.identity.model import AuthDiscovery
 from lattice.features.link.service.probe import ProbeService
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.feeds import Feeds
 from lattice.features.logs.service.naming import Naming
 from lattice.features.logs.service.reading import LogReading
+from lattice.features.prometheus.service.asking import PrometheusService
+from lattice.features.report.service.measuring import RunMeter
+from lattice.features.top.service.looking import TopService
+from lattice.features.watch.service.watch import Sources as WatchSources
+from lattice.features.watch.service.watching import Watching
 from lattice.server.compose import Faces, Parts, compose
 from lattice.server.figures import Figures
+from lattice.server.report import ReportNeeds, report_service
+from lattice.server.top import TopParts
 from tests.fakes.agent_site import agent_parts
 from tests.fakes.attached import AttachReplica
 from tests.fakes.echoing_nodes import EchoingNodes
 from tests.fakes.held_terminals import HeldTerminals
 from tests.fakes.in_memory_gate import InMemoryGate
+from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
+from tests.fakes.node_looks import InMemoryNodeLooks
 from tests.fakes.sharing import sharing_parts
+from tests.fakes.telemetry import telemetry_parts
 
 _Silent = structlog.make_filtering_bound_logger(logging.CRITICAL)
 
@@ -48,11 +61,13 @@ def composed(
     signer: GrantSigner | None = None,
     terminals: HeldTerminals | None = None,
     origins: tuple[str, ...] = (),
+    looks: NodeLooks | None = None,
+    metrics: MetricStore | None = None,
 ) -> Faces:
     """Both faces, behind the real guard; tokens are signed with `SECRET`.
 
     Logs are fed by `nodes`, which believe grants of the `signer`; `terminals` are those of jobs,
-    which pages of `origins` may open.
+    which pages of `origins` may open; `metrics` is the store that is asked for measurements.
     """
     clock = SystemClock()
     scheduler = scheduler or InMemoryScheduler(clock)
@@ -71,8 +86,21 @@ def composed(
         ),
         clock,
     )
+    watch = Watching(
+        WatchSources(scheduler, looks or InMemoryNodeLooks(), clock),
+        OutputDoor(AllocationFinder(scheduler, clock, sharing.shares), sharing.notes, clock),
+    )
     held = terminals or HeldTerminals(clock)
     attach = AttachReplica("r1", state, scheduler, held, held.signer)
+    needs = ReportNeeds(
+        scheduler=scheduler,
+        store=None,
+        accounting=None,
+        objects=None,
+        sharing=sharing,
+        clock=clock,
+    )
+    report = report_service(needs, RunMeter(None, None, clock), None)
     return compose(
         Parts(
             scheduler=scheduler,
@@ -88,6 +116,22 @@ def composed(
             logs=logs,
             sharing=sharing,
             attach=attach.parts(*origins),
+            telemetry=telemetry_parts(scheduler, state, sharing, looks),
+            watch=watch,
+            report=report,
+            top=TopParts(
+                top=TopService(
+                    scheduler,
+                    OutputDoor(
+                        AllocationFinder(scheduler, clock, sharing.shares), sharing.notes, clock
+                    ),
+                    metrics or InMemoryMetricStore(),
+                    InMemoryNodeLooks(),
+                    lambda ref: ModeInForce(allocation=ref, mode=Mode.PROD, interval_s=30.0),
+                    clock,
+                ),
+                prometheus=PrometheusService(metrics or InMemoryMetricStore(), clock),
+            ),
             probe=ProbeService(EchoingNodes("n1"), agents.signer, clock, "r1"),
             log=structlog.wrap_logger(None, wrapper_class=_Silent),
         )

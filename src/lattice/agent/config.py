@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from lattice.agent.metrics_door import door_place
 from lattice.agent.sections import AgentConfig
 from lattice.base.config import Report, load, refused
 from lattice.domain.peer import BadName, checked_name
+from lattice.probes.dcgm import BadExporter, address_of
 
 DEFAULT_FILE = Path("/etc/lattice/agent.yaml")
 _ENROL_PORT = 50051
@@ -90,6 +92,7 @@ def _completed(config: AgentConfig, report: Report, environ: Mapping[str, str]) 
         report.problem("quorum_endpoint", "names no server: set it, or --quorum-endpoint")
     if (config.bootstrap.cert is None) != (config.bootstrap.key is None):
         report.problem("bootstrap", "cert and key go together")
+    _check_measuring(config, report)
     beside = tuple(f"{address.rpartition(':')[0]}:{_LINK_PORT}" for address in enrol_at)
     return Told(
         config=config,
@@ -100,6 +103,22 @@ def _completed(config: AgentConfig, report: Report, environ: Mapping[str, str]) 
         enrol_token=environ.get("LATTICE_ENROL_TOKEN", ""),
         agent_token=environ.get("LATTICE_AGENT_TOKEN", ""),
     )
+
+
+def _check_measuring(config: AgentConfig, report: Report) -> None:
+    try:
+        door_place(config.metrics.listen)
+    except ValueError:
+        report.problem(
+            "metrics.listen",
+            f"{config.metrics.listen[:80]!r} is neither unix:/PATH nor a loopback address and a "
+            "port: an agent opens no port to the network",
+        )
+    try:
+        if config.telemetry.dcgm_url:
+            address_of(config.telemetry.dcgm_url)
+    except BadExporter as fault:
+        report.problem("telemetry.dcgm_url", str(fault))
 
 
 def _addresses(path: str, texts: Sequence[str], port: int, report: Report) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import secrets
 import signal
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
@@ -28,11 +29,13 @@ from lattice.agent.identity_cascade import Cascade, IdentityOptions
 from lattice.agent.identity_issuer import GrpcIssuer
 from lattice.agent.identity_store import IdentityStore
 from lattice.agent.logs import LogParts
+from lattice.agent.telemetry import TelemetryParts
 from lattice.base.clock import Clock, SystemClock
+from lattice.domain.node import NodeHealth
 from lattice.domain.stream import StreamKind
 from lattice.features.link.node.dialling import Dialling
 from lattice.features.link.node.echo import serve_echo
-from lattice.features.link.node.keeper import LinkKeeper, NodeSelf
+from lattice.features.link.node.keeper import Line, LinkKeeper, NodeSelf
 from lattice.features.link.node.redial import Redial
 from lattice.features.link.node.servertime import ServerTime
 from lattice.features.link.node.sessions import Sessions
@@ -50,9 +53,17 @@ async def run(told: Told, log: structlog.stdlib.BoundLogger) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    keeper: LinkKeeper | None = None
+
+    def link() -> Line | None:
+        return keeper.line if keeper else None
+
+    def address() -> str:
+        return line.address if (line := link()) else ""
+
     async with AsyncExitStack() as stack:
         # The node's own clock until the link has measured; nothing is granted before it stands.
-        servers = ServerTime(clock, lambda: line.ahead_s if (line := keeper.line) else None)
+        servers = ServerTime(clock, lambda: line.ahead_s if (line := link()) else None)
         checker = GrantChecker(told.node, servers)
         identity = _identity(told, checker, clock)
         loop.add_signal_handler(signal.SIGHUP, identity.reload)
@@ -66,16 +77,20 @@ async def run(told: Told, log: structlog.stdlib.BoundLogger) -> None:
         stack.push_async_callback(dialling.aclose)
         helper_time = HelperTime(
             HelperClock(HelperChannel(told.config.helper.socket, timeout_s=5.0)),
-            LinkedTime(dialling, lambda: line.address if (line := keeper.line) else ""),
+            LinkedTime(dialling, address),
             servers,
             clock,
         )
         helper = HelperChannel(told.config.helper.socket, telling=helper_time)
-        logs = LogParts(told, jobs, dialling, lambda: keeper.line, clock, servers, helper)
+        logs = LogParts(told, jobs, dialling, link, clock, servers, helper)
+        telemetry = TelemetryParts(
+            told, jobs, dialling, link, clock, servers, lambda: logs.collecting.followed
+        )
+        stack.callback(telemetry.close)
         sessions = Sessions(
             dialling,
             checker,
-            {StreamKind.ECHO: serve_echo, StreamKind.LOGS: logs.feed},
+            {StreamKind.ECHO: serve_echo, StreamKind.LOGS: logs.feed, **telemetry.serving},
             {StreamKind.ATTACH: terminal_passing(helper)},
         )
         stack.push_async_callback(sessions.aclose)
@@ -84,7 +99,7 @@ async def run(told: Told, log: structlog.stdlib.BoundLogger) -> None:
             identity.learned(welcome.replicas)
 
         keeper = LinkKeeper(
-            _myself(told.node),
+            _myself(told.node, telemetry.gpu_health.current),
             dialling,
             Redial(told.node, (*identity.replicas, *told.link_to), Random()),  # noqa: S311
             clock,
@@ -99,6 +114,7 @@ async def run(told: Told, log: structlog.stdlib.BoundLogger) -> None:
             ("link", keeper.run()),
             ("helper's clock", helper_time.run()),
             *logs.steps(),
+            *telemetry.steps(),
         ):
             stack.push_async_callback(_end, asyncio.create_task(step, name=name))
         log.info("running", node=told.node, version=__version__)
@@ -143,12 +159,13 @@ def _identity(told: Told, checker: GrantChecker, clock: Clock) -> AgentIdentity:
     )
 
 
-def _myself(node: str) -> NodeSelf:
+def _myself(node: str, health: Callable[[], NodeHealth]) -> NodeSelf:
     return NodeSelf(
         node=node,
         boot_id=_BOOT_ID.read_text().strip(),
         instance=secrets.token_hex(16),
         agent_version=__version__,
+        health=health,
     )
 
 

@@ -61,6 +61,72 @@ class LogsSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySection:
+    enabled: bool = setting(True, "Whether this node's jobs are measured.")
+    black_box: bool = setting(
+        True,
+        "Whether a few counters of each job are noted every 10 s and kept for 15 minutes, in "
+        "memory, to be looked into when something went wrong.",
+    )
+    buffer_mb: int = setting(
+        32,
+        "How much of what was measured may wait in memory while no server takes it, 15 minutes at "
+        "most. What has no room goes oldest first, and is counted.",
+        least=1,
+    )
+    dcgm_url: str = setting(
+        "",
+        "A DCGM exporter that already runs on this node, `http://127.0.0.1:9400`. Empty: none.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpusSection:
+    devices: tuple[str, ...] = setting(
+        (),
+        "What each of Slurm's GPU numbers on this node is, in their order: `/dev/nvidia3`, or the "
+        "UUID of a card or of a MIG instance. Empty: the number is that of `/dev/nvidiaN`.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSection:
+    listen: str = setting(
+        "",
+        "Where `/metrics` is served: `unix:/run/lattice/agent-metrics.sock`, or a loopback address "
+        "such as `127.0.0.1:9105`, which every account of the node reaches. Empty: nowhere.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertsSection:
+    gpu_idle_percent: float = setting(10.0, "A GPU that is used less is idle.", least=0, most=100)
+    gpu_idle_s: float = setting(60.0, "For how long, until that is told.", least=1)
+    gpu_hang_percent: float = setting(
+        95.0,
+        "A GPU that seems used more, with power near idle and no progress of the job, hangs.",
+        least=0,
+        most=100,
+    )
+    gpu_hang_s: float = setting(60.0, "For how long, until that is told.", least=1)
+    gpu_memory_percent: float = setting(
+        95.0, "A GPU whose memory is fuller is told of.", least=0, most=100
+    )
+    network_error_percent: float = setting(
+        0.1, "More packets lost to errors are told of.", least=0, most=100
+    )
+    io_p99_ms: float = setting(
+        10.0, "Reads and writes of which one in a hundred takes longer are told of.", least=0
+    )
+    io_jump: float = setting(
+        5.0, "So many times longer than in the job's own past is told of too.", least=1
+    )
+    power_throttle_s: float = setting(
+        60.0, "How long a card may be held at its power limit untold.", least=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedSection:
     gpu_count: int | None = setting(None, "How many GPUs the node should have.", least=0)
     gpu_type: str = setting("", "Which kind they should be.")
@@ -94,6 +160,14 @@ class AgentConfig:
     helper: HelperSection = setting(HelperSection(), "The privileged part, where there is one.")
     slurmd: SlurmdSection = setting(SlurmdSection(), "Slurm on this node.")
     logs: LogsSection = setting(LogsSection(), "What jobs write.")
+    telemetry: TelemetrySection = setting(TelemetrySection(), "What jobs use.")
+    alerts: AlertsSection = setting(
+        AlertsSection(), "From where on those who watch a job are told."
+    )
+    gpus: GpusSection = setting(GpusSection(), "Which GPU is which.")
+    metrics: MetricsSection = setting(
+        MetricsSection(), "The same for a scraper on this node, and the agent's own figures."
+    )
     expected: ExpectedSection = setting(
         ExpectedSection(), "What the node should have; a difference is a warning."
     )

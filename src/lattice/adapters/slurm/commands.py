@@ -65,6 +65,11 @@ class SlurmCommands:
         ids = ",".join(map(str, sorted(set(job_ids))))
         return await self._run(*("sacct", "-nPXD", "-o", "JobIDRaw,Submit,ExitCode"), *("-j", ids))
 
+    async def used(self, job_id: int) -> str:
+        """A line a run and a step: `id|seconds of its start|processor time|memory|joules`."""
+        shown = "JobIDRaw,Start,TotalCPU,MaxRSS,ConsumedEnergyRaw"
+        return await self._run("sacct", "-nPD", "-o", shown, "-j", str(job_id))
+
     async def job_shown(self, job_id: int) -> str:
         """One job as slurmctld has it, over several lines: file names expanded."""
         return await self._run("scontrol", "show", "job", str(job_id))

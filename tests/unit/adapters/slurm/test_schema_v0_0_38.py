@@ -12,7 +12,14 @@ import pytest
 from lattice.adapters.slurm.placing import Placing
 from lattice.adapters.slurm.schema import PastRow
 from lattice.adapters.slurm.schema.v0_0_38 import SchemaV0038
-from lattice.domain.allocation import Allocation, Array, ExitCode, Heterogeneous, State
+from lattice.domain.allocation import (
+    Allocation,
+    Array,
+    ExitCode,
+    Heterogeneous,
+    NodeGpus,
+    State,
+)
 from lattice.domain.node import Node, NodeState
 from tests.fakes.recorded_slurm import recorded
 
@@ -74,6 +81,7 @@ def test_a_running_gpu_job_on_two_nodes(placing: Placing) -> None:
         memory_bytes=512 * 2**20,
         work_dir="/home/alice",
         command="/home/alice/s.sh 900",
+        gpu_indices=(NodeGpus("n1", (0, 1)), NodeGpus("n2", (0, 1))),
     )
 
 
@@ -241,7 +249,7 @@ def test_a_row_of_the_accounting_store(placing: Placing) -> None:
     (row,) = past(placing, 1)
     assert row.restarts is None
     assert row.allocation == replace(
-        job(placing, 1), command="", tasks=None, eligible=at(1794702382)
+        job(placing, 1), command="", tasks=None, eligible=at(1794702382), gpu_indices=()
     )
 
 

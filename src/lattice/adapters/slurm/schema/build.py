@@ -12,6 +12,7 @@ from datetime import datetime
 
 import msgspec
 
+from lattice.adapters.slurm.gres import gpus_of
 from lattice.adapters.slurm.placing import Placing
 from lattice.adapters.slurm.reasons import ending_reason, reason_of
 from lattice.adapters.slurm.schema import PastRow, fields
@@ -68,6 +69,7 @@ class JobFacts(msgspec.Struct, kw_only=True, gc=False):
     output: str | None = None
     comment: str | None = None
     dependency: str | None = None
+    gres_detail: list[str] = msgspec.field(default_factory=list)
 
 
 def live_of(facts: JobFacts, placing: Placing) -> Allocation | None:
@@ -156,6 +158,7 @@ def _allocation(facts: JobFacts, placing: Placing, attempt: int) -> Allocation |
         output=fields.text(facts.output, fields.LIST_LIMIT),
         comment=fields.text(facts.comment),
         dependency=fields.text(facts.dependency),
+        gpu_indices=gpus_of(nodes, facts.gres_detail) if facts.gres_detail else (),
     )
 
 

@@ -111,6 +111,7 @@ class _Job(msgspec.Struct):
     stdout_expanded: str | None = None
     comment: str | None = None
     dependency: str | None = None
+    gres_detail: list[str] | None = None
 
 
 class _Time(msgspec.Struct):
@@ -278,6 +279,7 @@ def _live_facts(job: _Job) -> JobFacts:
         output=job.stdout_expanded or job.standard_output,
         comment=job.comment,
         dependency=job.dependency,
+        gres_detail=job.gres_detail or [],
     )
 
 

@@ -61,6 +61,7 @@ class _Job(msgspec.Struct):
     standard_output: str | None = None
     comment: str | None = None
     dependency: str | None = None
+    gres_detail: list[str] | None = None
 
 
 class _Time(msgspec.Struct):
@@ -232,6 +233,7 @@ def _live_facts(job: _Job) -> JobFacts:
         output=job.standard_output,
         comment=job.comment,
         dependency=job.dependency,
+        gres_detail=job.gres_detail or [],
     )
 
 

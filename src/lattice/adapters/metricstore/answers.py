@@ -1,0 +1,105 @@
+"""What a store answers, as Prometheus' HTTP API has it: JSON, decoded strictly. Pure.
+
+Values stand in it as text. `NaN` is a value that PromQL knows, so it is passed on as one: that it
+is no measurement is for those to say who show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from lattice.base.text import inert
+from lattice.domain.metricstore import Point, SeriesPoints, StoreSilent
+
+_LONGEST_WORDS = 400
+_Stamped = tuple[float, str]
+
+
+class _Found(msgspec.Struct):
+    metric: dict[str, str] = msgspec.field(default_factory=dict)
+    value: _Stamped | None = None
+    values: list[_Stamped] | None = None
+
+
+class _Result(msgspec.Struct):
+    result: list[_Found]
+
+
+class _Answer(msgspec.Struct):
+    data: _Result
+
+
+class _Scalar(msgspec.Struct):
+    result: _Stamped
+
+
+class _ScalarAnswer(msgspec.Struct):
+    data: _Scalar
+
+
+class _SeriesAnswer(msgspec.Struct):
+    data: list[dict[str, str]]
+
+
+class _Refusal(msgspec.Struct):
+    error: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+_answer = msgspec.json.Decoder(_Answer)
+_scalar = msgspec.json.Decoder(_ScalarAnswer)
+_series = msgspec.json.Decoder(_SeriesAnswer)
+_refusal = msgspec.json.Decoder(_Refusal)
+T = TypeVar("T")
+
+
+def points_of(body: bytes) -> tuple[SeriesPoints, ...]:
+    """A vector, a matrix, or the one number of a scalar. Raises `StoreSilent` for anything else."""
+    try:
+        found = _answer.decode(body).data.result
+    except msgspec.ValidationError:
+        return (SeriesPoints({}, (_point(_decoded(_scalar, body).data.result),)),)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise _unread() from None
+    return tuple(map(_points, found))
+
+
+def series_of(body: bytes) -> tuple[Mapping[str, str], ...]:
+    """Label sets. Raises `StoreSilent` for anything else."""
+    return tuple(_decoded(_series, body).data)
+
+
+def words_of(body: bytes) -> str:
+    """What the store says of a question it does not answer; plain text too."""
+    try:
+        told = _refusal.decode(body).error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        told = body.decode(errors="replace")
+    return inert(told.strip())[:_LONGEST_WORDS]
+
+
+def _points(found: _Found) -> SeriesPoints:
+    stamped = found.values if found.values is not None else []
+    if found.value is not None:
+        stamped = [found.value]
+    return SeriesPoints(found.metric, tuple(map(_point, stamped)))
+
+
+def _point(stamped: _Stamped) -> Point:
+    try:
+        return stamped[0], float(stamped[1])
+    except ValueError:
+        raise StoreSilent("its answer holds a value that is no number") from None
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise _unread() from None
+
+
+def _unread() -> StoreSilent:
+    return StoreSilent("its answer can't be read")

@@ -1,0 +1,213 @@
+"""`HttpMetricStore`: the port `MetricStore` over Prometheus' HTTP API."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+
+from lattice.adapters.metricstore.answers import points_of, series_of, words_of
+from lattice.adapters.metricstore.circuit import Circuit
+from lattice.adapters.metricstore.remotewrite import HEADERS, WriteEncoder
+from lattice.base.clock import Clock, SystemClock
+from lattice.base.errors import ConfigurationError
+from lattice.domain.metricstore import BadQuery, SeriesPoints, StoreSilent, WriteRefused
+
+T = TypeVar("T")
+
+WRITE_S = 15.0
+LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
+_LARGE_BYTES = 256 * 1024
+"""What is decoded in a thread, so that others need not wait for it; the same of what is written."""
+_MANY_SERIES = 500
+_CONNECT_S = 3.0
+_CONNECTIONS = 32
+_ABOUT_US = frozenset({401, 402, 403, 404, 405, 407, 408, 421, 425, 429})
+"""Refusals that say nothing of what was sent: once they are put right, it is taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorePlace:
+    """Where the store is, and as whom it is asked. Secrets are read from their files each time."""
+
+    endpoint: str
+    username: str = ""
+    password_file: Path | None = None
+    bearer_file: Path | None = None
+    ca: Path | None = None
+
+
+class HttpMetricStore:
+    """VictoriaMetrics, or a Prometheus with `--web.enable-remote-write-receiver`."""
+
+    def __init__(
+        self,
+        place: StorePlace,
+        clock: Clock | None = None,
+        *,
+        write_s: float = WRITE_S,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Opens no connection. Raises `ConfigurationError`."""
+        clock = clock or SystemClock()
+        self._place = place
+        self._base = place.endpoint.rstrip("/") + "/api/v1/"
+        self._write_s = write_s
+        self._encoder = WriteEncoder()
+        self._writes = Circuit(clock)
+        # One heavy question that takes too long does not make the store a silent one.
+        self._queries = Circuit(clock, patience=2)
+        self._http = httpx2.AsyncClient(
+            verify=_trusted(place.ca),
+            # The time of a call is limited as a whole, by whoever makes it.
+            timeout=httpx2.Timeout(None, connect=_CONNECT_S),
+            limits=httpx2.Limits(
+                max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS
+            ),
+            follow_redirects=False,
+            trust_env=False,
+            transport=transport,
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def write(self, series: Sequence[SeriesPoints]) -> None:
+        """Taken when this returns. Raises `StoreSilent` and `WriteRefused`."""
+        if not series:
+            return
+        with self._writes.passing():
+            body = await self._encoded(series)
+            status, said = await self._exchange("write", self._write_s, content=body)
+            if status >= 300:
+                self._check_about_us(status, said)
+                raise WriteRefused(f"it answered {status}: {words_of(said)}")
+
+    async def _encoded(self, series: Sequence[SeriesPoints]) -> bytes:
+        if len(series) <= _MANY_SERIES:
+            return self._encoder.encode(series)
+        return await asyncio.to_thread(self._encoder.encode, series)
+
+    async def query(
+        self, promql: str, *, at: float, within_s: float = 10.0
+    ) -> tuple[SeriesPoints, ...]:
+        """An instant vector. Raises `StoreSilent` and `BadQuery`."""
+        return await self._points("query", {"query": promql, "time": _moment(at)}, within_s)
+
+    async def query_range(
+        self, promql: str, *, start: float, end: float, step_s: float, within_s: float = 10.0
+    ) -> tuple[SeriesPoints, ...]:
+        """A matrix. Raises `StoreSilent` and `BadQuery`."""
+        form = {
+            "query": promql,
+            "start": _moment(start),
+            "end": _moment(end),
+            "step": _moment(step_s),
+        }
+        return await self._points("query_range", form, within_s)
+
+    async def series(
+        self, match: str, *, start: float, end: float, within_s: float = 10.0
+    ) -> tuple[Mapping[str, str], ...]:
+        """The label sets that a selector matches. Raises `StoreSilent` and `BadQuery`."""
+        form = {"match[]": match, "start": _moment(start), "end": _moment(end)}
+        body = await self._ask("series", form, within_s)
+        return await _decoded(series_of, body)
+
+    async def _points(
+        self, call: str, form: Mapping[str, str], within_s: float
+    ) -> tuple[SeriesPoints, ...]:
+        return await _decoded(points_of, await self._ask(call, form, within_s))
+
+    async def _ask(self, call: str, form: Mapping[str, str], within_s: float) -> bytes:
+        with self._queries.passing():
+            # So that the store does not go on when nobody waits any more.
+            limit = {"timeout": _moment(within_s)} if call != "series" else {}
+            if call != "series":
+                # VictoriaMetrics otherwise answers as of half a minute ago; others pass it over.
+                limit["nocache"] = "1"
+            status, said = await self._exchange(call, within_s, data={**form, **limit})
+            if status >= 300:
+                self._check_about_us(status, said)
+                raise BadQuery(words_of(said))
+            return said
+
+    def _check_about_us(self, status: int, said: bytes) -> None:
+        """Raise `StoreSilent` where the store speaks of itself or of who asks."""
+        if status < 400 or status >= 500 or status in _ABOUT_US:
+            raise StoreSilent(f"it answered {status}: {words_of(said) or 'nothing'}")
+
+    async def _exchange(self, call: str, within_s: float, **content: Any) -> tuple[int, bytes]:
+        headers = dict(HEADERS) if call == "write" else {}
+        headers |= self._credential()
+        try:
+            async with (
+                asyncio.timeout(within_s),
+                self._http.stream("POST", self._base + call, headers=headers, **content) as answer,
+            ):
+                return answer.status_code, await _bounded(answer)
+        except TimeoutError:
+            raise StoreSilent(f"it did not answer within {within_s:g} s") from None
+        except (httpx2.HTTPError, OSError) as error:
+            raise StoreSilent(_cause(error)) from None
+
+    def _credential(self) -> dict[str, str]:
+        place = self._place
+        try:
+            if place.bearer_file is not None:
+                return {"Authorization": f"Bearer {_secret(place.bearer_file)}"}
+            if place.password_file is None:
+                return {}
+            basic = f"{place.username}:{_secret(place.password_file)}".encode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreSilent(f"the secret to ask it with can't be read: {error}") from None
+        return {"Authorization": f"Basic {base64.b64encode(basic).decode()}"}
+
+
+def _trusted(ca: Path | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context()
+        if ca is not None:
+            context.load_verify_locations(cafile=ca)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigurationError(
+            f"The metric store's authorities can't be read from {ca}: {error}",
+            hint="Correct telemetry.ca in the configuration.",
+        ) from None
+    return context
+
+
+async def _bounded(answer: httpx2.Response) -> bytes:
+    found = bytearray()
+    async for part in answer.aiter_bytes():
+        found += part
+        if len(found) > LARGEST_ANSWER_BYTES:
+            raise BadQuery(
+                f"the answer has more than {LARGEST_ANSWER_BYTES // 2**20} MB; ask for less"
+            )
+    return bytes(found)
+
+
+async def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
+    return await asyncio.to_thread(decode, body) if len(body) > _LARGE_BYTES else decode(body)
+
+
+def _secret(file: Path) -> str:
+    return file.read_text().strip()
+
+
+def _moment(seconds: float) -> str:
+    return f"{seconds:.3f}"
+
+
+def _cause(error: BaseException) -> str:
+    if isinstance(error, httpx2.ConnectTimeout):
+        return f"no connection within {_CONNECT_S:g} s"
+    return str(error)[:200] or type(error).__name__

@@ -1,0 +1,89 @@
+"""How this node's GPUs are, looked at now and then, whether a job uses them or not.
+
+A driver can hang for good. So each look has a thread of its own that nobody waits for at the end,
+and while one hangs, that is what is said of the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+
+from lattice.base.clock import Clock
+from lattice.domain.node import NOT_LOOKED, NodeHealth
+from lattice.probes.gpuhealth import GpuHealthJudge, GpuLook
+
+_log = logging.getLogger(__name__)
+
+EVERY_S = 30.0
+PATIENCE_S = 20.0
+SILENT = "the NVIDIA driver does not answer"
+
+
+class GpuHealthWatch:
+    """`current` is the last judgement."""
+
+    def __init__(
+        self,
+        look: Callable[[], GpuLook],
+        judge: GpuHealthJudge,
+        clock: Clock,
+        *,
+        patience_s: float = PATIENCE_S,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`look` blocks."""
+        self._look = look
+        self._judge = judge
+        self._clock = clock
+        self._patience_s = patience_s
+        self._sleep = sleep
+        self._under_way: asyncio.Future[GpuLook] | None = None
+        self._health = NOT_LOOKED
+
+    def current(self) -> NodeHealth:
+        return self._health
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            health = self._judge.see(await self.looked())
+            if health != self._health:
+                words = "; ".join(health.words)
+                _log.info("GPUs: %s%s", health.health.value, f": {words}" if words else "")
+            self._health = health
+            await self._sleep(EVERY_S)
+
+    async def looked(self) -> GpuLook:
+        """The next look; or that the last one is not over."""
+        if self._under_way is None:
+            self._under_way = self._begin()
+        done, _ = await asyncio.wait((self._under_way,), timeout=self._patience_s)
+        if not done:
+            return GpuLook(time=self._clock.now().timestamp(), failure=SILENT)
+        look, self._under_way = self._under_way.result(), None
+        return look
+
+    def _begin(self) -> asyncio.Future[GpuLook]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[GpuLook] = loop.create_future()
+
+        def tell(look: GpuLook) -> None:
+            if not future.done():
+                future.set_result(look)
+
+        def work() -> None:
+            try:
+                look = self._look()
+            except Exception as error:  # noqa: BLE001 - whatever a binding does is told, not raised
+                now = self._clock.now().timestamp()
+                look = GpuLook(time=now, failure=f"{type(error).__name__}: {error}")
+            try:
+                loop.call_soon_threadsafe(tell, look)
+            except RuntimeError:
+                return  # the agent has ended meanwhile
+
+        threading.Thread(target=work, name="gpu health", daemon=True).start()
+        return future

@@ -1,0 +1,163 @@
+"""The answer to a server that looks at a job here: once, for as long as it runs, or back.
+
+A server that is slow is not waited for: it is told the newest snapshot, not each. Times are the
+servers'; a job that this node does not know is answered with nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from lattice.base.errors import NotFound
+from lattice.domain.alert import Alert
+from lattice.domain.measured import JobSnapshot
+from lattice.domain.metric import Absence, Reading
+from lattice.domain.nodejobs import CLOCK_SLACK_S, JobIdentity
+from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
+from lattice.domain.stream import Session
+from lattice.features.telemetry.convert import (
+    BadTell,
+    LookAsked,
+    Want,
+    alert_message,
+    opening_of,
+    sight_message,
+    snapshot_message,
+)
+from lattice.features.telemetry.node.blackbox import BlackBox
+from lattice.features.telemetry.node.sampling import Sampling
+from lattice.features.telemetry.node.sights import Follower, Life, Sights
+from lattice.wire.v1 import telemetry_pb2 as pb
+
+_SECOND_LOOK_S = 0.75
+_TOO_MUCH = "the job has more series on this node than fit in one message"
+
+
+class MetricFeed:
+    """Serves streams of the kind `metrics`."""
+
+    def __init__(
+        self,
+        sights: Sights,
+        sampling: Sampling,
+        black_box: BlackBox,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._sights = sights
+        self._sampling = sampling
+        self._black_box = black_box
+        self._sleep = sleep
+
+    async def __call__(self, session: Session, opening: bytes) -> None:
+        try:
+            asked = opening_of(opening)
+        except BadTell as fault:
+            raise NotFound(str(fault)) from None
+        if asked.want is Want.BLACK_BOX:
+            await self._give_box(session, asked)
+        elif asked.want is Want.LOOK:
+            await session.send((await self._look(asked)).SerializeToString(), last=True)
+        else:
+            await self._until_left(session, asked)
+
+    async def _look(self, asked: LookAsked) -> pb.LookTell:
+        life = self._sights.find(asked.job_id, asked.started)
+        if life is None:
+            return pb.LookTell()
+        now = await self._sampling.look(life.identity)
+        if now is None:
+            return pb.LookTell(over=True)
+        before = life.before_of(now)
+        if before is None:
+            await self._sleep(_SECOND_LOOK_S)
+            second = await self._sampling.look(life.identity, anew=True)
+            before, now = (now, second) if second is not None else (None, now)
+        return self._sight(life, before, now)
+
+    def _sight(self, life: Life, before: JobSnapshot | None, now: JobSnapshot) -> pb.LookTell:
+        began, judge = self._sights.began(life.identity), life.judge
+        return _fitting(
+            pb.LookTell(sight=sight_message(began, before, now, judge.firing, judge.progress)), now
+        )
+
+    async def _until_left(self, session: Session, asked: LookAsked) -> None:
+        """Until the job is over, or the server has said its last."""
+        telling = asyncio.create_task(self._follow(session, asked), name="metrics feed")
+        hearing = asyncio.create_task(_heard_out(session), name="metrics feed end")
+        try:
+            await asyncio.wait((telling, hearing), return_when=asyncio.FIRST_COMPLETED)
+            for task in (telling, hearing):
+                if task.done():
+                    task.result()
+        finally:
+            telling.cancel()
+            hearing.cancel()
+            await asyncio.gather(telling, hearing, return_exceptions=True)
+
+    async def _follow(self, session: Session, asked: LookAsked) -> None:
+        while (life := self._sights.find(asked.job_id, asked.started)) is None:
+            await self._sights.arrival()
+        follower = Follower()
+        follower.sight = (life.before, life.now) if life.now is not None else None
+        life.followers.add(follower)
+        try:
+            while True:
+                sight, alerts = follower.take()
+                if sight is not None:
+                    await session.send(self._sight(life, *sight).SerializeToString())
+                for alert in alerts:
+                    await session.send(_alert(alert))
+                if life.ended and not follower.changed.is_set():
+                    break
+                await follower.changed.wait()
+        finally:
+            life.followers.discard(follower)
+        await session.send(pb.LookTell(over=True).SerializeToString(), last=True)
+
+    async def _give_box(self, session: Session, asked: LookAsked) -> None:
+        for identity in self._noted_lives(asked):
+            began = self._sights.began(identity)
+            for snapshot in self._black_box.of(identity):
+                tell = pb.LookTell(noted=snapshot_message(began, snapshot))
+                await session.send(_fitting(tell, snapshot).SerializeToString())
+        await session.send(pb.LookTell(end=True).SerializeToString(), last=True)
+
+    def _noted_lives(self, asked: LookAsked) -> list[JobIdentity]:
+        """Of the attempt, oldest first: its group may have gone and come back between steps."""
+        lives = (
+            each
+            for each in self._black_box.lives
+            if each.job_id == asked.job_id
+            and self._sights.began(each) >= asked.started - CLOCK_SLACK_S
+        )
+        return sorted(lives, key=lambda each: each.started)
+
+
+async def _heard_out(session: Session) -> None:
+    while await session.receive() is not None:
+        pass
+
+
+def _alert(alert: Alert) -> bytes:
+    return pb.LookTell(alert=alert_message(alert)).SerializeToString()
+
+
+def _fitting(tell: pb.LookTell, now: JobSnapshot) -> pb.LookTell:
+    """Cut to one message: first what rates are made of, then series, with the reason."""
+    if tell.ByteSize() <= LARGEST_MESSAGE_BYTES:
+        return tell
+    which = tell.WhichOneof("tell")
+    snapshot = tell.noted if which == "noted" else tell.sight.now
+    if which == "sight":
+        tell.sight.ClearField("before")
+    readings: tuple[Reading, ...] = now.readings
+    while tell.ByteSize() > LARGEST_MESSAGE_BYTES and readings:
+        half = len(readings) // 2
+        cut = {each.metric for each in now.readings[half:]}
+        readings = readings[:half]
+        left_out = tuple(Absence(metric, _TOO_MUCH) for metric in sorted(cut))
+        shorter = JobSnapshot(now.identity, now.time, now.resolution_s, (*readings, *left_out))
+        snapshot.CopyFrom(snapshot_message(snapshot.began, shorter))
+    return tell

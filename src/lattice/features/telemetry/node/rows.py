@@ -1,0 +1,130 @@
+"""A snapshot as a row of numbers: what is kept by the thousand is kept small.
+
+The names of the series stand once for all rows that have the same. A sample that was read well
+before its moment (a vendor's tool that answers with what it has) gets a row at its own.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeAlias
+
+from lattice.domain.measured import JobSnapshot
+from lattice.domain.metric import Labels, Provenance, Sample
+from lattice.domain.nodejobs import JobIdentity
+from lattice.features.telemetry.convert import NAN, JobColumns, SeriesColumn
+
+SeriesKey: TypeAlias = tuple[str, Labels, Provenance]
+Layout: TypeAlias = tuple[SeriesKey, ...]
+
+_BEFORE_MS = 500
+"""Read longer before its moment, it belongs to another."""
+_MOST_LATE_MS = 65_535
+MOST_SAMPLES = 1000
+"""In one row: it has to fit in a message."""
+_ROW_BYTES = 400
+_SAMPLE_BYTES = 10
+_MOST_LAYOUTS = 1024
+
+
+@dataclass(slots=True)
+class Row:
+    """One job at one moment."""
+
+    identity: JobIdentity
+    time_ms: int
+    resolution_s: float
+    layout: Layout
+    values: array[float]
+    late_ms: array[int]
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes of memory."""
+        return _ROW_BYTES + _SAMPLE_BYTES * len(self.values)
+
+
+class Layouts:
+    """Each layout once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Layout, Layout] = {}
+
+    def rows_of(self, snapshot: JobSnapshot, samples: Sequence[Sample]) -> list[Row]:
+        """These samples of a snapshot; older ones first."""
+        time_ms = round(snapshot.time * 1000)
+        timely: list[Sample] = []
+        older: list[Sample] = []
+        for each in samples:
+            (timely if each.time * 1000 >= time_ms - _BEFORE_MS else older).append(each)
+        rows = []
+        for moment_ms, of_then in groupby(sorted(older, key=_read_ms), key=_read_ms):
+            rows.append(self._row(snapshot, moment_ms, list(of_then)))
+        return rows + [
+            self._row(snapshot, time_ms, timely[begin : begin + MOST_SAMPLES])
+            for begin in range(0, len(timely), MOST_SAMPLES)
+        ]
+
+    def _row(self, snapshot: JobSnapshot, time_ms: int, samples: Sequence[Sample]) -> Row:
+        layout = tuple((each.metric, each.labels, each.source) for each in samples)
+        if len(self._known) >= _MOST_LAYOUTS:
+            self._known.clear()
+        return Row(
+            snapshot.identity,
+            time_ms,
+            snapshot.resolution_s,
+            self._known.setdefault(layout, layout),
+            array("d", (each.value for each in samples)),
+            array("H", (_late_ms(each, time_ms) for each in samples)),
+        )
+
+
+def snapshot_of(row: Row) -> JobSnapshot:
+    samples = tuple(
+        Sample(metric, value, (row.time_ms + late_ms) / 1000, source, labels)
+        for (metric, labels, source), value, late_ms in zip(
+            row.layout, row.values, row.late_ms, strict=True
+        )
+    )
+    return JobSnapshot(row.identity, row.time_ms / 1000, row.resolution_s, samples)
+
+
+def columns_of(rows: Sequence[Row], began: float) -> JobColumns:
+    """Rows of one life of a job as columns; `began` is by the servers' clock."""
+    ordered = sorted(rows, key=lambda row: row.time_ms)
+    times_ms = tuple(sorted({row.time_ms for row in ordered}))
+    layout = ordered[0].layout
+    if len(times_ms) == len(ordered) and all(row.layout is layout for row in ordered):
+        values = zip(*(row.values for row in ordered), strict=True)
+        late = zip(*(row.late_ms for row in ordered), strict=True)
+        series = tuple(
+            SeriesColumn(*key, each, late_ms)
+            for key, each, late_ms in zip(layout, values, late, strict=True)
+        )
+    else:
+        series = _spread(ordered, {time_ms: place for place, time_ms in enumerate(times_ms)})
+    return JobColumns(ordered[0].identity.job_id, began, times_ms, series)
+
+
+def _spread(rows: Sequence[Row], places: Mapping[int, int]) -> tuple[SeriesColumn, ...]:
+    """Where series came or went between the rows, or stand in two rows of one moment."""
+    values: dict[SeriesKey, list[float]] = {}
+    late: dict[SeriesKey, list[int]] = {}
+    for row in rows:
+        place = places[row.time_ms]
+        for key, value, late_ms in zip(row.layout, row.values, row.late_ms, strict=True):
+            if key not in values:
+                values[key], late[key] = [NAN] * len(places), [0] * len(places)
+            values[key][place], late[key][place] = value, late_ms
+    return tuple(SeriesColumn(*key, each, late[key]) for key, each in values.items())
+
+
+def _read_ms(sample: Sample) -> int:
+    return round(sample.time * 1000)
+
+
+def _late_ms(sample: Sample, time_ms: int) -> int:
+    return max(0, min(_MOST_LATE_MS, _read_ms(sample) - time_ms))

@@ -1,0 +1,155 @@
+"""Samples on their way to the servers: one batch at a time, oldest first, until they have it.
+
+A batch goes out soon after its moment, but not at the same time from every node. What was sent and
+not answered is sent again: the store keeps one of two equal samples.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from lattice.base.errors import (
+    DataUnavailable,
+    LatticeError,
+    NotFound,
+    RateLimited,
+    UsageError,
+)
+from lattice.domain.nodejobs import JobIdentity
+from lattice.features.telemetry.convert import JobColumns, batch_message
+from lattice.features.telemetry.node.buffer import SampleBuffer
+from lattice.features.telemetry.node.rows import Row, columns_of
+from lattice.wire.v1 import telemetry_pb2 as pb
+
+_log = logging.getLogger(__name__)
+
+BATCH_BYTES = 160 * 1024
+_LARGEST_BYTES = 240 * 1024
+"""What one message on an agent's wire may have, and something around it."""
+_PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+_LONGEST_PAUSE_S = 60.0
+_LINGER_S = 5.0
+"""Over how long the nodes' batches of one moment are spread."""
+_FOR_GOOD = (UsageError, NotFound, DataUnavailable)
+"""What sending the same again would not change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What became of a batch."""
+
+    stored: int
+    refused: int = 0
+    reason: str = ""
+
+
+class SampleIntake(Protocol):
+    """Whichever replica the node is linked to."""
+
+    async def store(self, batch: pb.SampleBatch) -> Stored:
+        """Returns when the metric store has it. Raises `LatticeError`."""
+
+
+class Sending:
+    """Empties the buffer."""
+
+    def __init__(
+        self,
+        buffer: SampleBuffer,
+        intake: SampleIntake,
+        began: Callable[[JobIdentity], float],
+        *,
+        share: float = 0.0,
+        interval_s: Callable[[], float] = lambda: 30.0,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`began`: when a job began, as servers name it. `share`: this node's own, 0 to 1.
+
+        `interval_s` is the shortest between two moments at present.
+        """
+        self._buffer = buffer
+        self._intake = intake
+        self._began = began
+        self._share = share
+        self._interval_s = interval_s
+        self._sleep = sleep
+        self.trouble = ""
+        """Why samples wait; empty if they don't."""
+        self.stored_total = 0
+        self.refused_total = 0
+        """Samples that servers refused for good."""
+        self._refusal = ""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        failures = 0
+        behind = False
+        while True:
+            await self._buffer.some()
+            if not behind:
+                await self._sleep(self._share * min(_LINGER_S, self._interval_s()))
+            try:
+                await self._send_oldest()
+            except LatticeError as error:
+                self._tell(error.message)
+                await self._sleep(self._pause_s(error, failures))
+                behind, failures = True, failures + 1
+            else:
+                self._tell("")
+                behind, failures = len(self._buffer) > 0, 0
+
+    async def _send_oldest(self) -> None:
+        rows = self._buffer.take(BATCH_BYTES)
+        batch, rows = self._packed(rows)
+        count = sum(len(row.values) for row in rows)
+        try:
+            told = await self._intake.store(batch)
+        except _FOR_GOOD as error:
+            self._refused(count, error.message)
+            return
+        except BaseException:
+            # Also when it is cancelled: nobody knows whether it was stored.
+            self._buffer.give_back(rows)
+            raise
+        self.stored_total += told.stored
+        if told.refused:
+            self._refused(told.refused, told.reason)
+
+    def _packed(self, rows: list[Row]) -> tuple[pb.SampleBatch, list[Row]]:
+        while True:
+            batch = batch_message(self._columns(rows), self._buffer.lost_total)
+            if len(rows) == 1 or batch.ByteSize() <= _LARGEST_BYTES:
+                return batch, rows
+            half = len(rows) // 2
+            self._buffer.give_back(rows[half:])
+            rows = rows[:half]
+
+    def _columns(self, rows: Sequence[Row]) -> Iterable[JobColumns]:
+        jobs: dict[JobIdentity, list[Row]] = {}
+        for row in rows:
+            jobs.setdefault(row.identity, []).append(row)
+        return (columns_of(each, self._began(identity)) for identity, each in jobs.items())
+
+    def _refused(self, count: int, reason: str) -> None:
+        self.refused_total += count
+        if reason == self._refusal:
+            return
+        self._refusal = reason
+        _log.warning("samples refused for good", extra={"count": count, "reason": reason})
+
+    def _tell(self, trouble: str) -> None:
+        if trouble and trouble != self.trouble:
+            _log.warning("samples wait: %s", trouble)
+        elif self.trouble and not trouble:
+            _log.info("samples are stored again")
+        self.trouble = trouble
+
+    def _pause_s(self, error: LatticeError, failures: int) -> float:
+        pause_s = _PAUSES_S[min(failures, len(_PAUSES_S) - 1)]
+        if isinstance(error, RateLimited) and error.retry_after_s is not None:
+            pause_s = max(pause_s, min(_LONGEST_PAUSE_S, error.retry_after_s))
+        return pause_s * (0.75 + self._share / 2)

@@ -1,0 +1,89 @@
+"""What only the servers know of this node's jobs: how closely they are measured, and their GPUs.
+
+Followed over the link. While no server answers, what was told last stands, but for a mode whose
+time is over: it reverts by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from lattice.base.errors import LatticeError
+from lattice.domain.telemetry import Mode
+from lattice.features.telemetry.convert import ToldJobs, told_of
+from lattice.wire.v1 import telemetry_pb2 as pb
+
+_log = logging.getLogger(__name__)
+
+_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+FollowTold = Callable[[], AsyncIterator[pb.JobsTold]]
+"""Everything at first and whenever it changes, until the server is gone. Raises `LatticeError`."""
+
+
+class JobsTold:
+    """As last told."""
+
+    def __init__(
+        self,
+        follow: FollowTold,
+        now: Callable[[], float],
+        *,
+        share: float = 0.0,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`now` is the servers' time; `share`: this node's own, 0 to 1."""
+        self._follow = follow
+        self._now = now
+        self._share = share
+        self._sleep = sleep
+        self._told: ToldJobs | None = None
+        self.on_change: Callable[[], None] = lambda: None
+        """Hears that something else was told."""
+        self.trouble = ""
+
+    def mode_of(self, job_id: int) -> Mode:
+        """The one in force now."""
+        told = self._told
+        if told is None:
+            return Mode.PROD
+        mode, until = told.modes.get(job_id, (told.usual, None))
+        return told.usual if until is not None and until <= self._now() else mode
+
+    def interval_s(self, job_id: int) -> float:
+        return self.mode_of(job_id).interval_s
+
+    def gpus_of(self, job_id: int) -> tuple[int, ...] | None:
+        """Slurm's numbers of the job's GPUs on this node; none: (), not known yet: None."""
+        if self._told is None:
+            return None
+        told = self._told.gpus.get(job_id)
+        return () if told is None else told or None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        failures = 0
+        while True:
+            try:
+                async for message in self._follow():
+                    failures = 0
+                    self._take(told_of(message))
+                trouble = "the stream has ended"
+            except LatticeError as error:
+                trouble = error.message
+            if trouble != self.trouble:
+                _log.warning("not told of jobs: %s", trouble)
+            self.trouble = trouble
+            pause_s = _PAUSES_S[min(failures, len(_PAUSES_S) - 1)]
+            await self._sleep(pause_s * (0.75 + self._share / 2))
+            failures += 1
+
+    def _take(self, told: ToldJobs) -> None:
+        if self.trouble:
+            _log.info("told of jobs again")
+            self.trouble = ""
+        if told != self._told:
+            self._told = told
+            self.on_change()

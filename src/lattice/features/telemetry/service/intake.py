@@ -1,0 +1,196 @@
+"""What nodes bring: samples, of which only those reach the store that can be theirs.
+
+A node is believed in what it measured, and in nothing else: the job must be one that Slurm says
+is or was on that node then, the names and labels are the catalogue's, and whose a series is, is
+stamped here from Slurm's word. What is refused is counted and written down, never passed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from lattice.base.clock import Clock
+from lattice.base.errors import NotFound
+from lattice.domain.allocation import Allocation
+from lattice.domain.attempts import JobAttempt
+from lattice.domain.metric import PREFIX, Provenance
+from lattice.domain.metricstore import Point, SeriesPoints
+from lattice.features.telemetry.convert import JobColumns, SeriesColumn, Unpacked
+from lattice.features.telemetry.service.writing import SampleWriting, Taken
+
+AHEAD_S = 60.0
+"""How far after now a moment may be that something was measured at."""
+OLDEST_S = 24 * 3600.0
+OUTSIDE_S = 120.0
+"""How long before an attempt's start or after its end its processes may be measured."""
+STAMPED = ("alloc", "attempt", "node", "project", "tenant", "user", "vcluster", "source")
+"""What the servers say of a series; no label of the catalogue is called so."""
+_FROM_NODES = frozenset(Provenance) - {Provenance.SLURM_ACCOUNTING, Provenance.UNAVAILABLE}
+_UNKNOWN_KEPT_S = 30.0
+_MOST_UNKNOWN = 10_000
+
+Whose = Callable[[str, int, float], Awaitable[JobAttempt]]
+"""The attempt of a job that began on a node at a moment, as `AttemptFinder.of`."""
+
+
+class IntakeJournal(Protocol):
+    """What operators can look up afterwards."""
+
+    def refused(self, rpc: str, who: str, reason: str) -> None: ...
+
+
+@dataclass(slots=True)
+class IntakeCounts:
+    samples_stored_total: int = 0
+    samples_refused_total: int = 0
+    samples_lost_by_agents_total: int = 0
+    """As agents tell of it; a node that goes over to another server is counted there anew."""
+
+
+class _Refused(Exception):
+    """In words, with no name of anybody's in them."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What of one batch is refused, and why the first was."""
+
+    refused: int
+    reason: str
+
+    def add(self, count: int, reason: str) -> None:
+        if count:
+            self.refused += count
+            self.reason = self.reason or reason
+
+
+class SampleIntake:
+    """For agents, on their own listener."""
+
+    def __init__(
+        self,
+        whose: Whose,
+        writing: SampleWriting,
+        clock: Clock,
+        journal: IntakeJournal,
+        is_sensitive: Callable[[Allocation], bool] = lambda _: False,
+    ) -> None:
+        """`is_sensitive` allocations are measured, but no sample of theirs reaches the store."""
+        self._whose = whose
+        self._writing = writing
+        self._clock = clock
+        self._journal = journal
+        self._is_sensitive = is_sensitive
+        self._unknown: dict[tuple[str, int, float], float] = {}
+        self._lost: dict[str, int] = {}
+        self.counts = IntakeCounts()
+
+    async def store(self, node: str, batch: Unpacked) -> Taken:
+        """Returns when the store has what can be stored. Raises `Unavailable`: keep it, try again.
+
+        The same batch again is the same samples: nothing is there twice.
+        """
+        self._note_lost(node, batch.lost_total)
+        tally = _Tally(batch.refused, batch.reason)
+        series: list[SeriesPoints] = []
+        for job in batch.jobs:
+            try:
+                attempt = await self._attempt(node, job)
+                series.extend(self._stamped(node, attempt, job, tally))
+            except _Refused as refusal:
+                tally.add(job.count, str(refusal))
+        written = await self._writing.write(series) if series else Taken(0)
+        tally.add(written.refused, written.reason)
+        self.counts.samples_stored_total += written.stored
+        self.counts.samples_refused_total += tally.refused
+        if tally.refused:
+            self._journal.refused("StoreSamples", node, f"{tally.refused} samples: {tally.reason}")
+        return Taken(written.stored, tally.refused, tally.reason)
+
+    async def _attempt(self, node: str, job: JobColumns) -> JobAttempt:
+        key = (node, job.job_id, job.started)
+        now = self._clock.monotonic()
+        # Slurm's accounting is not asked again and again for what a node made up.
+        if self._unknown.get(key, 0.0) > now:
+            raise _Refused(f"job {job.job_id} did not run there")
+        try:
+            attempt = await self._whose(*key)
+        except NotFound:
+            if len(self._unknown) >= _MOST_UNKNOWN:
+                self._unknown.clear()
+            self._unknown[key] = now + _UNKNOWN_KEPT_S
+            raise _Refused(f"job {job.job_id} did not run there") from None
+        if self._is_sensitive(attempt.allocation):
+            raise _Refused("what is sensitive does not stand in the shared store")
+        return attempt
+
+    def _stamped(
+        self, node: str, attempt: JobAttempt, job: JobColumns, tally: _Tally
+    ) -> Iterator[SeriesPoints]:
+        first, last = self._moments(attempt)
+        whose = _stamps(node, attempt)
+        for column in job.series:
+            if column.source not in _FROM_NODES:
+                tally.add(_count(column), f"no node can have it from {column.source.value}")
+                continue
+            points = _points(column, job.times_ms)
+            if points and not (first <= points[0][0] and points[-1][0] <= last):
+                kept = tuple(each for each in points if first <= each[0] <= last)
+                tally.add(len(points) - len(kept), "of a moment at which the job was not there")
+                points = kept
+            if points:
+                yield _series(column, whose, points)
+
+    def _moments(self, attempt: JobAttempt) -> tuple[float, float]:
+        """Between which a sample of this attempt can have been read."""
+        now = self._clock.now().timestamp()
+        first, last = now - OLDEST_S, now + AHEAD_S
+        started, ended = attempt.attempt.started, attempt.attempt.ended
+        if started is not None:
+            first = max(first, started.timestamp() - OUTSIDE_S)
+        if ended is not None:
+            last = min(last, ended.timestamp() + OUTSIDE_S)
+        return first, last
+
+    def _note_lost(self, node: str, total: int) -> None:
+        before = self._lost.get(node, 0)
+        self._lost[node] = total
+        self.counts.samples_lost_by_agents_total += total - before if total >= before else total
+
+
+def _stamps(node: str, attempt: JobAttempt) -> dict[str, str]:
+    allocation = attempt.allocation
+    return {
+        "alloc": allocation.id,
+        "attempt": str(attempt.attempt.number),
+        "node": node,
+        "project": allocation.account,
+        "tenant": allocation.tenant,
+        "user": allocation.user,
+        "vcluster": allocation.vcluster or "",
+    }
+
+
+def _series(column: SeriesColumn, whose: dict[str, str], points: tuple[Point, ...]) -> SeriesPoints:
+    labels = {"__name__": PREFIX + column.metric, **dict(column.labels), **whose}
+    labels["source"] = column.source.value
+    return SeriesPoints(labels, points)
+
+
+def _points(column: SeriesColumn, times_ms: Sequence[int]) -> tuple[Point, ...]:
+    if len(times_ms) > 1 or column.late_ms:
+        return tuple(column.points(times_ms))
+    # The usual case, apart: this is done for every series of the cluster at every moment.
+    return tuple(
+        [
+            (time_ms / 1000, value)
+            for time_ms, value in zip(times_ms, column.values, strict=True)
+            if value == value  # noqa: PLR0124 - not NaN
+        ]
+    )
+
+
+def _count(column: SeriesColumn) -> int:
+    return sum(1 for each in column.values if each == each)  # noqa: PLR0124 - not NaN

@@ -1,0 +1,168 @@
+"""The port `NodeLooks`: what the nodes of an attempt measure right now, asked of their agents."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from lattice.base.errors import LatticeError, NotFound, Unavailable
+from lattice.domain.attempts import JobAttempt
+from lattice.domain.measured import JobSnapshot
+from lattice.domain.nodelook import (
+    NodeMeasured,
+    NodeNews,
+    NodeOver,
+    NodeSight,
+    NodeSilence,
+)
+from lattice.domain.nodeset import NodeSet
+from lattice.domain.stream import CarrierLost
+from lattice.features.telemetry.convert import BadTell, BoxEnd, Noted, Want
+from lattice.features.telemetry.service.asking import OTHER_RUN, answers, is_own, question
+from lattice.features.telemetry.service.followed import Followed
+from lattice.features.telemetry.service.following import Means, NodeFollows
+from lattice.wire.conduit import ConduitClosed
+
+_AT_ONCE = 64
+_MOST_NOTED = 1_000
+
+
+class _NoAnswer(Exception):
+    """In words."""
+
+
+_BROKEN = (_NoAnswer, CarrierLost, ConduitClosed, BadTell)
+
+
+class AgentLooks:
+    """Over streams to the agents; whoever composes the process closes it."""
+
+    def __init__(self, means: Means) -> None:
+        self._nodes = means.nodes
+        self._signer = means.signer
+        self._whose = means.whose
+        self._follows = NodeFollows(means)
+        self.dropped_total = 0
+        """Measurements that followers were too slow for."""
+
+    @property
+    def followed(self) -> int:
+        """How many nodes' measurements are followed on this server, once for each attempt."""
+        return self._follows.open
+
+    async def aclose(self) -> None:
+        await self._follows.aclose()
+
+    async def look(
+        self, attempt: JobAttempt, *, only: Collection[str] | None = None, within_s: float = 3.0
+    ) -> tuple[tuple[NodeSight, ...], tuple[NodeSilence, ...]]:
+        """Every node once, in parallel. Never raises."""
+        names = [each for each in nodes_of(attempt) if only is None or each in only]
+        if not names:
+            return (), ()
+        turns = asyncio.Semaphore(_AT_ONCE)
+        looking = {
+            asyncio.create_task(self._look(attempt, node, turns), name=f"look {node}"): node
+            for node in names
+        }
+        try:
+            await asyncio.wait(looking, timeout=within_s)
+        finally:
+            for task in looking:
+                task.cancel()
+            told = await asyncio.gather(*looking, return_exceptions=True)
+        sights, silences = [], []
+        for node, each in zip(looking.values(), told, strict=True):
+            if isinstance(each, NodeSight):
+                sights.append(each)
+            else:
+                silences.append(NodeSilence(node, _words(each, within_s)))
+        return tuple(sights), tuple(silences)
+
+    async def _look(self, attempt: JobAttempt, node: str, turns: asyncio.Semaphore) -> NodeSight:
+        async with turns:
+            asked = question(self._signer, attempt, node, Want.LOOK)
+            async for tell in answers(self._nodes, asked, attempt.allocation.job_id):
+                if isinstance(tell, NodeMeasured):
+                    if not await is_own(self._whose, attempt, node, tell.sight.now):
+                        raise _NoAnswer(OTHER_RUN)
+                    return tell.sight
+                if isinstance(tell, NodeOver):
+                    raise _NoAnswer("the job's processes are gone from it")
+                break
+        raise _NoAnswer("it does not know this job")
+
+    async def black_box(
+        self, attempt: JobAttempt, node: str, *, within_s: float = 5.0
+    ) -> tuple[JobSnapshot, ...]:
+        """The last minutes on one node, oldest first. Raises `Unavailable` and `NotFound`."""
+        name = attempt.allocation.id
+        if node not in nodes_of(attempt):
+            raise NotFound(
+                f"Allocation {name} does not run on node {node}.",
+                hint=f"`lattice status {name}` names its nodes.",
+            )
+        try:
+            async with asyncio.timeout(within_s):
+                found = await self._noted(attempt, node)
+        except (
+            TimeoutError,
+            LatticeError,
+            _NoAnswer,
+            CarrierLost,
+            ConduitClosed,
+            BadTell,
+        ) as error:
+            raise Unavailable(
+                f"Node {node} does not tell what it has noted: {_words(error, within_s)}.",
+                hint="Try again.",
+            ) from None
+        if not found:
+            raise NotFound(
+                f"Node {node} has noted nothing of allocation {name} in the last 15 minutes.",
+                hint="The black box may be switched off there.",
+            )
+        return tuple(found)
+
+    async def _noted(self, attempt: JobAttempt, node: str) -> list[JobSnapshot]:
+        found: list[JobSnapshot] = []
+        asked = question(self._signer, attempt, node, Want.BLACK_BOX)
+        async for tell in answers(self._nodes, asked, attempt.allocation.job_id):
+            if isinstance(tell, BoxEnd):
+                return found
+            if isinstance(tell, Noted) and await is_own(self._whose, attempt, node, tell.snapshot):
+                found.append(tell.snapshot)
+            if len(found) > _MOST_NOTED:
+                raise _NoAnswer("it tells of more than it can have noted")
+        raise _NoAnswer("it broke off")
+
+    @asynccontextmanager
+    async def follow(self, attempt: JobAttempt) -> AsyncIterator[AsyncIterator[NodeNews]]:
+        """What all its nodes tell, as it comes. What is yielded is a `Followed`."""
+        followed = Followed(on_lost=self._note_lost)
+        async with AsyncExitStack() as stack:
+            for node in nodes_of(attempt):
+                stack.enter_context(self._follows.joined(attempt, node, followed))
+            yield followed
+
+    def _note_lost(self) -> None:
+        self.dropped_total += 1
+
+
+def nodes_of(attempt: JobAttempt) -> tuple[str, ...]:
+    """Its nodes by name; none where Slurm names none."""
+    try:
+        return tuple(NodeSet.parse(attempt.attempt.nodes)) if attempt.attempt.nodes else ()
+    except ValueError:
+        return ()
+
+
+def _words(error: BaseException, within_s: float) -> str:
+    if isinstance(error, asyncio.CancelledError | TimeoutError):
+        return f"it did not answer within {within_s:g} s"
+    if isinstance(error, LatticeError):
+        return error.message.rstrip(".")
+    if isinstance(error, _NoAnswer | CarrierLost | ConduitClosed):
+        return str(error)
+    return "what it said can't be read"

@@ -1,0 +1,240 @@
+"""How closely allocations are measured, in the agreed state: two kinds of keys.
+
+    telemetry/modes/ALLOCATION   one that was switched: its mode, by whom, until when
+    telemetry/debugging          which are in debug and until when: the key that keeps the count
+
+Whoever switches commits both at once and compares the second, so the site's cap on how many are
+in debug is exact, whichever servers are asked. Time ends a mode whether or not its key is still
+there: keys that are over are removed by whoever switches next.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lattice.base.clock import Clock
+from lattice.base.errors import RateLimited, Unavailable
+from lattice.domain.source import Source
+from lattice.domain.state import Change, Delete, Entry, Expect, Put, StateStore, StateView
+from lattice.domain.telemetry import Mode, ModeInForce
+
+MODES = "telemetry/modes/"
+DEBUGGING = "telemetry/debugging"
+MOST_DEBUGGING = 500
+"""So that the one key stays small."""
+MOST_SWITCHED = 20_000
+_MOST_TRIES = 8
+_MOST_SWEPT = 50
+_SWEEP_EVERY_S = 3600.0
+_KEPT_S = 3600.0
+
+Unfinished = Callable[[], frozenset[str] | None]
+"""The `ref` of every allocation that is not over; None where that can't be relied on now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchedMode:
+    """What somebody has switched to."""
+
+    allocation: str
+    """Its `ref`: an id alone may be used again."""
+    mode: Mode
+    until: float | None
+    set_by: str
+    since: float
+
+    def holds(self, now: float) -> bool:
+        return self.until is None or now < self.until
+
+
+class AgreedModes:
+    """Reads them from a view, at once; switches them in the agreed state."""
+
+    def __init__(
+        self,
+        state: StateStore,
+        view: StateView,
+        clock: Clock,
+        unfinished: Unfinished,
+        *,
+        usual: Mode,
+        debug_most: int,
+    ) -> None:
+        self._state = state
+        self._view = view
+        self._clock = clock
+        self._unfinished = unfinished
+        self.usual = usual
+        self.debug_most = min(debug_most, MOST_DEBUGGING)
+        self._entries: Mapping[str, Entry] | None = None
+        self._switched: Mapping[str, SwitchedMode] = {}
+        self._by_id: dict[str, SwitchedMode] = {}
+        self._swept_s = float("-inf")
+
+    @property
+    def source(self) -> Source:
+        """The view's."""
+        return self._view.source
+
+    @property
+    def switched(self) -> Mapping[str, SwitchedMode]:
+        """By `ref`, as last seen, those that are over too. Another mapping after each change."""
+        try:
+            entries = self._view.entries
+        except Unavailable:
+            return self._switched
+        if entries is not self._entries:
+            found = (switched_of(entry) for entry in entries.values())
+            self._switched = {each.allocation: each for each in found if each}
+            self._by_id = {}
+            for each in sorted(self._switched.values(), key=lambda each: each.since):
+                self._by_id[each.allocation.partition("@")[0]] = each
+            self._entries = entries
+        return self._switched
+
+    def of(self, name: str) -> ModeInForce:
+        """The port `ModeOf`."""
+        switched = self.switched.get(name) or self._by_id.get(name)
+        return self.in_force(name, switched)
+
+    def in_force(self, name: str, switched: SwitchedMode | None) -> ModeInForce:
+        """What this comes to now."""
+        name = name.partition("@")[0]
+        if switched is None or not switched.holds(self._now()):
+            return ModeInForce(allocation=name, mode=self.usual, interval_s=self.usual.interval_s)
+        return ModeInForce(
+            allocation=name,
+            mode=switched.mode,
+            interval_s=switched.mode.interval_s,
+            until=switched.until,
+            set_by=switched.set_by,
+        )
+
+    @property
+    def debugging(self) -> int:
+        """How many were switched to debug, as last seen."""
+        now = self._now()
+        return sum(each.mode is Mode.DEBUG and each.holds(now) for each in self.switched.values())
+
+    async def switch(self, order: SwitchedMode) -> None:
+        """From now on. Raises `RateLimited` where the cap is reached, and `Unavailable`."""
+        if order.allocation not in self.switched and len(self.switched) >= MOST_SWITCHED:
+            raise Unavailable(
+                "As many allocations are switched here as can be.",
+                hint="Try again later: those that are over make room.",
+            )
+        await self._sweep()
+        for _ in range(_MOST_TRIES):
+            entry = await self._state.get(DEBUGGING)
+            changes = self._changes(order, _debugging_of(entry))
+            fence = Expect(DEBUGGING, entry.revision if entry else 0)
+            if await self._state.commit([fence], changes) is not None:
+                return
+        raise Unavailable("Too many switch their telemetry at once.", hint="Try again.")
+
+    def _changes(self, order: SwitchedMode, before: Mapping[str, float]) -> list[Change]:
+        now = self._now()
+        after = {
+            name: until
+            for name, until in before.items()
+            if until > now and name != order.allocation
+        }
+        usual = order.mode is self.usual
+        if order.mode is Mode.DEBUG and not usual:
+            if len(after) >= self.debug_most:
+                after = self._still_needed(after)
+            self._check_room(after, now)
+            after[order.allocation] = order.until or 0.0
+        key = MODES + order.allocation
+        changes: list[Change] = [Delete(key) if usual else Put(key, _written(order))]
+        over = [name for name in before if name not in after and name != order.allocation]
+        changes += [Delete(MODES + name) for name in over[:_MOST_SWEPT]]
+        # Those whose keys are not removed yet stay listed, as over, for the next.
+        after |= {name: before[name] for name in over[_MOST_SWEPT:] if before[name] <= now}
+        if after != before:
+            changes.append(Put(DEBUGGING, json.dumps(after, separators=(",", ":")).encode()))
+        return changes
+
+    def _still_needed(self, debugging: dict[str, float]) -> dict[str, float]:
+        unfinished = self._unfinished()
+        if unfinished is None:
+            return debugging
+        return {name: until for name, until in debugging.items() if name in unfinished}
+
+    def _check_room(self, others: Mapping[str, float], now: float) -> None:
+        if len(others) < self.debug_most:
+            return
+        free_in_s = max(1, int(min(others.values(), default=now + 60) - now) + 1)
+        raise RateLimited(
+            f"{len(others)} allocations of this cluster are in debug, and no more than "
+            f"{self.debug_most} may be (telemetry.debug_most).",
+            hint="Try again when one of them has reverted, or ask the site for more."
+            if self.debug_most
+            else "This site measures nothing more closely than usual.",
+            retry_after_s=free_in_s if self.debug_most else None,
+        )
+
+    async def _sweep(self) -> None:
+        """Let go of what was switched for allocations that are over."""
+        now_s, now = self._clock.monotonic(), self._now()
+        if now_s - self._swept_s < _SWEEP_EVERY_S:
+            return
+        unfinished = self._unfinished()
+        if unfinished is None:
+            return
+        self._swept_s = now_s
+        old = [
+            each.allocation
+            for each in self.switched.values()
+            if each.mode is not Mode.DEBUG
+            and each.allocation not in unfinished
+            and each.since < now - _KEPT_S
+        ]
+        entries = self._entries or {}
+        for name in old[:_MOST_SWEPT]:
+            key = MODES + name
+            if key in entries:
+                await self._state.commit([Expect(key, entries[key].revision)], [Delete(key)])
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+
+def switched_of(entry: Entry) -> SwitchedMode | None:
+    """What a key holds; None where it can't be read: then the usual mode is in force."""
+    try:
+        told: Any = json.loads(entry.value)
+        until = told["until"]
+        return SwitchedMode(
+            allocation=str(told["allocation"]),
+            mode=Mode(told["mode"]),
+            until=None if until is None else float(until),
+            set_by=str(told["set_by"]),
+            since=float(told["since"]),
+        )
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def _written(each: SwitchedMode) -> bytes:
+    told = {
+        "allocation": each.allocation,
+        "mode": each.mode.value,
+        "until": each.until,
+        "set_by": each.set_by,
+        "since": each.since,
+    }
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def _debugging_of(entry: Entry | None) -> dict[str, float]:
+    if entry is None:
+        return {}
+    try:
+        told: Any = json.loads(entry.value)
+        return {str(name): float(until) for name, until in told.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return {}

@@ -1,0 +1,79 @@
+"""The watch over a node's GPUs: a driver that hangs or raises is told, and stops nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from lattice.agent.gpuhealth import SILENT, GpuHealthWatch
+from lattice.domain.node import Health, NodeHealth
+from lattice.probes.gpuhealth import CardCondition, ExpectedGpus, GpuHealthJudge, GpuLook
+from tests.fakes.manual_clock import RECORDED, ManualClock
+
+pytestmark = pytest.mark.spec("OPS-10")
+SOUND = GpuLook(time=RECORDED.timestamp(), cards=(CardCondition(uuid="GPU-a"),))
+
+
+class Looks:
+    """The watch, run until it has slept so many times."""
+
+    def __init__(self, look: Callable[[], GpuLook], patience_s: float = 10.0) -> None:
+        self.slept = asyncio.Semaphore(0)
+        self.watch = GpuHealthWatch(
+            look,
+            GpuHealthJudge(ExpectedGpus()),
+            ManualClock(),
+            patience_s=patience_s,
+            sleep=self._sleep,
+        )
+        self.go_on = asyncio.Semaphore(0)
+
+    async def _sleep(self, _: float) -> None:
+        self.slept.release()
+        await self.go_on.acquire()
+
+    async def health_after(self, looks: int) -> list[NodeHealth]:
+        running = asyncio.create_task(self.watch.run())
+        found = []
+        try:
+            for _ in range(looks):
+                await asyncio.wait_for(self.slept.acquire(), 30)
+                found.append(self.watch.current())
+                self.go_on.release()
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        return found
+
+
+async def test_before_the_first_look_nothing_is_known() -> None:
+    assert Looks(lambda: SOUND).watch.current() == NodeHealth(Health.UNKNOWN)
+    assert await Looks(lambda: SOUND).health_after(1) == [NodeHealth(Health.HEALTHY)]
+
+
+async def test_a_driver_that_hangs_is_a_failure_and_is_not_asked_again_meanwhile() -> None:
+    freed, asked = threading.Event(), []
+
+    def hang() -> GpuLook:
+        asked.append(1)
+        freed.wait(30)
+        return SOUND
+
+    try:
+        looks = Looks(hang, patience_s=0.01)
+        hung = NodeHealth(Health.FAILURE, (SILENT,))
+        assert await looks.health_after(2) == [hung, hung]
+        assert len(asked) == 1
+    finally:
+        freed.set()
+
+
+async def test_a_binding_that_raises_is_told_in_its_words() -> None:
+    def fail() -> GpuLook:
+        raise RuntimeError("no such symbol")
+
+    (found,) = await Looks(fail).health_after(1)
+    assert found == NodeHealth(Health.FAILURE, ("RuntimeError: no such symbol",))

@@ -1,0 +1,341 @@
+"""The agent's telemetry put together: over the link, with the helper, and at the scrapers' door."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+from grpc import aio
+
+from lattice.adapters.linux.nodejobs import NodeJobs, Roots
+from lattice.agent.config import load_agent_config
+from lattice.agent.metrics_door import MetricsDoor, door_place
+from lattice.agent.telemetry import LinkedTelemetry, OutputSigns, TelemetryParts
+from lattice.base.errors import ConfigurationError, Unavailable, UsageError
+from lattice.domain.alert import Rule
+from lattice.domain.measured import JobSnapshot
+from lattice.domain.metric import Sample, labelled
+from lattice.domain.nodejobs import JobIdentity
+from lattice.domain.stream import StreamKind
+from lattice.features.link.node.servertime import ServerTime
+from lattice.features.telemetry.node.sending import Stored
+from lattice.wire.v1 import telemetry_pb2 as pb
+from tests.fakes.manual_clock import RECORDED, ManualClock
+
+NOW = RECORDED.timestamp()
+LIFE = JobIdentity("b", 7, 1, NOW - 60)
+
+
+class Servers:
+    """Takes the place of dialled channels, one an address."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Any]] = []
+        self.given_up: list[str] = []
+        self.streams: dict[str, asyncio.Queue[Any]] = {}
+        self.fault: aio.AioRpcError | None = None
+        self.link: Any = SimpleNamespace(address="r1")
+
+    @asynccontextmanager
+    async def lane(self, address: str, _lane: int) -> AsyncIterator[Any]:
+        yield SimpleNamespace(
+            unary_unary=lambda _path, **_: self._unary(address),
+            unary_stream=lambda _path, **_: self._stream(address),
+        )
+
+    def give_up(self, address: str, _lane: int) -> None:
+        self.given_up.append(address)
+
+    def _unary(self, address: str) -> Any:
+        async def call(request: Any, **_: Any) -> Any:
+            self.asked.append((address, request))
+            if self.fault is not None:
+                raise self.fault
+            return pb.StoredSamples(stored=2, refused=1, reason="why")
+
+        return call
+
+    def _stream(self, address: str) -> Any:
+        told = self.streams.setdefault(address, asyncio.Queue())
+        return lambda _request, **_: Call(told)
+
+
+class Call:
+    def __init__(self, told: asyncio.Queue[Any]) -> None:
+        self._told = told
+        self._reading: asyncio.Task[Any] | None = None
+
+    async def read(self) -> Any:
+        self._reading = asyncio.current_task()
+        return await self._told.get()
+
+    def cancel(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+
+
+def linked(servers: Servers) -> LinkedTelemetry:
+    return LinkedTelemetry(servers, lambda: servers.link)  # type: ignore[arg-type]
+
+
+def failing(code: grpc.StatusCode, *trailers: tuple[str, str]) -> aio.AioRpcError:
+    return aio.AioRpcError(code, aio.Metadata(), aio.Metadata(*trailers), "no")
+
+
+@pytest.mark.spec("TOP-2")
+async def test_a_batch_goes_to_whoever_holds_the_link() -> None:
+    servers = Servers()
+    batch = pb.SampleBatch(lost_total=3)
+    assert await linked(servers).store(batch) == Stored(2, 1, "why")
+    assert servers.asked == [("r1", batch)]
+    servers.fault = failing(grpc.StatusCode.INVALID_ARGUMENT, ("lattice-code", "usage"))
+    with pytest.raises(UsageError):
+        await linked(servers).store(batch)
+    servers.fault = failing(grpc.StatusCode.UNAVAILABLE)
+    with pytest.raises(Unavailable):
+        await linked(servers).store(batch)
+    servers.fault = failing(grpc.StatusCode.DEADLINE_EXCEEDED)
+    with pytest.raises(Unavailable):
+        await linked(servers).store(batch)
+    assert servers.given_up == ["r1", "r1"]
+
+
+async def test_a_node_without_a_link_says_so() -> None:
+    servers = Servers()
+    servers.link = None
+    with pytest.raises(Unavailable, match="not linked"):
+        await linked(servers).store(pb.SampleBatch())
+    with pytest.raises(Unavailable, match="not linked"):
+        async for _ in linked(servers).follow():
+            pass
+
+
+@pytest.mark.spec("WATCH-3")
+@pytest.mark.parametrize("address", ["r1", "r2"])
+async def test_what_is_told_is_heard_until_the_node_is_linked_anew(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setattr("lattice.agent.telemetry._LOOK_S", 0)
+    servers, heard = Servers(), []
+    servers.streams["r1"] = asyncio.Queue()
+
+    async def follow() -> None:
+        async for each in linked(servers).follow():
+            heard.append(each.usual)  # noqa: PERF401 - looked at meanwhile
+
+    following = asyncio.create_task(follow())
+    for usual in ("prod", "audit"):
+        servers.streams["r1"].put_nowait(pb.JobsTold(usual=usual))
+    async with asyncio.timeout(5):
+        while heard != ["prod", "audit"]:
+            await asyncio.sleep(0)
+        servers.link = None  # the link is lost; what is told may still come
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not following.done()
+        servers.link = SimpleNamespace(address=address)
+        await following
+    assert servers.given_up == ["r1"]
+
+
+def config(tmp_path: Path, text: str = "") -> Any:
+    file = tmp_path / "agent.yaml"
+    file.write_text(f"node_id: n1\nreplicas: [s1:50052]\nstate_dir: {tmp_path}\n{text}")
+    return load_agent_config(file, {}, {})
+
+
+@pytest.mark.spec("OPS-7")
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("metrics: {listen: '0.0.0.0:9105'}", "metrics.listen"),
+        ("metrics: {listen: 'n1.example.com:9105'}", "metrics.listen"),
+        ("metrics: {listen: '10.0.0.1:9105'}", "metrics.listen"),
+        ("metrics: {listen: '127.0.0.1'}", "metrics.listen"),
+        ("metrics: {listen: '127.0.0.1:0'}", "metrics.listen"),
+        ("metrics: {listen: ':9105'}", "metrics.listen"),
+        ("metrics: {listen: 'relative.sock'}", "metrics.listen"),
+        ("telemetry: {dcgm_url: 'http://elsewhere:9400'}", "telemetry.dcgm_url"),
+        ("telemetry: {buffer_mb: 0}", "telemetry.buffer_mb"),
+        ("alerts: {gpu_memory_percent: 101}", "alerts.gpu_memory_percent"),
+    ],
+)
+def test_an_agent_that_would_open_a_port_or_ask_the_network_does_not_start(
+    text: str, key: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        config(tmp_path, text)
+    assert any(key in problem for problem in caught.value.problems)
+
+
+@pytest.mark.spec("WATCH-2")
+async def test_a_site_sets_from_where_on_it_is_told(tmp_path: Path) -> None:
+    made = parts(tmp_path, "alerts: {gpu_memory_percent: 50}\n")
+    try:
+        card = labelled(gpu_uuid="g")
+        readings = (
+            Sample("gpu_memory_used_bytes", 60e9, NOW, labels=card),
+            Sample("gpu_memory_total_bytes", 100e9, NOW, labels=card),
+        )
+        made.sights.measured(JobSnapshot(LIFE, NOW, 30.0, readings))
+        life = made.sights.find(7, LIFE.started - 302)
+        assert life is not None
+        assert [(each.rule, each.bound) for each in life.judge.firing] == [(Rule.GPU_MEMORY, 50.0)]
+    finally:
+        made.close()
+
+
+def test_places_of_the_door() -> None:
+    assert door_place("") is None
+    for text in ("unix:/run/m.sock", "/run/m.sock"):
+        place = door_place(text)
+        assert place is not None
+        assert place.path == Path("/run/m.sock")
+    for text, host in (
+        ("127.0.0.2:1", "127.0.0.2"),
+        ("[::1]:1", "::1"),
+        ("localhost:1", "127.0.0.1"),
+    ):
+        place = door_place(text)
+        assert place is not None
+        assert (place.host, place.port) == (host, 1)
+
+
+async def asked(path: Path, question: bytes) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(question)
+    try:
+        answer = await asyncio.wait_for(reader.read(), 20)
+    except ConnectionResetError:
+        answer = b""
+    writer.close()
+    with suppress(ConnectionResetError):
+        await writer.wait_closed()
+    return answer
+
+
+@asynccontextmanager
+async def door(path: Path) -> AsyncIterator[MetricsDoor]:
+    place = door_place(f"unix:{path}")
+    assert place is not None
+    opened = MetricsDoor(place, lambda: "lattice_threads 3.0\n")
+    running = asyncio.create_task(opened.run())
+    async with asyncio.timeout(5):
+        while not path.is_socket() or stat.S_IMODE(path.stat().st_mode) != 0o660:
+            await asyncio.sleep(0.001)
+    try:
+        yield opened
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.spec("TOP-2")
+async def test_the_door_shows_one_page_and_takes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "m.sock"
+    async with door(path):
+        answer = await asked(path, b"GET /metrics HTTP/1.1\r\nHost: n1\r\n\r\n")
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert body == b"lattice_threads 3.0\n"
+        head_only = await asked(path, b"HEAD /metrics HTTP/1.1\r\n\r\n")
+        assert b"Content-Length: 20" in head_only
+        assert head_only.endswith(b"\r\n\r\n")
+        for question, status in (
+            (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
+            (b"GET /../etc/passwd HTTP/1.1\r\n\r\n", b"404"),
+            (b"GET /metrics\r\n\r\n", b"400"),
+            (b"\x16\x03\x01\r\n\r\n", b"400"),
+        ):
+            assert (await asked(path, question)).split()[1] == status
+        assert await asked(path, b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 70_000) == b""
+    assert not path.exists()
+
+
+async def test_too_many_at_the_door_are_sent_away(tmp_path: Path) -> None:
+    path = tmp_path / "m.sock"
+    async with door(path) as opened, asyncio.timeout(20):
+        idle = [await asyncio.open_unix_connection(path) for _ in range(8)]
+        while len(opened._answering) < 8:
+            await asyncio.sleep(0)
+        assert await asked(path, b"GET /metrics HTTP/1.1\r\n\r\n") == b""
+        for _, writer in idle:
+            writer.close()
+            await writer.wait_closed()
+        async with asyncio.timeout(5):
+            while not await asked(path, b"GET /metrics HTTP/1.1\r\n\r\n"):
+                await asyncio.sleep(0.001)
+
+
+async def test_a_socket_that_was_left_behind_is_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "m.sock"
+    left = await asyncio.start_unix_server(lambda *_: None, path)
+    left.close()
+    await left.wait_closed()
+    async with door(path):
+        assert b"200 OK" in await asked(path, b"GET /metrics HTTP/1.1\r\n\r\n")
+
+
+def parts(tmp_path: Path, text: str = "") -> TelemetryParts:
+    clock = ManualClock()
+    servers = ServerTime(clock, lambda: 302.0)
+    nodes = NodeJobs(Roots(proc=tmp_path, cgroup=tmp_path), clock, notices=False)
+    dialling: Any = Servers()
+    told = config(tmp_path, text)
+    return TelemetryParts(told, nodes, dialling, lambda: None, clock, servers, tuple)
+
+
+async def test_what_was_measured_is_on_the_page_with_the_agents_own_figures(tmp_path: Path) -> None:
+    made = parts(tmp_path)
+    try:
+        assert set(made.serving) == {StreamKind.METRICS}
+        made.sights.measured(
+            JobSnapshot(LIFE, NOW - 302, 30.0, (Sample("threads", 3.0, NOW - 302),))
+        )
+        made.buffer.lost_total = 5
+        page = made.metrics_page()
+        assert 'lattice_threads{alloc="7",node="n1",source="host_local_probe"} 3.0' in page
+        assert 'lattice_agent_samples_lost_total{node="n1"} 5.0' in page
+        assert "lattice_agent_cpu_seconds_total" in page
+        steps = list(made.steps())
+        assert {"telemetry", "telemetry sending", "telemetry told"} <= {name for name, _ in steps}
+        for _, step in steps:
+            step.close()
+    finally:
+        made.close()
+
+
+async def test_a_node_can_be_left_unmeasured(tmp_path: Path) -> None:
+    made = parts(tmp_path, "telemetry: {enabled: false}\n")
+    try:
+        assert made.serving == {}
+        steps = list(made.steps())
+        assert not [name for name, _ in steps if name.startswith("telemetry")]
+        for _, step in steps:
+            step.close()
+    finally:
+        made.close()
+
+
+async def test_a_job_wrote_when_more_of_its_output_was_read() -> None:
+    clock, tail = ManualClock(), SimpleNamespace(offset=100)
+    capture = SimpleNamespace(streams=(SimpleNamespace(tail=tail),))
+    followed: list[Any] = [SimpleNamespace(identity=LIFE, capture=capture)]
+    signs = OutputSigns(lambda: followed, lambda: clock.now().timestamp())
+    assert signs(LIFE) is None, "when it wrote what was there before is not known"
+    clock.advance(30)
+    assert signs(LIFE) is None
+    tail.offset = 150
+    clock.advance(30)
+    assert signs(LIFE) == NOW + 60
+    clock.advance(30)
+    assert signs(LIFE) == NOW + 60
+    followed.clear()
+    assert signs(LIFE) == NOW + 60

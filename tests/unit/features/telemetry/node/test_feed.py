@@ -1,0 +1,282 @@
+"""A node's answer to a server that looks: true, of the right attempt, in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lattice.base.errors import NotFound
+from lattice.domain.alert import Alert, Phase, Rule, Severity
+from lattice.domain.measured import JobSnapshot, Shown, ShownValue, shown_of
+from lattice.domain.metric import Absence, Sample, labelled
+from lattice.domain.nodelook import NodeAlert, NodeMeasured, NodeOver
+from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
+from lattice.features.telemetry.convert import (
+    BoxEnd,
+    LookAsked,
+    Noted,
+    Want,
+    opening_bytes,
+    tell_of,
+)
+from lattice.features.telemetry.node.feed import MetricFeed
+from tests.unit.features.telemetry.node.measuring import T0, Node, job_of, settle
+
+pytestmark = pytest.mark.spec("WATCH-1")
+BEGAN = job_of().identity.started
+ALERT = Alert(
+    rule=Rule.OOM_KILL,
+    phase=Phase.FIRING,
+    severity=Severity.CRITICAL,
+    value=1.0,
+    since=T0,
+    time=T0,
+    words="A process was killed for want of memory.",
+)
+
+
+class Server:
+    """The other end of a session; `slow` until it is let go."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+        self.last = False
+        self.ready = asyncio.Event()
+        self.ready.set()
+        self.leaving = asyncio.Event()
+
+    async def send(self, payload: bytes, *, last: bool = False) -> None:
+        assert not self.last
+        await self.ready.wait()
+        assert len(payload) <= LARGEST_MESSAGE_BYTES
+        self.heard.append(tell_of(payload, "n1", 7))
+        self.last = last
+
+    async def receive(self) -> bytes | None:
+        await self.leaving.wait()
+        return None
+
+    @property
+    def moments(self) -> list[float]:
+        return [each.sight.now.time - T0 for each in self.heard if isinstance(each, NodeMeasured)]
+
+
+def asking(node: Node, want: Want, *, started: float = BEGAN) -> tuple[Server, asyncio.Task[None]]:
+    async def nap(seconds: float) -> None:
+        await node.pass_s(seconds)
+
+    feed, server = MetricFeed(node.sights, node.sampling, node.box, sleep=nap), Server()
+    opening = opening_bytes(LookAsked(7, want, started))
+    return server, asyncio.create_task(feed(server, opening))
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not done():
+            await asyncio.sleep(0)
+
+
+async def test_a_first_look_looks_twice_so_that_rates_are_there() -> None:
+    async with Node(job_of()) as node:
+        server, task = asking(node, Want.LOOK)
+        await task
+        (told,) = server.heard
+        assert server.last
+    (processor,) = shown_of(Shown.CPU_UTILIZATION, told.sight.before, told.sight.now)
+    assert isinstance(processor, ShownValue)
+    assert processor.value == pytest.approx(100.0)
+    assert told.sight.now.time - told.sight.before.time == pytest.approx(0.75)
+
+
+async def test_a_later_look_is_compared_with_what_was_sampled() -> None:
+    async with Node(job_of()) as node:
+        await node.pass_s(12)
+        server, task = asking(node, Want.LOOK)
+        await task
+    (told,) = server.heard
+    assert (told.sight.before.time, told.sight.now.time) == (T0 + 1, T0 + 12)
+    assert told.sight.now.resolution_s == 30.0
+    assert told.sight.progress is not None
+
+
+async def test_what_was_sampled_long_ago_is_compared_with_nothing() -> None:
+    async with Node(job_of()) as node:
+        await node.pass_s(2)
+        before = node.heard.snapshots[-1]
+        now = JobSnapshot(before.identity, before.time + 600, 30.0, before.readings)
+        life = node.sights.find(7, BEGAN)
+        assert life is not None
+        assert life.before_of(now) is None
+
+
+async def test_who_follows_is_told_each_moment_each_alert_and_the_end() -> None:
+    async with Node(job_of()) as node:
+        node.intervals[7] = 1.0
+        await node.pass_s(2)
+        server, task = asking(node, Want.FOLLOW)
+        await settle()
+        await node.pass_s(2)
+        node.judges[0].next = (ALERT,)
+        await node.pass_s(1)
+        node.jobs.end(job_of())
+        await until(task.done)
+        await task
+        assert node.judges[0].seen == [(T0 + each, T0) for each in (1, 2, 3, 4, 5)]
+    assert server.moments == [2, 3, 4, 5]
+    assert server.heard[-2:] == [NodeAlert("n1", ALERT), NodeOver("n1")]
+    assert server.heard[1].sight.before.time == T0 + 2
+    assert server.heard[-3].sight.firing == (ALERT,)
+    assert server.last
+
+
+async def test_following_changes_nothing_in_how_often_a_job_is_read() -> None:
+    async with Node(job_of()) as node:
+        _, task = asking(node, Want.FOLLOW)
+        await node.pass_s(61)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert node.heard.moments() == [1, 30, 60]
+
+
+async def test_a_slow_server_is_told_the_newest_and_keeps_nobody_waiting() -> None:
+    async with Node(job_of()) as node:
+        node.intervals[7] = 1.0
+        await node.pass_s(1)
+        server, task = asking(node, Want.FOLLOW)
+        server.ready.clear()
+        node.judges[0].next = (ALERT,)
+        await node.pass_s(20)
+        assert len(node.heard.moments()) == 21
+        server.ready.set()
+        await settle()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert server.moments == [1, 21]
+    assert server.heard[-1] == NodeAlert("n1", ALERT), "no alert is left out"
+
+
+async def test_a_server_that_leaves_is_let_go() -> None:
+    async with Node(job_of()) as node:
+        server, task = asking(node, Want.FOLLOW)
+        await settle()
+        server.leaving.set()
+        await until(task.done)
+        life = node.sights.find(7, BEGAN)
+        assert life is not None
+        assert not life.followers
+
+
+async def test_who_follows_a_job_that_is_not_there_yet_waits_for_it() -> None:
+    async with Node() as node:
+        server, task = asking(node, Want.FOLLOW)
+        await node.pass_s(2)
+        assert server.heard == []
+        node.jobs.put(job_of())
+        await node.pass_s(2)
+        assert server.moments == [3]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_job_that_is_not_known_is_answered_with_nothing() -> None:
+    async with Node() as node:
+        server, task = asking(node, Want.LOOK)
+        await task
+    assert server.heard == [None]
+    assert server.last
+
+
+async def test_a_job_that_is_over_is_told_as_over() -> None:
+    async with Node(job_of()) as node:
+        await node.pass_s(2)
+        node.jobs.end(job_of())
+        await settle()
+        for want in (Want.LOOK, Want.FOLLOW):
+            server, task = asking(node, want)
+            await task
+            assert server.heard == [NodeOver("n1")]
+
+
+async def test_the_life_before_is_not_taken_for_the_attempt_that_was_asked_for() -> None:
+    first = job_of(inode=1)
+    async with Node(first) as node:
+        await node.pass_s(2)
+        server, task = asking(node, Want.LOOK, started=BEGAN + 30)
+        await task
+        assert server.heard == [None]
+        server, task = asking(node, Want.LOOK, started=BEGAN + 1.5)
+        await task
+    assert isinstance(server.heard[0], NodeMeasured), "clocks differ a little"
+
+
+async def test_times_are_the_servers() -> None:
+    async with Node(job_of(), ahead_s=302.0) as node:
+        await node.pass_s(2)
+        server, task = asking(node, Want.LOOK, started=BEGAN - 302)
+        await task
+    (told,) = server.heard
+    now = told.sight.now
+    assert now.identity.started == BEGAN - 302
+    assert now.samples[0].time == pytest.approx(now.time, abs=0.3)
+    assert now.time == pytest.approx(T0 + 2, abs=1)
+
+
+async def test_the_black_box_is_told_oldest_first_also_when_the_job_is_over() -> None:
+    async with Node(job_of(), notes=True) as node:
+        await node.pass_s(31)
+        node.jobs.end(job_of())
+        await settle()
+        server, task = asking(node, Want.BLACK_BOX)
+        await task
+    *noted, end = server.heard
+    assert all(isinstance(each, Noted) for each in noted)
+    assert [each.snapshot.time - T0 for each in noted] == [0, 10, 20, 30]
+    assert end == BoxEnd()
+    assert server.last
+
+
+async def test_an_empty_black_box_says_so() -> None:
+    async with Node(job_of()) as node:
+        server, task = asking(node, Want.BLACK_BOX)
+        await task
+    assert server.heard == [BoxEnd()]
+
+
+async def test_a_question_that_is_none_is_refused() -> None:
+    async with Node() as node:
+        feed = MetricFeed(node.sights, node.sampling, node.box)
+        with pytest.raises(NotFound):
+            await feed(Server(), b"\xff\xff")
+
+
+@pytest.mark.spec("SRC-2")
+async def test_more_series_than_fit_are_told_as_left_out() -> None:
+    many = tuple(
+        Sample("gpu_xid_total", 1.0, T0, labels=labelled(gpu_uuid=f"{number:0120}", xid="31"))
+        for number in range(2000)
+    )
+    async with Node(job_of()) as node:
+        threads = Sample("threads", 3.0, T0)
+        identity = job_of().identity
+        node.sights.measured(JobSnapshot(identity, T0 - 1, 1.0, (threads, *many)))
+        node.sights.measured(JobSnapshot(identity, T0, 1.0, (threads, *many)))
+        server, task = asking(node, Want.FOLLOW)
+        await settle()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    (told,) = server.heard
+    assert told.sight.now.of("threads") == (threads,)
+    left_out = told.sight.now.absence("gpu_xid_total")
+    assert isinstance(left_out, Absence)
+    assert "fit" in left_out.reason
+
+
+async def test_a_rules_defect_keeps_no_sample_from_being_taken() -> None:
+    async with Node(job_of()) as node:
+        await settle()
+        node.judges[0].see = lambda *_: 1 / 0  # type: ignore[assignment,method-assign]
+        await node.pass_s(31)
+    assert node.heard.moments() == [1, 30]

@@ -1,0 +1,333 @@
+"""What was measured crosses the wire whole; what was not never becomes a number."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lattice.domain.alert import Alert, Phase, Progress, Rule, Severity
+from lattice.domain.measured import JobSnapshot
+from lattice.domain.metric import CATALOGUE, Absence, Kind, Labels, Provenance, Sample
+from lattice.domain.nodejobs import JobIdentity
+from lattice.domain.nodelook import NodeAlert, NodeMeasured, NodeOver
+from lattice.domain.telemetry import Mode
+from lattice.features.telemetry.convert import (
+    BadSamples,
+    BadTell,
+    BoxEnd,
+    JobColumns,
+    LookAsked,
+    Noted,
+    SeriesColumn,
+    ToldJobs,
+    Want,
+    alert_message,
+    alert_of,
+    batch_message,
+    batch_of,
+    opening_bytes,
+    opening_of,
+    series_of,
+    sight_message,
+    snapshot_message,
+    snapshot_of,
+    tell_of,
+    told_message,
+    told_of,
+)
+from lattice.wire.v1 import telemetry_pb2 as pb
+
+T0_MS = 1_794_702_411_000
+T0 = T0_MS / 1000
+SOURCES = st.sampled_from([each for each in Provenance if each is not Provenance.UNAVAILABLE])
+WORDS = st.text(
+    st.characters(min_codepoint=32, max_codepoint=0x2FF).filter(str.isprintable),
+    min_size=1,
+    max_size=20,
+)
+METRICS = st.sampled_from(sorted(CATALOGUE))
+MOMENTS = st.floats(1.1e9, 9e10)
+
+
+def labels_of(metric: str) -> st.SearchStrategy[Labels]:
+    names = sorted(CATALOGUE[metric].label_names)
+    return st.tuples(*(WORDS.map(lambda value, name=name: (name, value)) for name in names))
+
+
+def value_of(metric: str) -> st.SearchStrategy[float]:
+    return st.floats(0, CATALOGUE[metric].most)
+
+
+@st.composite
+def samples(draw: Any) -> Sample:
+    metric = draw(METRICS)
+    labels = draw(labels_of(metric))
+    return Sample(metric, draw(value_of(metric)), draw(MOMENTS), draw(SOURCES), labels)
+
+
+@st.composite
+def columns(draw: Any) -> JobColumns:
+    times = sorted(draw(st.sets(st.integers(T0_MS, T0_MS + 10**6), max_size=5)))
+    series = {}
+    for metric in draw(st.lists(METRICS, max_size=4)):
+        labels, source = draw(labels_of(metric)), draw(SOURCES)
+        measured = st.one_of(st.just(math.nan), value_of(metric))
+        values = draw(st.lists(measured, min_size=len(times), max_size=len(times)))
+        late = draw(
+            st.one_of(
+                st.just([]),
+                st.lists(st.integers(1, 9999), min_size=len(times), max_size=len(times)),
+            )
+        )
+        series[metric, labels, source] = SeriesColumn(
+            metric, labels, source, tuple(values), tuple(late)
+        )
+    return JobColumns(draw(st.integers(1, 2**31)), draw(MOMENTS), tuple(times), (*series.values(),))
+
+
+def plain(jobs: Any) -> Any:
+    """NaN is not equal to itself; its text is."""
+    return repr(jobs)
+
+
+@given(st.lists(columns(), max_size=3), st.integers(0, 2**40))
+def test_a_batch_comes_out_as_it_went_in(jobs: list[JobColumns], lost: int) -> None:
+    sent = batch_message(jobs, lost).SerializeToString()
+    got = batch_of(pb.SampleBatch.FromString(sent))
+    assert plain(got.jobs) == plain(tuple(jobs))
+    assert (got.lost_total, got.refused, got.reason) == (lost, 0, "")
+
+
+@pytest.mark.spec("SRC-2")
+@given(columns())
+def test_what_was_not_measured_makes_no_point(job: JobColumns) -> None:
+    for each in job.series:
+        points = list(each.points(job.times_ms))
+        assert len(points) == sum(not math.isnan(value) for value in each.values)
+        assert all(math.isfinite(value) for _, value in points)
+        assert all(moment >= job.times_ms[0] / 1000 for moment, _ in points)
+
+
+def test_a_late_sample_is_a_point_at_the_moment_it_was_read() -> None:
+    column = SeriesColumn("threads", (), Provenance.HOST_LOCAL_PROBE, (1.0, 2.0), (0, 250))
+    assert list(column.points((T0_MS, T0_MS + 1000))) == [(T0, 1.0), (T0 + 1.25, 2.0)]
+
+
+def series(**other: Any) -> pb.SampleSeries:
+    given = {"metric": "threads", "source": "host_local_probe", "values": [1.0], **other}
+    return pb.SampleSeries(**given)
+
+
+BAD = {
+    "an unknown metric": series(metric="up"),
+    "a metric with PromQL in it": series(metric='threads{a="b"} or up'),
+    "no source": series(source=""),
+    "unavailable": series(source="unavailable"),
+    "labels of the server's": series(labels=[pb.SampleLabel(name="user", value="eve")]),
+    "no GPU": series(metric="gpu_power_watts"),
+    "a label with a line break": series(
+        metric="gpu_power_watts", labels=[pb.SampleLabel(name="gpu_uuid", value="a\nb")]
+    ),
+    "infinite": series(values=[math.inf]),
+    "negative": series(values=[-1.0]),
+    "a vendor's blank": series(
+        metric="gpu_power_watts",
+        labels=[pb.SampleLabel(name="gpu_uuid", value="g")],
+        values=[1.4e16],
+    ),
+    "too few": series(values=[]),
+    "too many": series(values=[1.0, 2.0]),
+    "lateness of nobody": series(late_ms=[1, 2]),
+    "read an hour late": series(late_ms=[3_600_000]),
+}
+
+
+@pytest.mark.spec("SRC-2")
+@pytest.mark.parametrize("name", BAD)
+def test_a_series_that_cant_be_one_is_refused_and_the_others_are_not(name: str) -> None:
+    with pytest.raises(BadSamples):
+        series_of(BAD[name], 1)
+    job = pb.JobSamples(
+        job_id=7, started=T0, times_ms=[T0_MS], series=[BAD[name], series(metric="processes")]
+    )
+    got = batch_of(pb.SampleBatch(jobs=[job]))
+    assert [each.metric for each in got.jobs[0].series] == ["processes"]
+    assert got.refused == len(BAD[name].values)
+    assert got.reason
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pb.JobSamples(job_id=0, started=T0, times_ms=[T0_MS], series=[series()]),
+        pb.JobSamples(job_id=7, started=math.nan, times_ms=[T0_MS], series=[series()]),
+        pb.JobSamples(job_id=7, started=T0, times_ms=[-1], series=[series()]),
+        pb.JobSamples(
+            job_id=7, started=T0, times_ms=[T0_MS, T0_MS], series=[series(values=[1.0, 2.0])]
+        ),
+        pb.JobSamples(job_id=7, started=T0, times_ms=[T0_MS], series=[series(), series()]),
+    ],
+)
+def test_a_job_that_cant_be_one_is_counted_whole(job: pb.JobSamples) -> None:
+    good = pb.JobSamples(job_id=8, started=T0, times_ms=[T0_MS], series=[series()])
+    got = batch_of(pb.SampleBatch(jobs=[job, good]))
+    assert [each.job_id for each in got.jobs] == [8]
+    assert got.refused == sum(len(each.values) for each in job.series)
+
+
+@pytest.mark.spec("SRC-2")
+@given(st.binary(max_size=200))
+def test_garbage_makes_no_number(garbage: bytes) -> None:
+    try:
+        told = tell_of(garbage, "n1", 7)
+    except BadTell:
+        return
+    if isinstance(told, NodeMeasured):
+        for sample in told.sight.now.samples:
+            assert math.isfinite(sample.value)
+
+
+ABSENCES = st.builds(Absence, METRICS, WORDS, st.one_of(st.just(""), WORDS))
+IDENTITY = JobIdentity("", 7, 0, T0)
+
+
+@given(
+    st.lists(st.one_of(samples(), ABSENCES), max_size=6, unique_by=lambda r: (r.metric, r.labels))
+)
+def test_a_snapshot_comes_out_as_it_went_in(readings: list[Any]) -> None:
+    snapshot = JobSnapshot(IDENTITY, T0 + 30, 30.0, tuple(readings))
+    assert snapshot_of(snapshot_message(T0, snapshot), 7) == snapshot
+
+
+def reading(**other: Any) -> pb.SnapshotTold:
+    given = {"metric": "threads", "source": "host_local_probe", "value": 1.0, "time": T0, **other}
+    told = pb.ReadingTold(**given)
+    return pb.SnapshotTold(began=T0, time=T0, resolution_s=1.0, readings=[told])
+
+
+@pytest.mark.spec("SRC-2")
+@pytest.mark.parametrize(
+    "told",
+    [
+        reading(value=math.nan),
+        reading(value=-1.0),
+        reading(time=0.0),
+        reading(source=""),
+        reading(source="unavailable"),
+        reading(labels=[pb.SampleLabel(name="user", value="eve")]),
+        pb.SnapshotTold(began=T0, time=math.inf, resolution_s=1.0),
+        pb.SnapshotTold(began=T0, time=T0, resolution_s=math.nan),
+    ],
+)
+def test_a_snapshot_that_cant_be_one_is_refused(told: pb.SnapshotTold) -> None:
+    with pytest.raises(BadTell):
+        snapshot_of(told, 7)
+
+
+def test_a_metric_of_a_newer_agent_is_left_out() -> None:
+    assert snapshot_of(reading(metric="quantum_flux"), 7).readings == ()
+
+
+def test_a_sight_has_the_counters_of_before_and_all_of_now() -> None:
+    gauge, counter = Sample("threads", 3.0, T0), Sample("cpu_seconds_total", 5.0, T0)
+    before = JobSnapshot(IDENTITY, T0, 30.0, (gauge, counter))
+    now = JobSnapshot(IDENTITY, T0 + 30, 30.0, (gauge, counter))
+    progress = Progress(output=T0, network=T0 + 1)
+    sight = sight_message(T0, before, now, (ALERT,), progress)
+    told = tell_of(pb.LookTell(sight=sight).SerializeToString(), "n1", 7)
+    assert isinstance(told, NodeMeasured)
+    assert told.sight.before == JobSnapshot(IDENTITY, T0, 30.0, (counter,))
+    assert told.sight.now == now
+    assert (told.sight.firing, told.sight.progress) == ((ALERT,), progress)
+    assert all(CATALOGUE[each.metric].kind is Kind.COUNTER for each in told.sight.before.samples)
+
+
+ALERT = Alert(
+    rule=Rule.GPU_IDLE,
+    subject="GPU-1",
+    phase=Phase.FIRING,
+    severity=Severity.WARNING,
+    value=3.0,
+    bound=10.0,
+    unit="%",
+    since=T0 - 60,
+    time=T0,
+    words="GPU-1 is used 3 % of the time, less than 10 %, since 60 s.",
+    remedy="Look at the input pipeline.",
+)
+
+
+def test_alerts_and_ends_come_out_as_they_went_in() -> None:
+    assert alert_of(alert_message(ALERT)) == ALERT
+    snapshot = JobSnapshot(IDENTITY, T0, 10.0, ())
+    tells = {
+        NodeAlert("n1", ALERT): pb.LookTell(alert=alert_message(ALERT)),
+        NodeOver("n1"): pb.LookTell(over=True),
+        Noted(snapshot): pb.LookTell(noted=snapshot_message(T0, snapshot)),
+        BoxEnd(): pb.LookTell(end=True),
+        None: pb.LookTell(),
+    }
+    for expected, message in tells.items():
+        assert tell_of(message.SerializeToString(), "n1", 7) == expected
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rule": "weather"},
+        {"phase": "new"},
+        {"severity": ""},
+        {"value": math.nan},
+        {"bound": math.inf},
+        {"since": 0.0},
+    ],
+)
+def test_an_alert_that_cant_be_one_is_refused(wrong: dict[str, Any]) -> None:
+    message = alert_message(ALERT)
+    for name, value in wrong.items():
+        setattr(message, name, value)
+    with pytest.raises(BadTell):
+        alert_of(message)
+
+
+def test_an_opening_says_what_is_wanted_of_which_attempt() -> None:
+    for want in Want:
+        asked = LookAsked(7, want, T0)
+        assert opening_of(opening_bytes(asked)) == asked
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        b"\xff\xff",
+        b"",
+        pb.LookOpening(job_id=7, want="everything").SerializeToString(),
+        pb.LookOpening(want="look").SerializeToString(),
+        pb.LookOpening(job_id=7, want="look", started=math.nan).SerializeToString(),
+    ],
+)
+def test_a_question_that_is_none_is_refused(opening: bytes) -> None:
+    with pytest.raises(BadTell):
+        opening_of(opening)
+
+
+@given(
+    st.dictionaries(
+        st.integers(1, 2**31), st.tuples(st.sampled_from(Mode), st.one_of(st.none(), MOMENTS))
+    ),
+    st.sampled_from(Mode),
+    st.dictionaries(st.integers(1, 2**31), st.lists(st.integers(0, 63), min_size=1).map(tuple)),
+)
+def test_what_servers_tell_comes_out_as_it_went_in(modes: Any, usual: Mode, gpus: Any) -> None:
+    told = ToldJobs(modes, usual, gpus)
+    assert told_of(told_message(told)) == told
+
+
+def test_a_mode_of_a_newer_server_is_the_usual_one() -> None:
+    modes = [pb.JobMode(job_id=7, mode="frenzy"), pb.JobMode(job_id=8, mode="debug")]
+    told = told_of(pb.JobsTold(usual="lazy", modes=modes))
+    assert (told.usual, dict(told.modes)) == (Mode.PROD, {8: (Mode.DEBUG, None)})

@@ -1,0 +1,167 @@
+"""What nodes are told of their jobs: theirs only, once for a change, and soon."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from lattice.domain.allocation import NodeGpus, State
+from lattice.domain.telemetry import Mode
+from lattice.features.telemetry.convert import ToldJobs
+from lattice.features.telemetry.service.modes import MODES, AgreedModes, SwitchedMode
+from lattice.features.telemetry.service.telling import JobTelling
+from tests.fakes.cluster import allocation
+from tests.fakes.in_memory_scheduler import InMemoryScheduler
+from tests.fakes.in_memory_state import InMemoryStateStore
+from tests.fakes.in_memory_view import InMemoryStateView
+from tests.fakes.manual_clock import ManualClock
+
+pytestmark = pytest.mark.spec("WATCH-3", "TOP-2")
+
+
+class Site:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.scheduler = InMemoryScheduler(self.clock)
+        self.plain = allocation(1, "alice", "research", nodes="n[1-2]")
+        self.gpus = allocation(
+            2,
+            "bob",
+            "genomics",
+            nodes="n[2-3]",
+            gpu_indices=(NodeGpus("n2", (0, 3)), NodeGpus("n3", (1,))),
+        )
+        self.scheduler.allocations = [self.plain, self.gpus]
+        self.state = InMemoryStateStore(self.clock)
+        self.modes = AgreedModes(
+            self.state,
+            InMemoryStateView(self.state, MODES),
+            self.clock,
+            lambda: None,
+            usual=Mode.PROD,
+            debug_most=5,
+        )
+        self.telling = JobTelling(self.scheduler, self.modes, self.clock)
+
+    async def debug(self, lasts_s: float = 60) -> float:
+        now = self.clock.now().timestamp()
+        await self.modes.switch(
+            SwitchedMode(
+                allocation=self.plain.ref,
+                mode=Mode.DEBUG,
+                until=now + lasts_s,
+                set_by="alice",
+                since=now,
+            )
+        )
+        return now + lasts_s
+
+
+class Agent:
+    """Listens as a node does."""
+
+    def __init__(self, site: Site, node: str) -> None:
+        self.told: list[ToldJobs] = []
+        self._following = site.telling.follow(node)
+        self.task = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        async for each in self._following:
+            self.told.append(each)
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    yield Site()
+    others = [each for each in asyncio.all_tasks() if each is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+async def test_a_node_is_told_its_own_jobs_gpus_and_no_others(site: Site) -> None:
+    site.telling.look()
+    assert site.telling.told("n1") == ToldJobs()
+    assert site.telling.told("n2") == ToldJobs(gpus={2: (0, 3)})
+    assert site.telling.told("n3") == ToldJobs(gpus={2: (1,)})
+    assert site.telling.told("elsewhere") == ToldJobs()
+
+
+@pytest.mark.spec("SRC-2")
+async def test_gpus_that_slurm_has_not_named_are_not_none(site: Site) -> None:
+    site.scheduler.allocations[1] = replace(site.gpus, gpus=3, gpu_indices=())
+    site.telling.look()
+    assert site.telling.told("n2") == ToldJobs(gpus={2: ()})
+    assert site.telling.told("n1") == ToldJobs()
+
+
+async def test_a_switch_reaches_the_nodes_of_the_job_and_wakes_nobody_else(site: Site) -> None:
+    site.telling.look()
+    agents = [Agent(site, node) for node in ("n1", "n2", "n3")]
+    await settled()
+    assert [len(agent.told) for agent in agents] == [1, 1, 1]
+    until = await site.debug()
+    site.telling.look()
+    await settled()
+    assert [len(agent.told) for agent in agents] == [2, 2, 1]
+    assert agents[0].told[-1] == ToldJobs(modes={1: (Mode.DEBUG, until)})
+    assert agents[1].told[-1] == ToldJobs(modes={1: (Mode.DEBUG, until)}, gpus={2: (0, 3)})
+
+
+async def test_when_its_time_is_over_the_usual_mode_is_told(site: Site) -> None:
+    await site.debug(lasts_s=60)
+    site.telling.look()
+    agent = Agent(site, "n1")
+    await settled()
+    site.clock.advance(61)
+    site.telling.look()
+    await settled()
+    assert agent.told[-1] == ToldJobs()
+
+
+@pytest.mark.parametrize("state", [State.COMPLETED, State.PENDING])
+async def test_a_job_that_left_its_nodes_is_not_told_any_more(site: Site, state: State) -> None:
+    site.telling.look()
+    agent = Agent(site, "n3")
+    await settled()
+    site.scheduler.allocations[1] = replace(site.gpus, state=state)
+    site.telling.look()
+    await settled()
+    assert agent.told[-1] == ToldJobs()
+
+
+async def test_an_id_used_again_does_not_inherit_a_mode(site: Site) -> None:
+    await site.debug()
+    site.scheduler.allocations[0] = allocation(
+        1, "carol", "genomics", nodes="n1", submitted=site.clock.now()
+    )
+    site.telling.look()
+    assert site.telling.told("n1") == ToldJobs()
+
+
+async def test_while_slurm_has_not_answered_nothing_changes(site: Site) -> None:
+    site.telling.look()
+    site.scheduler.down = True
+    site.scheduler._cluster = None
+    site.telling.look()
+    assert site.telling.told("n3") == ToldJobs(gpus={2: (1,)})
+
+
+async def test_it_looks_by_itself_and_leaves_nothing_behind(site: Site) -> None:
+    running = asyncio.create_task(site.telling.run())
+    agent = Agent(site, "n2")
+    await settled()
+    assert agent.told[-1] == ToldJobs(gpus={2: (0, 3)})
+    agent.task.cancel()
+    running.cancel()
+    await asyncio.gather(agent.task, running, return_exceptions=True)
+    await agent._following.aclose()  # type: ignore[attr-defined]
+    assert site.telling._listeners == {}
