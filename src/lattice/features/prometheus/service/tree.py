@@ -1,0 +1,205 @@
+"""A query as a tree, which writes itself. Pure.
+
+It is written in the order it was read, with the parentheses it had, so that it means the same
+whatever binds how; names and texts are written anew, each in the one form there is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from lattice.domain.promql import quoted
+
+
+class Type(StrEnum):
+    """What an expression is."""
+
+    SCALAR = "scalar"
+    VECTOR = "vector"
+    MATRIX = "matrix"
+    STRING = "string"
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """One condition of a selector."""
+
+    name: str
+    sign: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.sign}{quoted(self.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Series; a name before the braces stands among the matchers as `__name__`."""
+
+    matchers: tuple[Matcher, ...]
+
+    def __str__(self) -> str:
+        return f"{{{','.join(map(str, self.matchers))}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A selector with a stretch of time."""
+
+    selector: Selector
+    seconds: str
+
+    def __str__(self) -> str:
+        return f"{self.selector}[{self.seconds}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Subquery:
+    """An expression looked at again and again."""
+
+    what: Node
+    seconds: str
+    step: str
+
+    def __str__(self) -> str:
+        return f"{self.what}[{self.seconds}:{self.step}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What stands at another time: `offset 5m`, `@ 1234`, `@ end()`."""
+
+    what: Node
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.what} {' '.join(self.words)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    value: str
+
+    def __str__(self) -> str:
+        return quoted(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Parentheses."""
+
+    what: Node
+
+    def __str__(self) -> str:
+        return f"({self.what})"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function."""
+
+    name: str
+    arguments: tuple[Node, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.arguments))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """`sum by (node) (…)`; `grouping` is the word and its labels, or nothing."""
+
+    name: str
+    grouping: str
+    arguments: tuple[Node, ...]
+
+    def __str__(self) -> str:
+        grouping = f" {self.grouping}" if self.grouping else ""
+        return f"{self.name}{grouping} ({', '.join(map(str, self.arguments))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """`-x`."""
+
+    sign: str
+    what: Node
+
+    def __str__(self) -> str:
+        return f"{self.sign}{self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Operands with operators between them; each operator with its modifiers."""
+
+    operands: tuple[Node, ...]
+    operators: tuple[str, ...]
+
+    def __str__(self) -> str:
+        parts = [str(self.operands[0])]
+        for operator, operand in zip(self.operators, self.operands[1:], strict=True):
+            parts += [operator, str(operand)]
+        return " ".join(parts)
+
+
+Node: TypeAlias = (
+    Selector
+    | Range
+    | Subquery
+    | Moved
+    | Number
+    | Text
+    | Group
+    | Call
+    | Aggregation
+    | Signed
+    | Chain
+)
+
+_SCALARS = frozenset({"scalar", "time", "pi"})
+
+
+def type_of(node: Node) -> Type:  # noqa: PLR0911 - one for each kind of node
+    """What the whole of it is."""
+    match node:
+        case Number():
+            return Type.SCALAR
+        case Text():
+            return Type.STRING
+        case Range() | Subquery():
+            return Type.MATRIX
+        case Group(what) | Signed(_, what) | Moved(what, _):
+            return type_of(what)
+        case Call(name, _):
+            return Type.SCALAR if name in _SCALARS else Type.VECTOR
+        case Chain(operands, _):
+            scalar = all(type_of(each) is Type.SCALAR for each in operands)
+            return Type.SCALAR if scalar else Type.VECTOR
+        case _:
+            return Type.VECTOR
+
+
+def selectors(node: Node) -> list[Selector]:
+    """Every one there is in it."""
+    match node:
+        case Selector():
+            return [node]
+        case Range(selector, _):
+            return [selector]
+        case Subquery(what, _, _) | Moved(what, _) | Group(what) | Signed(_, what):
+            return selectors(what)
+        case Call(_, parts) | Aggregation(_, _, parts) | Chain(parts, _):
+            return [found for each in parts for found in selectors(each)]
+        case _:
+            return []

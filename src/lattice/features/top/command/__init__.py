@@ -1,0 +1,1 @@
+"""`lattice top`: the command, and the live screen it shows in a terminal."""

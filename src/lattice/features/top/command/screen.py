@@ -1,0 +1,77 @@
+"""The live screen of `lattice top`: Textual's where it is installed, else a table repainted."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from lattice.base.errors import RateLimited, Unavailable
+from lattice.base.shell import Shell
+from lattice.base.text import inert
+from lattice.domain.metric import Provenance
+from lattice.features.top.command.question import Question
+from lattice.features.top.model import TopAnswer, TopMode
+from lattice.features.top.render.plain import plain
+
+INSTALL = "For sparklines, sorting and filtering: pip install 'lattice-hpc[tui]'"
+_NOTHING = 76
+
+
+def run_screen(shell: Shell, question: Question) -> int:
+    """Until `q` or Ctrl-C.
+
+    The first look is asked for before the screen opens, so that what is refused is said as every
+    other command says it.
+    """
+    if not shell.interactive or find_spec("textual") is None:
+        return repainted(shell, question)
+    first = shell.call(question.call(history=True))
+    from lattice.features.top.command.screen_app import LiveTop  # noqa: PLC0415
+    from lattice.features.top.command.screen_job import job_size  # noqa: PLC0415
+    from lattice.features.top.command.screen_state import ScreenState  # noqa: PLC0415
+
+    state = ScreenState(question.mode, job_size(shell, question.reference))
+    state.take(first, shell.clock.monotonic())
+
+    def ask(mode: TopMode, with_past: bool) -> TopAnswer:
+        return shell.call(question.with_mode(mode).call(history=with_past))
+
+    app = LiveTop(ask, state, shell.style, shell.clock, question.interval_s)
+    # Without the mouse, so that text can be marked and copied as always.
+    app.run(mouse=False)
+    if app.failure is not None:
+        raise app.failure
+    shown = state.answer or first
+    return _NOTHING if shown.origin.source is Provenance.UNAVAILABLE else 0
+
+
+def repainted(shell: Shell, question: Question) -> int:
+    """The plain table again and again, in its place, until the job is over."""
+    lines = 0
+    shown = ""
+    if find_spec("textual") is None:
+        shell.note(INSTALL)
+    while True:
+        note, answer = "", None
+        try:
+            answer = shell.call(question.call())
+            shown = plain(answer, shell.style, shell.clock.now())
+        except (RateLimited, Unavailable) as error:
+            if not shown:
+                raise
+            note = f"{inert(error.message)}; trying again.\n"
+        text = _fitting(note + shown, shell.style.height)
+        back = f"\x1b[{lines}A\x1b[J" if lines else ""
+        shell.write(back + text)
+        lines = text.count("\n")
+        if answer is not None and answer.ended is not None:
+            return _NOTHING if answer.origin.source is Provenance.UNAVAILABLE else 0
+        shell.sleep(question.interval_s)
+
+
+def _fitting(text: str, height: int | None) -> str:
+    """What has scrolled off can't be reached by the cursor any more."""
+    lines = text.splitlines(keepends=True)
+    if height is None or len(lines) < height:
+        return text
+    left_off = len(lines) - height + 2
+    return "".join(lines[: height - 2]) + f"… {left_off} lines more; the window is too low\n"

@@ -1,0 +1,121 @@
+"""What the live screen knows and what its keys have chosen. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lattice.domain.measured import Shown
+from lattice.features.top.command.screen_job import JobSize
+from lattice.features.top.model import RowKind, TopAnswer, TopMode, TopRow
+
+MOST_POINTS = 600
+"""Of one cell's past."""
+_STALE_LOOKS = 3.0
+"""A sample older than so many times its resolution is not current."""
+
+Key = tuple[str, str, Shown]
+"""A node, a GPU, a metric."""
+
+
+@dataclass(slots=True)
+class ScreenState:
+    """One run of the screen."""
+
+    mode: TopMode
+    size: JobSize = field(default_factory=JobSize)
+    answer: TopAnswer | None = None
+    taken_s: float = 0.0
+    """When the answer came, by the clock of this machine that only goes forward."""
+    trouble: str = ""
+    """Why there is no newer one."""
+    paused: bool = False
+    sort: int = -1
+    """The column that rows are sorted by, highest first; -1: by name."""
+    pattern: str = ""
+    help: bool = False
+    past: dict[Key, deque[tuple[float, float]]] = field(default_factory=dict)
+
+    def take(self, answer: TopAnswer, now_s: float) -> None:
+        """A look has been answered."""
+        self.answer, self.taken_s, self.trouble = answer, now_s, ""
+        if self.sort >= len(answer.columns):
+            self.sort = -1
+        for row in answer.rows:
+            self._remember(answer, row)
+
+    def _remember(self, answer: TopAnswer, row: TopRow) -> None:
+        for cell in row.cells:
+            key = (row.node, row.gpu_uuid, cell.metric)
+            known = self.past.setdefault(key, deque(maxlen=MOST_POINTS))
+            if cell.history:
+                known.clear()
+                known.extend((each.time, each.value) for each in cell.history)
+            if cell.value is None or self.is_stale(row):
+                continue
+            moment = answer.taken.timestamp() - (row.age_s or 0.0)
+            # The same sample looked at twice is one point.
+            if known and moment <= known[-1][0]:
+                known[-1] = (known[-1][0], cell.value)
+            else:
+                known.append((moment, cell.value))
+
+    def is_stale(self, row: TopRow) -> bool:
+        """True if what the row shows is not of now."""
+        answer = self.answer
+        if answer is None or answer.ended is not None or answer.duration_s is not None:
+            return False
+        if row.kind is RowKind.SUMMARY:
+            return False
+        if row.reason or row.age_s is None:
+            return True
+        resolution_s = answer.origin.resolution_s
+        return resolution_s is not None and row.age_s > _STALE_LOOKS * resolution_s
+
+    def age_s(self, now_s: float) -> float:
+        """How long ago the answer came."""
+        return max(0.0, now_s - self.taken_s)
+
+    @property
+    def over(self) -> bool:
+        """True if nothing will change any more."""
+        return self.answer is not None and self.answer.ended is not None
+
+    def toggle(self, mode: TopMode) -> TopMode:
+        """That mode, or the summary where it is the one that is shown."""
+        self.mode = TopMode.SUMMARY if self.mode is mode else mode
+        self.sort = -1
+        return self.mode
+
+    def next_sort(self) -> None:
+        """By the next column in which anything was measured, then by name again."""
+        if self.answer is None:
+            return
+        columns = range(self.sort + 1, len(self.answer.columns))
+        told = (each for each in columns if _is_told(self.answer.rows, each))
+        self.sort = next(told, -1)
+
+    def rows(self) -> list[TopRow]:
+        """Those below the summary that the filter lets through, in order."""
+        if self.answer is None:
+            return []
+        wanted = self.pattern.lower()
+        found = [
+            each
+            for each in self.answer.rows
+            if each.kind is not RowKind.SUMMARY
+            and (wanted in each.node.lower() or wanted in each.gpu_uuid.lower())
+        ]
+        if self.sort < 0:
+            return found
+        return sorted(found, key=self._place)
+
+    def _place(self, row: TopRow) -> tuple[bool, float]:
+        value = row.cells[self.sort].value
+        # What was not measured is no zero: it goes below all that was.
+        return (value is None or self.is_stale(row), -(value or 0.0))
+
+
+def _is_told(rows: Sequence[TopRow], index: int) -> bool:
+    return any(each.cells[index].value is not None for each in rows)

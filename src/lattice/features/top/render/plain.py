@@ -1,0 +1,193 @@
+"""The plain table: a head with where it comes from, the values, and why some are missing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from lattice.base.moment import age, duration, moment
+from lattice.base.style import Style
+from lattice.base.table import GAP, UNKNOWN, Cell, Column, table
+from lattice.base.text import cells, inert, wrapped
+from lattice.domain.nodeset import NodeSet
+from lattice.features.top.model import RowKind, TopAnswer, TopCell, TopColumn, TopMode, TopRow
+from lattice.features.top.render.numbers import number, title
+
+_LONGEST_NAME = 24
+
+
+def plain(answer: TopAnswer, style: Style, now: datetime) -> str:
+    """Everything of one look."""
+    body = _summary(answer, style) if answer.mode is TopMode.SUMMARY else _rows(answer, style)
+    return head(answer, style, now) + body + _lines(reasons(answer), style)
+
+
+def head(answer: TopAnswer, style: Style, now: datetime) -> str:
+    """Whose look it is, and how far it can be relied on."""
+    many = f" attempt {answer.attempt} of {answer.attempts}" if answer.attempts > 1 else ""
+    lasted_s = ((answer.ended or answer.taken) - answer.started).total_seconds() if (
+        answer.started
+    ) else None  # fmt: skip
+    ended = f", ended {moment(answer.ended, style, now)}" if answer.ended else ""
+    first = (
+        f"{inert(answer.id)}  {inert(answer.name)}{many}  {answer.state.value}{_state_age(answer)}"
+        f"{ended}  {duration(lasted_s)}  {inert(answer.nodes)}"
+    )
+    return style.paint(first, "bold") + "\n" + _lines([origin_words(answer)], style)
+
+
+def origin_words(answer: TopAnswer) -> str:
+    """Source, age, resolution, coverage, and the way it came."""
+    origin = answer.origin
+    parts = [f"source: {origin.source.value} by {origin.via}"]
+    if origin.age_s is not None and answer.ended is None:
+        parts.append(f"age {age(origin.age_s)}")
+    if origin.resolution_s is not None:
+        parts.append(f"every {origin.resolution_s:g} s")
+    parts.append(str(origin.coverage))
+    if answer.duration_s is not None:
+        parts.append(f"mean over {duration(answer.duration_s)}")
+    return inert(" · ".join(parts))
+
+
+def reasons(answer: TopAnswer) -> list[str]:
+    """Why cells have no number: each reason once, with where it holds."""
+    places: dict[tuple[str, str], dict[str, list[str]]] = {}
+    rows = answer.rows if answer.mode is TopMode.SUMMARY else answer.rows[1:]
+    for row in rows:
+        if row.reason:
+            places.setdefault((row.reason, ""), {}).setdefault("", []).append(row.node)
+        for cell in row.cells:
+            if cell.value is None and cell.reason != row.reason:
+                where = places.setdefault((cell.reason, cell.last_error), {})
+                where.setdefault(cell.metric.value, []).append(row.node)
+    lines = []
+    for (reason, last_error), where in places.items():
+        metrics = ", ".join(each for each in where if each)
+        nodes = _folded({node for each in where.values() for node in each if node})
+        subject = " on ".join(each for each in (metrics, nodes) if each)
+        error = f" ({last_error})" if last_error and last_error not in reason else ""
+        lines.append(f"{UNKNOWN} {subject}{': ' if subject else ''}{reason}{error}")
+    return [*lines, *_scopes(answer), *answer.notes]
+
+
+def _folded(nodes: set[str]) -> str:
+    try:
+        return NodeSet(sorted(nodes)).fold()
+    except ValueError:
+        # Not a name a node can have; shown as it is.
+        return ",".join(sorted(nodes))
+
+
+def _scopes(answer: TopAnswer) -> list[str]:
+    shared = [
+        each.metric.value for each in answer.rows[0].cells if each.scope == "node" and each.value
+    ]
+    return [f"* {', '.join(shared)}: the whole node's, not the job's alone"] if shared else []
+
+
+def _state_age(answer: TopAnswer) -> str:
+    stale = next((each for each in answer.sources if not each.ok and each.age_s is not None), None)
+    return f" (as of {age(stale.age_s)} ago)" if stale and stale.age_s is not None else ""
+
+
+def _summary(answer: TopAnswer, style: Style) -> str:
+    over = answer.duration_s is not None
+    columns = [Column("METRIC"), Column("MEAN" if over else "VALUE", right=True)]
+    columns += [Column("PEAK", right=True)] if over else []
+    columns += [Column("OF", least=8)]
+    rows: list[list[Cell]] = []
+    for column, cell in zip(answer.columns, answer.rows[0].cells, strict=True):
+        row: list[Cell] = [column.metric.value, _value(cell, column)]
+        row += [_number(cell.peak, column)] if over else []
+        row.append(_of(cell, column))
+        rows.append(row)
+    return table(columns, rows, style)
+
+
+def _of(cell: TopCell, column: TopColumn) -> str:
+    if cell.value is None or not cell.of:
+        return " "
+    what = "GPU" if column.per_gpu else "node"
+    return f"{column.summing.value} of {cell.of} {what}{'s' if cell.of != 1 else ''}"
+
+
+def _rows(answer: TopAnswer, style: Style) -> str:
+    """A line a row. What was measured nowhere has no column; what is too wide goes below."""
+    gpu = answer.mode is TopMode.PER_GPU
+    shown = [
+        index
+        for index in range(len(answer.columns))
+        if any(row.cells[index].value is not None for row in answer.rows)
+    ]
+    names = [_name(each, gpu=gpu) for each in answer.rows]
+    texts = {
+        index: [_value(row.cells[index], answer.columns[index]) for row in answer.rows]
+        for index in shown
+    }
+    ages = [age(row.age_s) if row.age_s is not None else "" for row in answer.rows]
+    blocks = _blocks(answer, shown, names, texts, style)
+    parts = []
+    for number_, block in enumerate(blocks):
+        last = number_ == len(blocks) - 1 and answer.ended is None
+        columns = [Column("GPU" if gpu else "NODE", least=6)]
+        columns += [Column(title(answer.columns[each].metric.value), right=True) for each in block]
+        columns += [Column("AGE", right=True)] if last else []
+        rows: list[list[Cell]] = [
+            [names[row], *(texts[each][row] for each in block), *([ages[row]] if last else [])]
+            for row in (*range(1, len(answer.rows)), 0)
+        ]
+        parts.append(table(columns, rows, style))
+    return "\n".join(parts)
+
+
+def _blocks(
+    answer: TopAnswer,
+    shown: Sequence[int],
+    names: Sequence[str],
+    texts: dict[int, list[str]],
+    style: Style,
+) -> list[list[int]]:
+    if style.width is None or not shown:
+        return [list(shown)]
+    first = max(map(cells, names))
+    blocks: list[list[int]] = [[]]
+    # The age stands in the last block; its room is kept in each.
+    used = first + 8
+    for index in shown:
+        heading = title(answer.columns[index].metric.value)
+        wide = max([cells(heading), *map(cells, texts[index])]) + len(GAP)
+        if used + wide > style.width and blocks[-1]:
+            blocks.append([])
+            used = first + 8
+        blocks[-1].append(index)
+        used += wide
+    return blocks
+
+
+def _name(row: TopRow, *, gpu: bool) -> str:
+    if row.kind is RowKind.SUMMARY:
+        return "all"
+    if not gpu or not row.gpu_uuid:
+        return row.node
+    return f"{row.node} {row.gpu_uuid[:_LONGEST_NAME]}"
+
+
+def _value(cell: TopCell, column: TopColumn) -> str:
+    star = "*" if cell.scope == "node" and cell.value is not None else ""
+    return _number(cell.value, column) + star
+
+
+def _number(value: float | None, column: TopColumn) -> str:
+    return UNKNOWN if value is None else number(value, column.unit)
+
+
+def _lines(lines: Sequence[str], style: Style) -> str:
+    text = ""
+    for line in lines:
+        pieces = [inert(line)]
+        if style.width is not None and cells(pieces[0]) > style.width:
+            pieces = wrapped(inert(line), style.width - 2)
+            pieces = [pieces[0], *(f"  {each}" for each in pieces[1:])]
+        text += "".join(style.paint(each, "dim") + "\n" for each in pieces)
+    return text

@@ -1,0 +1,98 @@
+"""Sparklines and bars that can be compared: the scale is 0 to 100, always. Pure.
+
+A cell's height is the highest value of its stretch of time, its colour the mean; the last cell is
+the newest value, the number that stands beside it. No cell is a full block, so that lines keep
+apart; where nothing was measured a cell is blank, and a line without any value says so in words.
+GPUs and hosts have different glyphs and different colours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+NO_DATA = "no data"
+Point = tuple[float, float]
+"""A moment, and a share in percent."""
+Piece = tuple[str, str]
+"""Text, and how it looks: words of `lattice.base.style`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """Glyphs from low to high, the same without glyphs, and colours from low to high."""
+
+    glyphs: str
+    plain: str
+    looks: tuple[str, ...]
+
+
+GPU = Ramp("▁▂▃▄▅▆▇", "_.-=+*#", ("blue", "cyan", "green"))
+HOST = Ramp("⡀⣀⣄⣤⣦⣶⣷", ",:;!|%&", ("dim", "yellow", "red"))
+
+
+def level(share: float, ramp: Ramp) -> int:
+    """Which glyph a share is: the lowest is everything from 0 on, the highest all about 100."""
+    if not math.isfinite(share):
+        raise ValueError("what was not measured has no height")
+    steps = len(ramp.glyphs)
+    return min(steps - 1, max(0, int(share / 100 * steps)))
+
+
+def spark(points: Sequence[Point], width: int, ramp: Ramp, *, glyphs: bool = True) -> list[Piece]:
+    """A line of `width` cells, oldest first; the newest point is the last cell, alone."""
+    if not points or width < 1:
+        return [(NO_DATA[:width].ljust(width), "dim")]
+    letters = ramp.glyphs if glyphs else ramp.plain
+    *earlier, newest = points
+    cells: list[Piece] = []
+    for stretch in _stretches(earlier, newest[0], width - 1):
+        if not stretch:
+            cells.append((" ", ""))
+            continue
+        cells.append((letters[level(max(stretch), ramp)], _look(_mean(stretch), ramp)))
+    cells.append((letters[level(newest[1], ramp)], _look(newest[1], ramp)))
+    return cells
+
+
+def bar(share: float | None, width: int, ramp: Ramp, *, glyphs: bool = True) -> list[Piece]:
+    """`━━━━────`: filled as far as the share goes; one that is unknown is empty."""
+    if width < 1:
+        return []
+    full, rest = ("━", "─") if glyphs else ("#", "-")
+    if share is None:
+        return [(" " * width, "")]
+    filled = min(width, max(0, round(share / 100 * width)))
+    parts = [(full * filled, _look(share, ramp)), (rest * (width - filled), "dim")]
+    return [each for each in parts if each[0]]
+
+
+def _stretches(points: Sequence[Point], end: float, count: int) -> list[list[float]]:
+    """The values of each of so many equal stretches of time that end at a moment."""
+    found: list[list[float]] = [[] for _ in range(count)]
+    if not points or not count:
+        return found
+    # As finely as the points lie; a short past fills the right end, not the whole line.
+    apart = max((end - points[0][0]) / count, _usual_gap(points, end))
+    for time, share in points:
+        place = count - 1 - int((end - time - apart / 2) / apart)
+        if 0 <= place < count:
+            found[place].append(share)
+    return found
+
+
+def _usual_gap(points: Sequence[Point], end: float) -> float:
+    times = [*(time for time, _ in points), end]
+    gaps = sorted(later - sooner for sooner, later in pairwise(times))
+    return max(gaps[len(gaps) // 2], 1e-3)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _look(share: float, ramp: Ramp) -> str:
+    steps = len(ramp.looks)
+    return ramp.looks[min(steps - 1, max(0, int(share / 100 * steps)))]

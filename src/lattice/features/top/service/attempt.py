@@ -1,0 +1,71 @@
+"""Which attempt is looked at, and which time of it. Pure but for the clock it is given."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+
+from lattice.base.errors import DataUnavailable, NotFound, UsageError
+from lattice.domain.allocation import Allocation, Attempt
+from lattice.domain.attempts import JobAttempt, attempts_of
+from lattice.domain.nodeset import NodeSet
+from lattice.features.top.model import LONGEST_DURATION_S, TopQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The time that is looked at: up to `at`, and how much of it."""
+
+    at: float
+    lasted_s: float
+    running: bool
+    duration_s: int | None
+    """None: the newest values."""
+
+
+def chosen_attempt(allocation: Allocation, number: int) -> Attempt:
+    """The one with this number; the newest that has started for 0. Raises `NotFound`."""
+    attempts = attempts_of(allocation)
+    if not number:
+        return next((each for each in reversed(attempts) if each.started), attempts[-1])
+    for each in attempts:
+        if each.number == number:
+            return each
+    raise NotFound(
+        f"Allocation {allocation.id} has no attempt {number}.", hint=f"It has {len(attempts)}."
+    )
+
+
+def not_started(allocation: Allocation) -> DataUnavailable:
+    return DataUnavailable(
+        f"Allocation {allocation.id} has not started, so there is nothing to measure.",
+        hint=f"`lattice status {allocation.id}` says what it waits for.",
+    )
+
+
+def stretch_of(job: JobAttempt, query: TopQuery, now: datetime) -> Stretch:
+    """What time a query is about. Raises `UsageError` and `DataUnavailable`."""
+    if query.duration_s is not None and not 0 < query.duration_s <= LONGEST_DURATION_S:
+        raise UsageError(
+            f"A duration has 1 to {LONGEST_DURATION_S} seconds.", hint="Write 5m, 2h or 1d."
+        )
+    started, ended = job.attempt.started, job.attempt.ended
+    if started is None:
+        raise not_started(job.allocation)
+    running = ended is None
+    at = now if ended is None else ended
+    lasted_s = max(1.0, (at - started).total_seconds())
+    duration_s = query.duration_s
+    if not running or duration_s is not None:
+        # One that is over is looked at whole, unless less is asked for.
+        duration_s = math.ceil(min(duration_s or math.inf, lasted_s))
+    return Stretch(at.timestamp(), lasted_s, running, duration_s)
+
+
+def nodes_of(attempt: Attempt) -> tuple[str, ...]:
+    """The names of its nodes, in order."""
+    try:
+        return tuple(NodeSet.parse(attempt.nodes))
+    except ValueError:
+        return ()

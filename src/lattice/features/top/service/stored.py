@@ -1,0 +1,201 @@
+"""One look through the metric store: what is asked, and what of it is missing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from lattice.domain.measured import Shown
+from lattice.domain.metricstore import BadQuery, MetricStore, SeriesPoints, StoreSilent
+from lattice.features.top.model import HISTORY_POINTS, TopMode, TopQuery
+from lattice.features.top.service.attempt import Stretch
+from lattice.features.top.service.composing import (
+    Composer,
+    Spans,
+    composer,
+    history_step_s,
+    peak_step_s,
+)
+from lattice.features.top.service.figures import Figures, read_figures, read_history
+from lattice.features.top.service.promql import OwnerFilter
+
+Answered: TypeAlias = tuple[SeriesPoints, ...]
+
+NOW_S, PAST_S = 2.0, 10.0
+"""How long the store may think: about what is now, and about a stretch of time."""
+_AT_ONCE_S = 0.5
+"""Beyond what the store was given, before it counts as silent all the same."""
+_MOST_HISTORIES = 64
+"""Rows; beyond it only the summary has a history."""
+
+
+@dataclass(slots=True)
+class StoredLook:
+    """What the store said."""
+
+    figures: Figures
+    fresh_s: int
+    silent: tuple[str, ...] = ()
+    """Nodes of which it has nothing current."""
+    summary: Figures | None = None
+    notes: list[str] = field(default_factory=list)
+    queries: tuple[str, ...] = ()
+
+    def lacking(self, mode: TopMode, metrics: Sequence[Shown], nodes: Sequence[str]) -> list[str]:
+        """Nodes of which some figure is missing, though something is known of them."""
+        silent = frozenset(self.silent)
+        there = [each for each in nodes if each not in silent]
+        known = len(self.figures.values) + len(self.figures.none)
+        if mode in {TopMode.PER_NODE, TopMode.WIDE} and known == len(metrics) * len(nodes):
+            return []
+        return [node for node in there if any(self.lacks(mode, each, node) for each in metrics)]
+
+    def lacks(self, mode: TopMode, metric: Shown, node: str) -> bool:
+        """True if a row of the mode has no number for this metric of this node."""
+        place = ("", "") if mode is TopMode.SUMMARY else (node, "")
+        if mode is TopMode.PER_GPU:
+            return not any(of is metric and at[0] == node for of, at in self.figures.values)
+        told = (metric, place)
+        return told not in self.figures.values and told not in self.figures.none
+
+
+class Stored:
+    """Asks the store. Raises `StoreSilent` and `BadQuery`."""
+
+    def __init__(
+        self, store: MetricStore, *, now_s: float = NOW_S, grace_s: float = _AT_ONCE_S
+    ) -> None:
+        self._store = store
+        self._now_s = now_s
+        self._grace_s = grace_s
+
+    async def look(
+        self,
+        owner: OwnerFilter,
+        query: TopQuery,
+        stretch: Stretch,
+        interval_s: float,
+        nodes: Sequence[str],
+    ) -> StoredLook:
+        """One question where one is enough."""
+        composed = composer(owner, query.mode)
+        if stretch.duration_s is None:
+            look = await self._now(composed, query, stretch, interval_s, nodes)
+        else:
+            look = await self._over(composed, stretch, stretch.duration_s, interval_s)
+        if look.figures.is_mixed and query.mode is not TopMode.SUMMARY:
+            origins = str(composed.origins(look.fresh_s))
+            found = read_figures(await self._ask(origins, stretch.at, self._now_s))
+            look.figures.origins.update(found.origins)
+            look.figures.is_apart = True
+        await self._find_silent(look, composed, stretch, nodes)
+        if look.silent and not composed.by and stretch.duration_s is None:
+            await self._strictly(look, composed, stretch, interval_s)
+        return look
+
+    async def _now(
+        self,
+        composed: Composer,
+        query: TopQuery,
+        stretch: Stretch,
+        interval_s: float,
+        nodes: Sequence[str],
+    ) -> StoredLook:
+        spans = Spans.of(interval_s, stretch.lasted_s)
+        text = str(composed.now(spans))
+        if not query.history:
+            figures = read_figures(await self._ask(text, stretch.at, self._now_s))
+            return StoredLook(figures, spans.fresh_s, queries=(text,))
+        answer, (history, note) = await asyncio.gather(
+            self._ask(text, stretch.at, self._now_s),
+            self._history(composed, stretch, interval_s, nodes),
+        )
+        figures = read_figures(answer)
+        figures.history = history.history
+        return StoredLook(figures, spans.fresh_s, notes=note, queries=(text,))
+
+    async def _strictly(
+        self, look: StoredLook, composed: Composer, stretch: Stretch, interval_s: float
+    ) -> None:
+        """The whole without what nodes that are gone did a moment ago."""
+        text = str(composed.now(Spans.of(interval_s, stretch.lasted_s), strict=True))
+        found = read_figures(await self._ask(text, stretch.at, self._now_s))
+        found.history = look.figures.history
+        found.moments.update(look.figures.moments)
+        look.figures = found
+        look.queries = (text,)
+
+    async def _history(
+        self, composed: Composer, stretch: Stretch, interval_s: float, nodes: Sequence[str]
+    ) -> tuple[Figures, list[str]]:
+        """The past of every cell; a look without it is still a look."""
+        whole = Composer(composed.owner, composed.metrics)
+        askers = [whole]
+        if composed.by and len(nodes) <= _MOST_HISTORIES:
+            askers.append(composed)
+        span_s = min(stretch.lasted_s, interval_s * HISTORY_POINTS)
+        step_s = history_step_s(span_s, interval_s)
+        spans = Spans.of(interval_s, least_s=step_s)
+        found = Figures()
+        try:
+            answers = await asyncio.gather(
+                *(
+                    self._range(str(each.history(spans)), stretch.at - span_s, stretch.at, step_s)
+                    for each in askers
+                )
+            )
+        except (StoreSilent, BadQuery) as problem:
+            return found, [f"There is no history: the metric store says {problem}."]
+        for answer in answers:
+            found.history |= read_history(answer)
+        return found, []
+
+    async def _over(
+        self, composed: Composer, stretch: Stretch, duration_s: int, interval_s: float
+    ) -> StoredLook:
+        step_s = peak_step_s(duration_s, interval_s)
+        spans = Spans.of(interval_s, least_s=step_s)
+        texts = [str(composed.over(duration_s, step_s, spans))]
+        if composed.by:
+            # A peak of the whole is not made of peaks: they may be at different times.
+            whole = Composer(composed.owner, composed.metrics)
+            texts.append(str(whole.over(duration_s, step_s, spans)))
+        answers = await asyncio.gather(*(self._ask(each, stretch.at, PAST_S) for each in texts))
+        found = [read_figures(each) for each in answers]
+        summary = found[1] if len(found) > 1 else None
+        return StoredLook(found[0], duration_s, summary=summary, queries=tuple(texts))
+
+    async def _find_silent(
+        self, look: StoredLook, composed: Composer, stretch: Stretch, nodes: Sequence[str]
+    ) -> None:
+        figures, oldest = look.figures, stretch.at - look.fresh_s
+
+        def silent() -> tuple[str, ...]:
+            return tuple(each for each in nodes if figures.moments.get(each, 0.0) < oldest)
+
+        if composed.by:
+            look.silent = silent()
+            if not look.silent:
+                return
+        elif figures.coverage is not None and figures.coverage >= len(nodes):
+            return
+        # What has no sign of life may have another, and of the whole nobody knows who is missing.
+        text = str(composed.alive())
+        found = read_figures(await self._ask(text, stretch.at, self._now_s)).moments
+        figures.moments.update(found)
+        look.silent = silent()
+        look.queries = (*look.queries, text)
+
+    async def _ask(self, promql: str, at: float, within_s: float) -> Answered:
+        try:
+            async with asyncio.timeout(within_s + self._grace_s):
+                return await self._store.query(promql, at=at, within_s=within_s)
+        except TimeoutError:
+            raise StoreSilent(f"it did not answer within {within_s:g} s") from None
+
+    async def _range(self, promql: str, start: float, end: float, step_s: int) -> Answered:
+        return await self._store.query_range(
+            promql, start=start, end=end, step_s=step_s, within_s=PAST_S
+        )
