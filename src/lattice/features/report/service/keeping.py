@@ -1,0 +1,176 @@
+"""Keeps a summary of every attempt once it is over, so that it outlives the metric store.
+
+Each server sees which attempts end. The one that an attempt falls to by its name writes it; where
+that one is away the others do so a little later. It does not matter if two try: the document is put
+only where there is none. It is written when what the agents still held had time to arrive, and not
+while the metric store is silent. What nobody got to is found again in Slurm's past.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from lattice.base.clock import Clock
+from lattice.base.errors import LatticeError
+from lattice.domain.allocation import Allocation
+from lattice.domain.attempts import JobAttempt, attempts_of, named
+from lattice.domain.metricstore import StoreSilent
+from lattice.domain.objects import BadKeyPart
+from lattice.domain.runsummary import summary_key
+from lattice.domain.scheduler import PastQuestion, Scheduler, Scope
+from lattice.features.report.model import LEAST_COVERED
+from lattice.features.report.service.kept import KeptSummaries
+from lattice.features.report.service.measuring import RunMeter
+
+_log = logging.getLogger(__name__)
+
+SETTLE_S = 120.0
+"""After the end: the last samples of all nodes have come."""
+LATEST_S = 1200.0
+"""After the end: agents hold what they could not send for a quarter of an hour, and no longer."""
+OTHERS_AFTER_S = 300.0
+"""An attempt that falls to another server is looked at so much later."""
+REMEMBERED = timedelta(hours=24)
+"""How far back Slurm's past is looked through."""
+_PAST_EVERY_S = 6 * 3600.0
+_ROUND_S = 15.0
+_AGAIN_S = 60.0
+_A_ROUND = 20
+"""So many are written at most before others get their turn."""
+_MOST_WAITING = 50_000
+_EVERYTHING = Scope(everything=True)
+
+
+@dataclass(slots=True)
+class KeepingCounts:
+    """Since the server began."""
+
+    written_total: int = 0
+    elsewhere_total: int = 0
+    """Another server had written it."""
+    silent_total: int = 0
+    """Put off because the metric store did not answer."""
+
+
+class SummaryKeeping:
+    """`replicas` are the ids of the servers that are up, `replica` this one's."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        meter: RunMeter,
+        kept: KeptSummaries,
+        clock: Clock,
+        replica: str = "",
+        replicas: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        self._scheduler = scheduler
+        self._meter = meter
+        self._kept = kept
+        self._clock = clock
+        self._replica = replica
+        self._replicas = replicas
+        self._due: dict[str, tuple[float, JobAttempt]] = {}
+        self._done: dict[str, float] = {}
+        self._past_s: float | None = None
+        self.counts = KeepingCounts()
+
+    @property
+    def waiting(self) -> int:
+        """Attempts that are over and not kept yet, as far as this server knows."""
+        return len(self._due)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except LatticeError as error:
+                _log.info("summaries of runs: %s", error.message)
+            except Exception:  # noqa: BLE001 - one odd attempt must not end it for all
+                _log.exception("summaries of runs: not foreseen")
+            await asyncio.sleep(_ROUND_S)
+
+    async def look(self) -> None:
+        """Note what has ended, and write what is due. Raises `Unavailable`."""
+        self._note(self._scheduler.live().cluster.allocations)
+        now_s = self._clock.monotonic()
+        if self._past_s is None or now_s - self._past_s > _PAST_EVERY_S:
+            since = self._clock.now() - REMEMBERED
+            self._note(await self._scheduler.past(PastQuestion(scope=_EVERYTHING, since=since)))
+            self._past_s = now_s
+        now = self._clock.now().timestamp()
+        due = sorted(key for key, (at, _) in self._due.items() if at <= now)
+        for key in due[:_A_ROUND]:
+            attempt = self._due[key][1]
+            # Put off first: what does not answer is asked again later, not at once.
+            self._due[key] = (now + _AGAIN_S, attempt)
+            if await self._written(attempt, now):
+                del self._due[key]
+                self._done[key] = now
+        self._forget(now)
+
+    def _note(self, allocations: Iterable[Allocation]) -> None:
+        now = self._clock.now()
+        for each in allocations:
+            for attempt in attempts_of(each):
+                if attempt.started is None or attempt.ended is None:
+                    continue
+                if attempt.ended < now - REMEMBERED:
+                    continue
+                self._note_one(each, JobAttempt(each, attempt), attempt.ended.timestamp())
+
+    def _note_one(self, allocation: Allocation, found: JobAttempt, ended: float) -> None:
+        try:
+            accounts = self._scheduler.live().cluster.accounts
+            key = summary_key(named(allocation, found.attempt, accounts, self._clock.now()))
+        except (LatticeError, BadKeyPart):
+            return  # whose it is will be known in the next round, or its name can't be kept
+        if key in self._due or key in self._done or len(self._due) >= _MOST_WAITING:
+            return
+        later_s = 0.0 if self._is_mine(key) else OTHERS_AFTER_S
+        self._due[key] = (ended + SETTLE_S + later_s, found)
+
+    def _is_mine(self, key: str) -> bool:
+        replicas = set(self._replicas()) | {self._replica}
+        return max(sorted(replicas), key=lambda each: _weight(each, key)) == self._replica
+
+    async def _written(self, attempt: JobAttempt, now: float) -> bool:
+        """True once it is kept, by whomever."""
+        if await self._kept.is_there(attempt):
+            self.counts.elsewhere_total += 1
+            return True
+        try:
+            summary = await self._meter.whole(attempt)
+        except StoreSilent as error:
+            self.counts.silent_total += 1
+            _log.info("summary of %s: %s", attempt.allocation.ref, error)
+            return False
+        ended = attempt.attempt.ended
+        assert ended is not None
+        complete = summary.covered is not None and summary.covered >= LEAST_COVERED
+        if not complete and now < ended.timestamp() + LATEST_S:
+            return False
+        if await self._kept.keep(attempt, summary):
+            self.counts.written_total += 1
+        else:
+            self.counts.elsewhere_total += 1
+        return True
+
+    def _forget(self, now: float) -> None:
+        oldest = now - 2 * REMEMBERED.total_seconds()
+        for key in [each for each, at in self._done.items() if at < oldest]:
+            del self._done[key]
+        for key, (_, attempt) in tuple(self._due.items()):
+            ended = attempt.attempt.ended
+            if ended is not None and ended.timestamp() < oldest:
+                del self._due[key]
+
+
+def _weight(replica: str, key: str) -> bytes:
+    return hashlib.sha256(f"{replica}\0{key}".encode()).digest()

@@ -1,0 +1,109 @@
+"""The use case: one attempt of an allocation, reported on to whoever may read its output."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from lattice.access.actor import Actor
+from lattice.access.finding import Found
+from lattice.access.limits import CallerLimits, Questions
+from lattice.access.output import OutputDoor
+from lattice.base.clock import Clock
+from lattice.base.errors import DataUnavailable, NotFound, Unavailable
+from lattice.domain.allocation import Allocation, Attempt
+from lattice.domain.attempts import JobAttempt, attempts_of, named
+from lattice.domain.objects import BadKeyPart
+from lattice.domain.runsummary import RunSummary
+from lattice.domain.scheduler import Scheduler
+from lattice.domain.sharing import Way
+from lattice.features.report.model import Report
+from lattice.features.report.service.advice import advise
+from lattice.features.report.service.kept import KeptSummaries
+from lattice.features.report.service.measuring import RunMeter
+
+_log = logging.getLogger(__name__)
+
+
+class ReportService:
+    """For people. `kept` is None where nothing is stored."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        door: OutputDoor,
+        meter: RunMeter,
+        kept: KeptSummaries | None,
+        clock: Clock,
+        limits: CallerLimits | None = None,
+    ) -> None:
+        self._scheduler = scheduler
+        self._door = door
+        self._meter = meter
+        self._kept = kept
+        self._clock = clock
+        self._limits = limits
+
+    async def report(self, actor: Actor, name: str, number: int = 0) -> Report:
+        """Of the newest attempt that has started, or of the one with that number."""
+        found, attempt = await self._found(actor, name, number)
+        if attempt.started is None:
+            raise DataUnavailable(
+                f"Allocation {found.allocation.id} has not started, so it has used nothing.",
+                hint=f"`lattice status {found.allocation.id}` says what it waits for.",
+            )
+        if self._limits is not None:
+            await self._limits.ask(actor.sub, Questions.QUERY_METRICS)
+        await self._door.enter(actor, found, Way.READ)
+        accounts = self._scheduler.live().cluster.accounts
+        job = named(found.allocation, attempt, accounts, self._clock.now())
+        kept = await self._kept_of(job) if attempt.ended is not None else None
+        summary = kept or await self._meter.summary(job)
+        advice, withheld = advise(summary)
+        return Report(
+            id=found.allocation.id,
+            attempts=len(attempts_of(found.allocation)),
+            finished=attempt.ended is not None,
+            summary=summary.without_series(),
+            advice=advice,
+            withheld=withheld,
+            kept=kept.written if kept is not None else None,
+        )
+
+    async def _found(self, actor: Actor, name: str, number: int) -> tuple[Found, Attempt]:
+        found = await self._door.find(actor, name)
+        attempt = _attempt(found.allocation, number)
+        if attempt.started is None:
+            # It may have started since Slurm was last read.
+            await self._scheduler.fresh()
+            found = await self._door.find(actor, name)
+            attempt = _attempt(found.allocation, number)
+        return found, attempt
+
+    async def _kept_of(self, job: JobAttempt) -> RunSummary | None:
+        if self._kept is None:
+            return None
+        try:
+            kept = await self._kept.of(job)
+        except Unavailable as error:
+            _log.info("report of %s: %s", job.allocation.ref, error.message)
+            return None
+        except BadKeyPart:
+            return None
+        if kept is None or kept.origin.age_s is None:
+            return kept
+        passed_s = max(0.0, (self._clock.now() - kept.written).total_seconds())
+        return replace(kept, origin=replace(kept.origin, age_s=kept.origin.age_s + passed_s))
+
+
+def _attempt(allocation: Allocation, number: int) -> Attempt:
+    attempts = attempts_of(allocation)
+    if not number:
+        # One that waits to run again has run before.
+        return next((each for each in reversed(attempts) if each.started), attempts[-1])
+    for each in attempts:
+        if each.number == number:
+            return each
+    raise NotFound(
+        f"Allocation {allocation.id} has no attempt {number}.", hint=f"It has {len(attempts)}."
+    )

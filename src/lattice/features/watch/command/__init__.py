@@ -1,0 +1,1 @@
+"""`lattice watch` and its options."""

@@ -1,0 +1,121 @@
+"""How a person who looks elsewhere is told: by the bell, or by a command of hers."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from lattice.base.errors import UsageError
+from lattice.base.shell import Shell
+from lattice.base.text import inert
+from lattice.domain.alert import Phase
+from lattice.features.watch.model import WatchAlert, WatchEnd, WatchRecord
+
+_MOST_AT_ONCE = 8
+_LAST_S = 5.0
+
+
+class Notice(Protocol):
+    """One way to be told."""
+
+    def tell(self, shell: Shell, record: WatchRecord) -> None: ...
+    def end(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bell:
+    """Rings the terminal."""
+
+    def tell(self, shell: Shell, record: WatchRecord) -> None:  # noqa: ARG002
+        if shell.live:
+            shell.write("\a")
+
+    def end(self) -> None:
+        """It has rung."""
+
+
+@dataclass(slots=True)
+class OwnCommand:
+    """Runs a program with a line of JSON at its standard input; the stream does not wait for it.
+
+    What a job or a node wrote never becomes a part of the command line.
+    """
+
+    words: list[str]
+    _running: list[subprocess.Popen[bytes]] = field(
+        default_factory=list, init=False, compare=False, repr=False
+    )
+
+    def tell(self, shell: Shell, record: WatchRecord) -> None:
+        self._running = [each for each in self._running if each.poll() is None]
+        if len(self._running) >= _MOST_AT_ONCE:
+            return
+        try:
+            process = subprocess.Popen(
+                self.words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            shell.warn(f"--notify: {inert(self.words[0])} can't be run: {error.strerror}.")
+            return
+        self._running.append(process)
+        assert process.stdin is not None
+        try:
+            process.stdin.write(_summary(record).encode() + b"\n")
+            process.stdin.close()
+        except BrokenPipeError:
+            pass
+
+    def end(self) -> None:
+        """The last ones are given a moment."""
+        for process in self._running:
+            try:
+                process.wait(_LAST_S)
+            except subprocess.TimeoutExpired:
+                return
+
+
+def _summary(record: WatchRecord) -> str:
+    if isinstance(record, WatchAlert):
+        told = {
+            "type": record.type,
+            "node": record.node,
+            "rule": record.rule,
+            "severity": record.severity.value,
+            "phase": record.phase.value,
+            "words": record.words,
+            "remedy": record.remedy,
+        }
+    elif isinstance(record, WatchEnd):
+        told = {"type": record.type, "id": record.allocation, "state": record.state.value}
+    else:
+        told = {"type": record.type}
+    return json.dumps(told)
+
+
+def is_notable(record: WatchRecord) -> bool:
+    """True for what a person wants to be called for."""
+    if isinstance(record, WatchAlert):
+        return record.phase is Phase.FIRING
+    return isinstance(record, WatchEnd)
+
+
+def read_notice(text: str) -> Notice:
+    """`bell`, or a command. Raises `UsageError`."""
+    if text == "bell":
+        return Bell()
+    try:
+        words = shlex.split(text)
+    except ValueError as problem:
+        raise UsageError(
+            f"{text!r} is no command: {problem}.", hint="Write bell, or a command."
+        ) from None
+    if not words:
+        raise UsageError("There is nothing to be told by.", hint="Write bell, or a command.")
+    return OwnCommand(words)

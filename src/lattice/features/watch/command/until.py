@@ -1,0 +1,164 @@
+"""What `--until` means: a state of the job, or a figure that stays beyond a bound for a while.
+
+    running | ended | METRIC < NUMBER [for TIME]      also <=, > and >=
+
+Read strictly: what is not understood is refused with what could have been meant.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol
+
+from lattice.base.errors import UsageError
+from lattice.base.moment import parse_duration
+from lattice.domain.allocation import State
+from lattice.domain.measured import SHOWN, Shown
+from lattice.features.watch.model import (
+    NoteKind,
+    WatchEnd,
+    WatchMeasured,
+    WatchNote,
+    WatchRecord,
+    WatchState,
+)
+
+_HINT = 'Write running, ended, or a condition such as "gpu_utilization<10 for 5m".'
+_CONDITION = re.compile(
+    r"\s*(?P<metric>[a-z][a-z0-9_]*)\s*(?P<sign><=|>=|<|>)\s*(?P<number>[0-9]+(\.[0-9]+)?)"
+    r"\s*(?P<unit>(?!for)[A-Za-zµ%°]*(/s)?)(\s+for\s+(?P<time>[0-9a-z]+))?\s*",
+    re.ASCII,
+)
+_SIGNS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_SHORT = {"gpu_util": Shown.GPU_UTILIZATION, "cpu_util": Shown.CPU_UTILIZATION}
+_BYTES = {
+    **{f"{letter}B": 1000.0**power for power, letter in enumerate(("", "k", "M", "G", "T"))},
+    **{f"{letter}iB": 1024.0**power for power, letter in enumerate(("K", "M", "G", "T"), 1)},
+    "KB": 1000.0,
+}
+_UNITS: dict[str, dict[str, float]] = {
+    "%": {"%": 1.0},
+    "W": {"W": 1.0, "kW": 1000.0},
+    "°C": {"C": 1.0, "°C": 1.0},
+    "µs": {"us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6},
+    "bytes": _BYTES,
+    "bytes/s": {f"{name}/s": factor for name, factor in _BYTES.items()},
+}
+_NOT_RUNNING = frozenset({State.CONFIGURING, State.UNKNOWN})
+_LOOKS_MISSED = 3.0
+
+
+class Until(Protocol):
+    """What is waited for."""
+
+    metric: Shown | None
+    """The figure it needs, if one."""
+    words: str
+
+    def met(self, record: WatchRecord) -> bool:
+        """True if this record shows that it has come."""
+
+
+class UntilRunning:
+    metric: Shown | None = None
+    words = "running"
+
+    def met(self, record: WatchRecord) -> bool:
+        return (
+            isinstance(record, WatchState)
+            and not record.state.waiting
+            and record.state not in _NOT_RUNNING
+        )
+
+
+class UntilEnded:
+    metric: Shown | None = None
+    words = "ended"
+
+    def met(self, record: WatchRecord) -> bool:
+        return isinstance(record, WatchEnd)
+
+
+class UntilFigure:
+    """Judged by the whole job's figure, and by the times at which it was measured."""
+
+    def __init__(self, metric: Shown, sign: str, bound: float, for_s: float, words: str) -> None:
+        self.metric: Shown | None = metric
+        self.words = words
+        self._holds = _SIGNS[sign]
+        self._bound = bound
+        self._for_s = for_s
+        self._since: datetime | None = None
+        self._last: datetime | None = None
+
+    def met(self, record: WatchRecord) -> bool:
+        if isinstance(record, WatchNote) and record.kind is NoteKind.DISCONNECTED:
+            self._since = None
+        if not isinstance(record, WatchMeasured):
+            return False
+        value = next((each.value for each in record.summary if each.metric is self.metric), None)
+        longest_s = _LOOKS_MISSED * record.resolution_s
+        if self._last is not None and (record.time - self._last).total_seconds() > longest_s:
+            # Nobody looked in between, so nobody knows.
+            self._since = None
+        self._last = record.time
+        if value is None or not self._holds(value, self._bound):
+            self._since = None
+            return False
+        self._since = self._since or record.time
+        return (record.time - self._since).total_seconds() >= self._for_s
+
+
+def parse_until(text: str) -> Until:
+    """Raises `UsageError`."""
+    word = text.strip()
+    if word == "running":
+        return UntilRunning()
+    if word == "ended":
+        return UntilEnded()
+    found = _CONDITION.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{text!r} says nothing to wait for.", hint=_HINT)
+    metric = _metric(found["metric"])
+    bound = float(found["number"]) * _factor(metric, found["unit"] or "")
+    for_s = parse_duration(found["time"]) if found["time"] else 0
+    return UntilFigure(metric, found["sign"], bound, float(for_s), word)
+
+
+def read_metric(name: str) -> Shown:
+    """A metric by its name. Raises `UsageError`."""
+    return _metric(name.strip())
+
+
+def _metric(name: str) -> Shown:
+    if name in _SHORT:
+        return _SHORT[name]
+    try:
+        return Shown(name)
+    except ValueError:
+        pass
+    from difflib import get_close_matches  # noqa: PLC0415 - for whoever mistyped only
+
+    near = get_close_matches(name, [each.value for each in Shown], 3, 0.5)
+    known = ", ".join(near or [each.value for each in Shown])
+    raise UsageError(
+        f"{name!r} is no metric.", hint=f"Did you mean {known}?" if near else f"There are {known}."
+    )
+
+
+def _factor(metric: Shown, unit: str) -> float:
+    known = _UNITS.get(SHOWN[metric].unit, {})
+    if not unit or unit in known:
+        return known.get(unit, 1.0)
+    units = ", ".join(known) or "none"
+    raise UsageError(
+        f"{unit!r} is no unit of {metric.value}.", hint=f"Its units are: {units}; or write none."
+    )

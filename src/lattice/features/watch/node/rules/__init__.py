@@ -1,0 +1,1 @@
+"""The rules of WATCH-2, a file each. Pure."""

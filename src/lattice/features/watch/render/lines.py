@@ -1,0 +1,186 @@
+"""A line for each event: when, a sign and a word for how bad it is, what, since when, what to do.
+
+Pure. In a pipe an event is one line, however long; on a terminal it goes on below, indented.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from lattice.base.moment import moment
+from lattice.base.style import Style
+from lattice.base.text import cells, inert, wrapped
+from lattice.domain.alert import Phase, Severity
+from lattice.features.watch.model import (
+    Figure,
+    NodeWord,
+    NoteKind,
+    WatchAlert,
+    WatchEnd,
+    WatchMeasured,
+    WatchMode,
+    WatchNode,
+    WatchNote,
+    WatchProgress,
+    WatchRecord,
+    WatchState,
+)
+from lattice.features.watch.render.values import MISSING, short_name, shown, span
+
+_LOOKS = {"CRITICAL": "red bold", "WARNING": "yellow", "resolved": "green", "unknown": "cyan"}
+
+
+class EventLines:
+    """`now` is today: times of other days have their date."""
+
+    def __init__(self, style: Style, now: datetime) -> None:
+        self._style = style
+        self._now = now
+        self._explained: set[tuple[str, str]] = set()
+
+    def lines(self, record: WatchRecord) -> list[str]:
+        """What to show of it; nothing for a sign of life."""
+        match record:
+            case WatchMeasured():
+                told = self.measured(record)
+            case WatchAlert():
+                told = self._alert(record)
+            case WatchNode():
+                told = self._node(record)
+            case WatchMode():
+                told = self._mode(record)
+            case WatchProgress():
+                told = self._progress(record)
+            case WatchState():
+                told = self._state(record)
+            case WatchEnd():
+                told = self._end(record)
+            case WatchNote():
+                told = _note(record)
+        return told
+
+    def measured(self, record: WatchMeasured) -> list[str]:
+        """The whole job in a line; with `-o wide` its nodes as well."""
+        lines = [self._figures_line(record, record.summary, self._who(record))]
+        if self._style.wide and record.node_count > 1:
+            lines += [
+                self._figures_line(record, each.figures, inert(each.node)) for each in record.nodes
+            ]
+        return lines
+
+    def explained(self, record: WatchMeasured) -> list[str]:
+        """Why figures are missing; each reason once."""
+        lines = []
+        for each in record.summary:
+            reason = inert(each.reason)
+            if each.value is None and (each.metric.value, reason) not in self._explained:
+                self._explained.add((each.metric.value, reason))
+                error = f" ({inert(each.last_error)})" if each.last_error else ""
+                text = f"{each.metric.value} {MISSING} {reason}{error}"
+                lines += self._line(record.time, "", "", text)
+        return lines
+
+    def _figures_line(self, record: WatchMeasured, figures: tuple[Figure, ...], who: str) -> str:
+        told = "  ".join(
+            f"{short_name(each.metric)} {shown(each)}{' (node)' if each.scope == 'node' else ''}"
+            for each in figures
+        )
+        return f"{self._time(record.time)}  {who}  {told}"
+
+    @staticmethod
+    def _who(record: WatchMeasured) -> str:
+        if record.node_count == 1 and len(record.nodes) == 1:
+            return inert(record.nodes[0].node)
+        return f"{record.measured}/{record.node_count} nodes"
+
+    def _alert(self, alert: WatchAlert) -> list[str]:
+        where = f"{inert(alert.node)} {inert(alert.rule)}"
+        words = inert(alert.words)
+        if alert.phase is Phase.CLEARED:
+            after = f" after {span(alert.lasted_s)}" if alert.lasted_s is not None else ""
+            sign = self._style.glyph("✓", "+")
+            return self._line(alert.time, sign, "resolved", f"{where}{after}: {words}")
+        since = f" Since {self._time(alert.since)}."
+        if alert.phase is Phase.UNKNOWN:
+            return self._line(alert.time, "?", "unknown", f"{where}: {words}{since}")
+        sign, word = self._style.glyph("✗", "x"), "CRITICAL"
+        if alert.severity is Severity.WARNING:
+            sign, word = "!", "WARNING"
+        remedy = f" {self._style.glyph('→', '->')} {inert(alert.remedy)}" if alert.remedy else ""
+        return self._line(alert.time, sign, word, f"{where}: {words}{since}{remedy}")
+
+    def _node(self, record: WatchNode) -> list[str]:
+        node = inert(record.node)
+        if record.word is NodeWord.STALE:
+            since = f" since {self._time(record.since)}" if record.since else ""
+            why = f" ({inert(record.reason).removesuffix('.')})" if record.reason else ""
+            return self._line(record.time, "?", "stale", f"{node} does not answer{since}{why}")
+        if record.word is NodeWord.BACK:
+            after = f" after {span(record.seconds)}" if record.seconds is not None else ""
+            return self._line(record.time, self._style.glyph("✓", "+"), "back", f"{node}{after}")
+        return self._line(record.time, "", "", f"{node}: the job's processes are gone from it")
+
+    def _mode(self, record: WatchMode) -> list[str]:
+        until = f" until {self._time(record.until)}" if record.until else ""
+        by = f", set by {inert(record.set_by)}" if record.set_by else ""
+        text = f"measured every {record.interval_s:g} s ({record.mode.value}{until}{by})"
+        return self._line(record.time, "", "", text)
+
+    def _progress(self, record: WatchProgress) -> list[str]:
+        signs = {
+            "output": record.output,
+            "processor": record.processor,
+            "storage": record.storage,
+            "network": record.network,
+        }
+        told = ", ".join(f"{name} {self._time(each)}" for name, each in signs.items() if each)
+        if record.moving:
+            return self._line(record.time, "", "", f"the job gets on: {told}")
+        last = f"the last sign was {told}" if told else "no sign was seen at all"
+        return self._line(record.time, "?", "quiet", f"the job does not get on: {last}")
+
+    def _state(self, record: WatchState) -> list[str]:
+        attempt = f", attempt {record.attempt}" if record.attempt > 1 else ""
+        where = f" on {inert(record.nodes)}" if record.nodes else ""
+        why = f": {inert(record.words)}" if record.words else ""
+        text = f"{inert(record.allocation)} {record.state.value}{where}{attempt}{why}"
+        return self._line(record.time, self._style.glyph("▸", ">"), "", text)
+
+    def _end(self, record: WatchEnd) -> list[str]:
+        code = f", exit {record.exit_code}" if record.exit_code else ""
+        at = f" at {self._time(record.ended)}" if record.ended else ""
+        text = f"{inert(record.allocation)} ended{at}: {record.state.value}{code}"
+        return self._line(record.time, self._style.glyph("■", "#"), "", text)
+
+    def _line(self, time: datetime, sign: str, word: str, text: str) -> list[str]:
+        """In a pipe one line; on a terminal as many as it takes, under each other."""
+        head = f"{self._time(time)}  "
+        mark = f"{sign} {word}".strip()
+        painted = self._style.paint(mark, _LOOKS.get(word, ""))
+        gap = "  " if mark else ""
+        width = self._style.width
+        if width is None:
+            return [f"{head}{painted}{gap}{text}"]
+        indent = cells(head) + cells(mark) + len(gap)
+        if width - indent < 20:
+            indent = cells(head)
+        parts = wrapped(f"{'' if indent > cells(head) else mark + gap}{text}", width - indent) or [
+            ""
+        ]
+        first = f"{head}{painted}{gap}{parts[0]}" if indent > cells(head) else head + parts[0]
+        return [first, *(" " * indent + each for each in parts[1:])]
+
+    def _time(self, value: datetime | None) -> str:
+        return moment(value, self._style, self._now)
+
+
+def _note(note: WatchNote) -> list[str]:
+    words = inert(note.words).removesuffix(".")
+    if note.kind is NoteKind.ALIVE:
+        return []
+    if note.kind is NoteKind.DISCONNECTED:
+        return [f"--- disconnected{f' ({words})' if words else ''}; trying again ---"]
+    if note.kind is NoteKind.RECONNECTED:
+        after = f" after {span(note.seconds)}" if note.seconds is not None else ""
+        return [f"--- reconnected{after}; what changed meanwhile follows ---"]
+    return [f"--- {words or note.kind.value} ---"]

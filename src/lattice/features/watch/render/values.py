@@ -1,0 +1,63 @@
+"""Numbers with their units, and lengths of time, as people read them. Pure."""
+
+from __future__ import annotations
+
+from lattice.domain.measured import Shown
+from lattice.features.watch.model import Figure
+
+MISSING = "—"
+_NAMES = {
+    Shown.GPU_UTILIZATION: "gpu",
+    Shown.GPU_MEMORY_USED: "gpu mem",
+    Shown.GPU_POWER_DRAW: "power",
+    Shown.CPU_UTILIZATION: "cpu",
+    Shown.MEMORY_USED: "mem",
+    Shown.NETWORK_TX_BYTES: "sent",
+    Shown.NETWORK_RX_BYTES: "received",
+    Shown.IO_READ_BYTES: "read",
+    Shown.IO_WRITE_BYTES: "written",
+    Shown.IO_LATENCY_P99: "io p99",
+    Shown.GPU_TEMPERATURE: "gpu temp",
+    Shown.GPU_SM_OCCUPANCY: "sm occupancy",
+    Shown.MEMORY_CACHE: "cache",
+    Shown.MEMORY_LIMIT: "mem limit",
+    Shown.OOM_KILLS: "oom kills",
+}
+
+
+def short_name(metric: Shown) -> str:
+    """As it stands in a line of many."""
+    return _NAMES[metric]
+
+
+def shown(figure: Figure) -> str:
+    """`97 %`, `31.2 GB`, `1.2 MB/s`; `—` for what nobody measured."""
+    if figure.value is None:
+        return MISSING
+    return number(figure.value, figure.unit)
+
+
+def number(value: float, unit: str) -> str:
+    """A value in its unit."""
+    if unit in {"bytes", "bytes/s"}:
+        return _bytes(value) + ("/s" if unit == "bytes/s" else "")
+    if unit == "µs":
+        return f"{value / 1000:.3g} ms" if value >= 1000 else f"{value:.3g} µs"
+    text = f"{value:.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.2g}"
+    return f"{text} {unit}".rstrip()
+
+
+def _bytes(value: float) -> str:
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 999.5 or unit == "TB":
+            return f"{value:.0f} B" if unit == "B" else f"{value:.3g} {unit}"
+        value /= 1000
+    raise AssertionError("the last unit takes everything")
+
+
+def span(seconds: float) -> str:
+    """`12 s`, `4 m`, `2 h 5 m`."""
+    minutes = int(seconds // 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} m"
+    return f"{minutes} m" if minutes else f"{seconds:.0f} s"

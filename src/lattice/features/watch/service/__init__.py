@@ -1,0 +1,1 @@
+"""On the server: what all nodes of a job tell, merged with what Slurm says of it."""

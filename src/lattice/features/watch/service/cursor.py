@@ -1,0 +1,81 @@
+"""A cursor: what the reader of a stream was told already. Opaque to callers, nothing secret.
+
+It holds the alerts that stand, so that another replica neither tells them again nor misses their
+end. Of very many the newest are left out, and told again: a cursor goes into a request's head.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from lattice.base.errors import UsageError
+from lattice.domain.alert import Phase
+from lattice.domain.stream import is_session
+
+_LARGEST = 12 * 1024
+_LARGEST_TEXT = 1024 * 1024
+_MOST_ALERTS = 4000
+_LATEST = 1e11
+
+Known = tuple[str, str, str, str, float]
+"""Node, rule, subject, phase, since."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchCursor:
+    """What was told."""
+
+    session: str
+    """The place that the stream takes among its caller's, wherever it goes on."""
+    attempt: int = 0
+    state: str = ""
+    mode: str = ""
+    alerts: tuple[Known, ...] = field(default=())
+
+
+def write_cursor(cursor: WatchCursor) -> str:
+    """For a URL or a header."""
+    kept = list(cursor.alerts[:_MOST_ALERTS])
+    while True:
+        told = [cursor.session, cursor.attempt, cursor.state, cursor.mode, kept]
+        text = _packed(told)
+        if len(text) <= _LARGEST or not kept:
+            return text
+        kept = kept[: len(kept) * 2 // 3]
+
+
+def _packed(told: Iterable[object]) -> str:
+    packed = zlib.compress(msgspec.json.encode(told))
+    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+def read_cursor(text: str) -> WatchCursor:
+    """Raises `UsageError`."""
+    try:
+        return _unpacked(text)
+    except (ValueError, binascii.Error, zlib.error, msgspec.MsgspecError):
+        raise UsageError(
+            "The cursor is not one that this server gave.", hint="Start anew without it."
+        ) from None
+
+
+def _unpacked(text: str) -> WatchCursor:
+    if len(text) > _LARGEST:
+        raise ValueError("too long")
+    packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    told = msgspec.json.decode(
+        zlib.decompressobj().decompress(packed, _LARGEST_TEXT),
+        type=tuple[str, int, str, str, tuple[Known, ...]],
+    )
+    for *_, phase, since in told[4]:
+        if Phase(phase) is Phase.CLEARED or not 0 <= since < _LATEST:
+            raise ValueError("nothing that stands")
+    if not is_session(told[0]) or len(told[4]) > _MOST_ALERTS:
+        raise ValueError("no session")
+    return WatchCursor(*told)

@@ -1,0 +1,159 @@
+"""What nodes measured, for one reader: the chosen metrics, the newest of each node. No I/O.
+
+A sight is only kept when it comes; figures are made of it when they are told. So a reader who is
+slow, or many nodes at 1 s, cost no more than what is told.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from lattice.domain.measured import (
+    NOT_MEASURED,
+    SHOWN,
+    JobSnapshot,
+    Shown,
+    ShownValue,
+    Summing,
+    shown_of,
+    summed,
+)
+from lattice.domain.metric import Absence, Reading
+from lattice.domain.nodelook import NodeSight
+from lattice.features.watch.model import Figure, NodeFigures, WatchMeasured
+from lattice.features.watch.service.moments import moment
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one node adds to the summary of one metric."""
+
+    total: float
+    count: int
+    worst: float
+    example: Figure
+
+
+class Figures:
+    """The newest of each node, and which of them are news."""
+
+    def __init__(self, metrics: tuple[Shown, ...], node_count: int) -> None:
+        self.node_count = node_count
+        self._metrics = metrics
+        self._series = frozenset(SHOWN[each].series for each in metrics)
+        self._new: dict[str, NodeSight] = {}
+        self._parts: dict[str, dict[Shown, _Part]] = {}
+        self._reasons: dict[Shown, Figure] = {}
+        self.newest = 0.0
+        """The newest moment that any node told of."""
+
+    @property
+    def waiting(self) -> int:
+        """So many nodes have told something new."""
+        return len(self._new)
+
+    def take(self, sight: NodeSight) -> None:
+        self._new[sight.node] = sight
+        self.newest = max(self.newest, sight.now.time)
+
+    def drop(self, node: str) -> None:
+        """What it told is not current any more."""
+        self._new.pop(node, None)
+        self._parts.pop(node, None)
+
+    def drained(self) -> WatchMeasured | None:
+        """All that is new, in one message."""
+        if not self._new:
+            return None
+        sights, self._new = self._new, {}
+        nodes = tuple(self._of_node(each) for each in sights.values())
+        newest = max(sights.values(), key=lambda each: each.now.time)
+        return WatchMeasured(
+            time=moment(newest.now.time),
+            resolution_s=newest.now.resolution_s,
+            nodes=nodes,
+            summary=tuple(map(self._summary, self._metrics)),
+            measured=len(self._parts),
+            node_count=max(self.node_count, len(self._parts)),
+        )
+
+    def _of_node(self, sight: NodeSight) -> NodeFigures:
+        now = self._apart(sight.now)
+        before = self._apart(sight.before) if sight.before is not None else None
+        parts = self._parts[sight.node] = {}
+        figures = []
+        for metric in self._metrics:
+            series = SHOWN[metric].series
+            figure, part = _figure(metric, before[series] if before else None, now[series])
+            figures.append(figure)
+            if part is not None:
+                parts[metric] = part
+            else:
+                self._reasons[metric] = figure
+        return NodeFigures(node=sight.node, time=moment(sight.now.time), figures=tuple(figures))
+
+    def _apart(self, snapshot: JobSnapshot) -> dict[str, JobSnapshot]:
+        """Each series by itself: one pass over all readings instead of several for each metric."""
+        kept: dict[str, list[Reading]] = {each: [] for each in self._series}
+        for reading in snapshot.readings:
+            found = kept.get(reading.metric)
+            if found is not None:
+                found.append(reading)
+        identity, time, resolution_s = snapshot.identity, snapshot.time, snapshot.resolution_s
+        return {
+            series: JobSnapshot(identity, time, resolution_s, tuple(found))
+            for series, found in kept.items()
+        }
+
+    def _summary(self, metric: Shown) -> Figure:
+        parts = [each[metric] for each in self._parts.values() if metric in each]
+        if not parts:
+            return self._reasons.get(metric) or Figure(
+                metric=metric, unit=SHOWN[metric].unit, reason=NOT_MEASURED
+            )
+        summing = SHOWN[metric].summing
+        if summing is Summing.WORST:
+            value = max(each.worst for each in parts)
+        else:
+            value = math.fsum(each.total for each in parts)
+            if summing is Summing.MEAN:
+                value /= sum(each.count for each in parts)
+        example = parts[0].example
+        return Figure(
+            metric=metric,
+            value=value,
+            unit=example.unit,
+            source=example.source,
+            scope=example.scope,
+        )
+
+
+def _figure(
+    metric: Shown, before: JobSnapshot | None, now: JobSnapshot
+) -> tuple[Figure, _Part | None]:
+    readings = shown_of(metric, before, now)
+    told = [each for each in readings if isinstance(each, ShownValue)]
+    unit = SHOWN[metric].unit
+    values = [each.value for each in told]
+    value = summed(metric, values)
+    if value is None:
+        absence = next((each for each in readings if isinstance(each, Absence)), None)
+        return (
+            Figure(
+                metric=metric,
+                unit=unit,
+                reason=absence.reason if absence else NOT_MEASURED,
+                last_error=absence.last_error if absence else "",
+            ),
+            None,
+        )
+    scopes = {label for each in told for name, label in each.labels if name == "scope"}
+    figure = Figure(
+        metric=metric,
+        value=value,
+        unit=unit,
+        source=told[0].source,
+        scope="node" if "node" in scopes else "",
+    )
+    return figure, _Part(math.fsum(values), len(values), max(values), figure)

@@ -1,0 +1,13 @@
+"""Seconds since 1970, as nodes tell them, to moments for people. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def moment_or_none(seconds: float | None) -> datetime | None:
+    return None if seconds is None else moment(seconds)

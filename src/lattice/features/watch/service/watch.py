@@ -1,0 +1,308 @@
+"""One stream under way: what the nodes of a job tell and what Slurm says, merged for one reader.
+
+A task listens to the nodes and keeps what they tell; the reader's own pace decides when it is
+told. So a slow reader is told the newest of each node and every alert, and nothing piles up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from lattice.base.clock import Clock
+from lattice.base.errors import Unavailable
+from lattice.domain.allocation import Allocation
+from lattice.domain.attempts import JobAttempt
+from lattice.domain.nodelook import (
+    NodeAlert,
+    NodeBack,
+    NodeLooks,
+    NodeMeasured,
+    NodeNews,
+    NodeStale,
+)
+from lattice.domain.nodeset import NodeSet
+from lattice.domain.scheduler import Scheduler
+from lattice.domain.telemetry import ModeInForce, ModeOf
+from lattice.features.watch.model import (
+    USUAL,
+    NoteKind,
+    WatchMode,
+    WatchNote,
+    WatchQuery,
+    WatchRecord,
+)
+from lattice.features.watch.service.cursor import WatchCursor, write_cursor
+from lattice.features.watch.service.figures import Figures
+from lattice.features.watch.service.gettingon import GettingOn
+from lattice.features.watch.service.jobstory import JobStory
+from lattice.features.watch.service.ledger import Ledger
+from lattice.features.watch.service.moments import moment_or_none
+
+_GATHER = 0.25
+_LONGEST_GATHER_S = 2.0
+"""What several nodes measured at one moment is waited for this long, to be one message."""
+_PAST_EVERY_S = 5.0
+_CURSOR_S = 1.0
+
+Told: TypeAlias = tuple[WatchRecord, str]
+"""A record, and the cursor after it where there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where what is told comes from."""
+
+    scheduler: Scheduler
+    looks: NodeLooks
+    clock: Clock
+    modes: ModeOf | None = None
+    tick_s: float = 1.0
+    """How often Slurm's last reading is looked at."""
+
+
+class Watch:
+    """One stream."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        allocation: Allocation,
+        find: Callable[[], Awaitable[Allocation]],
+        query: WatchQuery,
+        cursor: WatchCursor,
+    ) -> None:
+        """`find` looks the job up once more where Slurm has forgotten it."""
+        self._sources = sources
+        self._allocation = allocation
+        self._find = find
+        self._query = query
+        self._session = cursor.session
+        self._ledger = Ledger(cursor.alerts)
+        self._story = JobStory(cursor.attempt, cursor.state)
+        self._told_mode = cursor.mode
+        self._figures = Figures(query.metrics or USUAL, 0)
+        self._getting_on = GettingOn()
+        self._attempt: JobAttempt | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._began: float | None = None
+        self._wake = asyncio.Event()
+        self._figures_due = 0.0
+        self._past_due = 0.0
+        self._slurm_away = False
+        self._cursor = ""
+        self._cursor_at = 0.0
+        self._dirty = True
+
+    async def told(self) -> AsyncGenerator[Told, None]:
+        """Until the job is over."""
+        try:
+            yield self._note(NoteKind.ALIVE), self._cursor_now()
+            while True:
+                records = await self._round()
+                for number, record in enumerate(records, 1):
+                    # A cursor stands where everything before it was told.
+                    yield record, self._timely_cursor() if number == len(records) else ""
+                if self._story.ended:
+                    return
+                await self._next()
+        finally:
+            await self._stop()
+
+    async def _round(self) -> list[WatchRecord]:
+        now = self._now
+        told = self._news(now)
+        allocation = await self._allocation_now(told)
+        if allocation is not None:
+            said = self._story.look(allocation, self._sources.clock.now())
+            told += said
+            self._dirty = self._dirty or bool(said)
+            await self._follow(self._story.running)
+        if not self._story.ended and not self._query.alerts_only:
+            told += self._mode()
+        return told
+
+    def _news(self, now: float) -> list[WatchRecord]:
+        """What came from the nodes."""
+        if self._listening is not None and self._listening.done():
+            # Raises what ended it, if it was an error; the reader goes on from its cursor.
+            self._listening.result()
+        self._ledger.look(now)
+        told = self._ledger.drained(now)
+        if self._query.alerts_only:
+            return told
+        if asyncio.get_running_loop().time() >= self._figures_due:
+            measured = self._figures.drained()
+            told += [measured] if measured is not None else []
+        progress = self._getting_on.look(now, self._began)
+        return [*told, progress] if progress is not None else told
+
+    async def _allocation_now(self, told: list[WatchRecord]) -> Allocation | None:
+        """The job as Slurm has it; None while Slurm is silent."""
+        try:
+            reading = self._sources.scheduler.live()
+        except Unavailable:
+            reading = None
+        is_away = reading is None or not reading.source.ok
+        if is_away is not self._slurm_away:
+            self._slurm_away = is_away
+            told.append(self._note(NoteKind.SLURM_AWAY if is_away else NoteKind.SLURM_BACK))
+        if reading is None or is_away:
+            return None
+        mine = self._allocation
+        same = [each for each in reading.cluster.of_job(mine.job_id) if each.user == mine.user]
+        if same:
+            self._allocation = next((each for each in same if each.ref == mine.ref), same[0])
+            return self._allocation
+        return await self._remembered()
+
+    async def _remembered(self) -> Allocation | None:
+        """Slurm's memory is short: what ended some minutes ago only accounting knows."""
+        now = asyncio.get_running_loop().time()
+        if self._allocation.state.finished:
+            return self._allocation
+        if now < self._past_due:
+            return None
+        self._past_due = now + _PAST_EVERY_S
+        try:
+            self._allocation = await self._find()
+        except Unavailable:
+            return None
+        return self._allocation
+
+    async def _follow(self, attempt: JobAttempt | None) -> None:
+        """Listen to the nodes of the attempt that runs now, and to no others."""
+        if attempt is None or self._story.ended:
+            return
+        if self._attempt is not None and attempt.is_same_run(self._attempt):
+            return
+        if self._attempt is not None:
+            await self._stop()
+            self._ledger.forget()
+        self._attempt = attempt
+        self._figures = Figures(self._query.metrics or USUAL, _count(attempt))
+        self._getting_on = GettingOn()
+        self._began = self._now
+        self._listening = asyncio.create_task(self._listen(attempt), name="watch nodes")
+
+    async def _listen(self, attempt: JobAttempt) -> None:
+        async with self._sources.looks.follow(attempt) as news:
+            async for each in news:
+                self._take(each)
+
+    def _take(self, news: NodeNews) -> None:
+        ledger, now = self._ledger, self._now
+        if isinstance(news, NodeMeasured):
+            self._measured(news, now)
+            return
+        if isinstance(news, NodeAlert):
+            ledger.alert(news.node, news.alert)
+        elif isinstance(news, NodeStale):
+            self._figures.drop(news.silence.node)
+            ledger.silent(news.silence, now)
+        elif isinstance(news, NodeBack):
+            ledger.back(news.node, news.gone_s, now)
+        else:
+            self._figures.drop(news.node)
+            ledger.over(news.node, now)
+        self._wake.set()
+
+    def _measured(self, news: NodeMeasured, now: float) -> None:
+        sight = news.sight
+        self._ledger.measured(sight, now)
+        self._getting_on.take(sight.progress)
+        if self._ledger.told:
+            self._wake.set()
+        if self._query.alerts_only:
+            return
+        figures = self._figures
+        figures.take(sight)
+        expected = figures.node_count - len(self._ledger.stale)
+        if figures.waiting >= expected:
+            self._figures_due = 0.0
+            self._wake.set()
+        elif figures.waiting == 1:
+            gather_s = min(sight.now.resolution_s * _GATHER, _LONGEST_GATHER_S)
+            self._figures_due = asyncio.get_running_loop().time() + gather_s
+            self._wake.set()
+
+    async def _next(self) -> None:
+        """Until something is to be told, or a tick has passed."""
+        wait_s = self._sources.tick_s
+        if self._figures.waiting:
+            left_s = self._figures_due - asyncio.get_running_loop().time()
+            wait_s = min(wait_s, max(left_s, 0.0))
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    async def _stop(self) -> None:
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+    def _mode(self) -> list[WatchRecord]:
+        if self._sources.modes is None:
+            return []
+        mode = self._sources.modes(self._allocation.ref)
+        name = _mode_name(mode)
+        if name == self._told_mode:
+            return []
+        self._told_mode, self._dirty = name, True
+        return [
+            WatchMode(
+                mode=mode.mode,
+                interval_s=mode.interval_s,
+                until=moment_or_none(mode.until),
+                set_by=mode.set_by,
+                time=self._sources.clock.now(),
+            )
+        ]
+
+    def _timely_cursor(self) -> str:
+        """One where it says something new, and not much more than one a second."""
+        now = self._sources.clock.monotonic()
+        if not (self._dirty or self._ledger.changed) or now - self._cursor_at < _CURSOR_S:
+            return ""
+        return self._cursor_now()
+
+    def _cursor_now(self) -> str:
+        self._cursor_at = self._sources.clock.monotonic()
+        self._dirty = self._ledger.changed = False
+        return write_cursor(
+            WatchCursor(
+                self._session,
+                self._story.told_attempt,
+                self._story.told_state,
+                self._told_mode,
+                self._ledger.known,
+            )
+        )
+
+    @property
+    def _now(self) -> float:
+        return self._sources.clock.now().timestamp()
+
+    def _note(self, kind: NoteKind) -> WatchNote:
+        words = {
+            NoteKind.SLURM_AWAY: "Slurm does not answer; the job's state is not known meanwhile.",
+            NoteKind.SLURM_BACK: "Slurm answers again.",
+        }.get(kind, "")
+        return WatchNote(kind=kind, time=self._sources.clock.now(), words=words)
+
+
+def _count(attempt: JobAttempt) -> int:
+    try:
+        return len(list(NodeSet.parse(attempt.attempt.nodes)))
+    except ValueError:
+        return attempt.attempt.node_count
+
+
+def _mode_name(mode: ModeInForce) -> str:
+    return f"{mode.mode.value} {mode.interval_s:g} {mode.until or 0:.0f}"
