@@ -37,6 +37,7 @@ from lattice.adapters.objects.s3 import S3ObjectStore, S3Place
 from lattice.base.clock import SystemClock
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import State
+from lattice.domain.attempts import attempts_of
 from lattice.domain.logchunk import FRAME_BYTES
 from lattice.domain.logs import LogKind, LogSource
 from lattice.domain.objects import ObjectInfo, ObjectStore
@@ -44,7 +45,7 @@ from lattice.features.logs.node.spool import StreamHead, StreamSpool
 from lattice.features.logs.service.archive import Archive, Span, StoredStream
 from lattice.features.logs.service.intake import LogIntake
 from lattice.features.logs.service.lines import Lines
-from lattice.features.logs.service.naming import AttemptName, Naming, attempts_of
+from lattice.features.logs.service.naming import AttemptName, Naming
 from lattice.features.logs.service.view import Start, StreamView
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler

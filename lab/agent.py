@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from lab import addresses, slurm_config
 from lab.files import give, owned_folder
+from lab.gpus import NodeGpus
 from lab.helper import NodeHelper
 from lab.layout import Layout
 from lab.process import Process
@@ -99,6 +100,8 @@ class Agent:
         """Keys of its configuration that differ from the usual, from the next start on."""
         self.environment: dict[str, str] = {}
         """Likewise of its environment."""
+        self.gpus = NodeGpus(node, layout)
+        self.environment.update(self.gpus.environment)
         self._layout = layout
         self.process = Process(
             self.name,
@@ -112,7 +115,8 @@ class Agent:
         )
 
     def prepare(self) -> None:
-        """Its folder, a first certificate and its configuration."""
+        """Its folder, a first certificate and its configuration; and its GPUs."""
+        self.gpus.prepare()
         owned_folder(self.folder, AGENT_USER)
         owned_folder(self.folder / "state", AGENT_USER)
         spool = self.folder.parent / "spool"

@@ -16,7 +16,7 @@ from lab.doorway import Doorway
 from lab.laboratory import Lab
 
 DOWN_AFTER_S = 45.0
-_PARTS = ("slurm", "oidc", "etcd", "seaweedfs", "server", "agents")
+_PARTS = ("slurm", "oidc", "etcd", "victoriametrics", "seaweedfs", "server", "agents")
 
 
 def lab_name(base: str) -> str:

@@ -27,8 +27,8 @@ from lattice.domain.privileged import (
     Answer,
     Enter,
     Outcome,
+    ProbeMounts,
     Question,
-    ReadLatencyMaps,
     digest_of,
     verb_of,
     write_request,
@@ -159,7 +159,7 @@ def test_a_grant_that_names_a_system_account_does_nothing(
 
 
 @pytest.mark.parametrize(
-    "question", [Enter("0" * 32, (), "xterm", 24, 80, "", False), ReadLatencyMaps()]
+    "question", [Enter("0" * 32, (), "xterm", 24, 80, "", False), ProbeMounts(100)]
 )
 def test_a_verb_of_a_node_is_not_the_gates(
     lab: Lab, sign: Callable[..., str], question: Question

@@ -297,6 +297,7 @@ def test_a_job_id_that_is_used_again(quiet_lab: Lab, alice: Person, bob: Person)
     assert said_of(alice, job).out == "the elder\n"
 
 
+@pytest.mark.long
 def test_a_folder_as_the_store(quiet_lab: Lab, alice: Person) -> None:
     """The same stories, in short, on the store of a single server."""
     folder = quiet_lab.servers[0].config_file.parent / "objects"

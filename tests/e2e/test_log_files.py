@@ -94,6 +94,7 @@ def test_agents_away_while_tasks_end(quiet_lab: Lab, alice: Person) -> None:
     assert all(len(each) < 400 for each in seen.values())
 
 
+@pytest.mark.long
 def test_servers_away_while_short_steps_come_and_go(quiet_lab: Lab, alice: Person) -> None:
     """Nobody can say that the files may be opened; everything is there when somebody can."""
     tasks = script("s", 40, pause_s=0.025)

@@ -1,8 +1,7 @@
-"""The root helper on a node: what it reads for a job's owner, and what it does not do yet."""
+"""The root helper on a node: what it counts of jobs, and what it does not do yet."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,19 +10,22 @@ import pytest
 from lab.laboratory import Lab
 from lab.users import AGENT_USER
 from lattice.access.grants import GrantSigner
+from lattice.adapters.helper.counters import HelperCounterLine
 from lattice.base.clock import SystemClock
 from lattice.base.signing import SigningKey
+from lattice.domain.counters import IO, ProcessCounters, processes_of
 from lattice.domain.privileged import (
     Answer,
     DumpStacks,
     Outcome,
     Question,
-    ReadProcessCounters,
+    WatchCounters,
     digest_of,
     verb_of,
     write_request,
 )
 from lattice.domain.submission import CancelQuestion
+from tests.contract.identities import being
 from tests.e2e.knocking import knock
 from tests.e2e.people import eventually
 
@@ -51,7 +53,7 @@ def helper(lab: Lab) -> NodeHelper:
     return NodeHelper(lab.node("n1").agent.helper.socket, signer)
 
 
-def test_an_owner_s_processes_are_counted_and_nobody_else_s(
+def test_each_job_s_processes_are_counted_with_it_alone_and_without_a_grant(
     quiet_lab: Lab, helper: NodeHelper
 ) -> None:
     work = "dd if=/dev/zero of=/dev/null bs=1M count=20; sleep 120"
@@ -59,25 +61,27 @@ def test_an_owner_s_processes_are_counted_and_nobody_else_s(
     other = quiet_lab.sbatch("bob", "-w", "n1", wrap="sleep 120")
     for each in (job, other):
         quiet_lab.wait_job_state(each, "RUNNING")
+    line = HelperCounterLine(helper.socket, SystemClock())
 
-    def pids(user: str) -> tuple[int, ...]:
-        said = quiet_lab.node("n1").run(["pgrep", "-u", user, "-x", "sleep"], check=False).stdout
-        return tuple(int(each) for each in said.split())
+    def told(number: int) -> list[ProcessCounters]:
+        # Who asks is looked at when the connection is made.
+        with being(AGENT_USER):
+            return processes_of(line.ask([IO], [number]).of(IO).get(number, []))
 
-    hers = eventually(lambda: pids("alice"), bool)
-    his = eventually(lambda: pids("bob"), bool)
-    answer = helper.ask(ReadProcessCounters((*hers, *his, 1)), user="alice", job=job)
-    assert answer.outcome is Outcome.DONE
-    told = json.loads(answer.output)
-    assert set(told) == {str(each) for each in hers}
-    assert {"rchar", "wchar", "read_bytes", "write_bytes"} <= set(told[str(hers[0])])
-    # Her name with his job, and his job with her name, show nothing.
-    for user, number in (("alice", other), ("bob", job)):
-        answer = helper.ask(ReadProcessCounters((*hers, *his)), user=user, job=number)
-        assert json.loads(answer.output) == {}
-    assert helper.ask(ReadProcessCounters((1,)), user="root", job=job).outcome is (
-        Outcome.ACCOUNT_REFUSED
-    )
+    def read_chars(found: list[ProcessCounters]) -> int:
+        return sum(each.counted.read_chars for each in found if each.counted)
+
+    hers = eventually(lambda: told(job), lambda found: read_chars(found) > 20 * 2**20)
+    his = eventually(lambda: told(other), bool)
+    assert not {each.process for each in hers} & {each.process for each in his}
+    assert all(each.counted is not None for each in (*hers, *his))
+    assert told(max(job, other) + 1) == []
+    line.close()
+
+
+def test_nobody_but_the_agent_is_told_numbers(helper: NodeHelper) -> None:
+    answer = knock(helper.socket, write_request("", WatchCounters()), user="root")
+    assert answer.outcome is Outcome.REFUSED
 
 
 def test_what_is_not_built_says_so(helper: NodeHelper) -> None:

@@ -150,6 +150,7 @@ def test_bootstrap_without_etcd_fails_in_time(tmp_path: Path) -> None:
 @pytest.mark.lab
 @pytest.mark.spec("OPS-1")
 @pytest.mark.timeout(180)
+@pytest.mark.long
 def test_a_cluster_is_begun_once_and_outlives_its_etcd(
     tmp_path: Path, etcd_lab: Lab, etcd_doorway: Doorway
 ) -> None:

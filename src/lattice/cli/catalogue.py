@@ -15,9 +15,13 @@ _SUBMIT = "lattice.features.submit.command"
 _LOGS = "lattice.features.logs.command"
 _SHARING = "lattice.features.sharing.command"
 _ATTACH = "lattice.features.attach.command"
+_REPORT = "lattice.features.report.command"
+_WATCH = "lattice.features.watch.command"
 _NODES = "lattice.features.nodes.command"
 _AGENTS = "lattice.features.agents.command"
+_TELEMETRY = "lattice.features.telemetry.command"
 _LINK = "lattice.features.link.command"
+_TOP = "lattice.features.top.command"
 
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("login", "Sign in", f"{_IDENTITY}:LOGIN"),
@@ -29,9 +33,25 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("cancel", "Cancel allocations", f"{_SUBMIT}.cancel:CANCEL"),
     ("wait", "Wait until allocations have finished", f"{_ALLOCATIONS}.wait:WAIT"),
     ("logs", "What a job writes, live and afterwards", f"{_LOGS}.logs:LOGS"),
+    (
+        "watch",
+        "How a job is, as it happens: figures, alerts, lost nodes",
+        f"{_WATCH}.watch:WATCH",
+    ),
     ("attach", "A terminal inside a running job", f"{_ATTACH}.attach:ATTACH"),
     ("session", "An allocation with a terminal in it", f"{_ATTACH}.session:SESSION"),
     ("sessions", "Your attached terminals, open and past", f"{_ATTACH}.sessions:SESSIONS"),
+    (
+        "top",
+        "What a job uses: processors, memory, GPUs, network, storage",
+        f"{_TOP}.top:TOP",
+    ),
+    (
+        "report",
+        "What a job asked for, what it used, and what to change",
+        f"{_REPORT}:REPORT",
+    ),
+    ("telemetry", "How closely a job is measured, and switching that", f"{_TELEMETRY}:TELEMETRY"),
     ("share", "Let others read a job's output, and see who did", f"{_SHARING}:SHARE"),
     ("unshare", "Let a user read a job's output no longer", f"{_SHARING}:UNSHARE"),
     ("nodes", "The cluster's nodes and how each is", f"{_NODES}.listing:NODES"),

@@ -45,8 +45,13 @@ if TYPE_CHECKING:
     from lattice.features.logs.api import LogChoice
     from lattice.features.logs.model import LogPage, LogRecord, LogStreams
     from lattice.features.nodes.model import NodeActs, NodeCard, NodeList
+    from lattice.features.report.model import Report
     from lattice.features.sharing.model import AllocationSharing
     from lattice.features.submit.model import CancelAnswer, SubmitAnswer, SubmitRequest
+    from lattice.features.telemetry.model import Telemetry
+    from lattice.features.top.model import TopAnswer
+    from lattice.features.watch.api import WatchChoice
+    from lattice.features.watch.model import WatchRecord
 
 T = TypeVar("T")
 
@@ -353,6 +358,34 @@ class Client:
             )
         )
 
+    async def metrics(
+        self,
+        reference: str,
+        *,
+        mode: str = "summary",
+        duration_s: int | None = None,
+        attempt: int = 0,
+        history: bool = False,
+    ) -> TopAnswer:
+        """What a job uses now; with a duration, and of one that is over, means and peaks.
+
+        `mode` is `summary`, `per_node`, `per_gpu` or `wide`. With `history` every figure brings
+        its past along.
+        """
+        from lattice.features.top import api
+
+        return await self.call(
+            api.query_metrics(
+                reference, mode=mode, duration_s=duration_s, attempt=attempt, history=history
+            )
+        )
+
+    async def report(self, reference: str, *, attempt: int = 0) -> Report:
+        """What an attempt asked for and used, and advice; 0 is the newest that has started."""
+        from lattice.features.report import api
+
+        return await self.call(api.get_report(reference, attempt=attempt))
+
     async def wait(
         self,
         reference: str,
@@ -400,6 +433,18 @@ class Client:
 
         return await self.call(api.list_shares(reference))
 
+    async def telemetry(self, reference: str) -> Telemetry:
+        """How closely one is measured, and until when."""
+        from lattice.features.telemetry import api
+
+        return await self.call(api.get_telemetry(reference))
+
+    async def set_telemetry(self, reference: str, mode: str, *, duration_s: int = 0) -> Telemetry:
+        """Measure one of the caller's own as `prod`, `debug` or `audit` from now on."""
+        from lattice.features.telemetry import api
+
+        return await self.call(api.set_telemetry(reference, mode, duration_s))
+
     async def read_logs(
         self,
         reference: str,
@@ -435,6 +480,24 @@ class Client:
             api.stream_logs(
                 reference, follow=follow, cursor=cursor, signs_of_life=signs_of_life, **choice
             )
+        )
+
+    def watch(
+        self,
+        reference: str,
+        *,
+        cursor: str = "",
+        signs_of_life: bool = False,
+        **choice: Unpack[WatchChoice],
+    ) -> AsyncFollowing[WatchRecord]:
+        """What a job's nodes measure and judge, record by record, until it ends.
+
+        Lost connections are made anew, and no alert is told twice.
+        """
+        from lattice.features.watch import api
+
+        return self.stream(
+            api.watch(reference, cursor=cursor, signs_of_life=signs_of_life, **choice)
         )
 
     async def log_streams(self, reference: str, *, attempt: int = 0) -> LogStreams:

@@ -42,19 +42,25 @@ from lattice.features.logs.service.reading import LogReading
 from lattice.features.nodes import http as nodes_http
 from lattice.features.nodes.rpc import NodeRpc
 from lattice.features.nodes.service import NodeOperations, NodeService
+from lattice.features.report.service.reporting import ReportService
 from lattice.features.sharing import http as sharing_http
 from lattice.features.sharing.rpc import SharingRpc
 from lattice.features.sharing.service.sharing import SharingService
 from lattice.features.submit import http as submit_http
 from lattice.features.submit.rpc import SubmitRpc
 from lattice.features.submit.service.submitting import SubmitService
+from lattice.features.watch.service.watching import Watching
 from lattice.server.agents import AgentParts
 from lattice.server.app import build_app, describe
 from lattice.server.attach import AttachParts, offer_attach, serve_attach
 from lattice.server.figures import Figures
 from lattice.server.gatekeeper import Gatekeeper
 from lattice.server.journal import LoggedJournal
+from lattice.server.report import offer_report, serve_report
 from lattice.server.sharing import SharingParts
+from lattice.server.telemetry import TelemetryParts, offer_telemetry, serve_telemetry
+from lattice.server.top import TopParts, offer_top, serve_top
+from lattice.server.watch import offer_watch, serve_watch
 from lattice.wire.guard import GuardedRoutes, GuardInterceptor
 from lattice.wire.permissions import declared_permissions
 from lattice.wire.v1.agents_pb2_grpc import add_AgentServiceServicer_to_server
@@ -104,6 +110,14 @@ class Parts:
     """None where there is no agreed state."""
     attach: AttachParts | None = None
     """None where no agents are served."""
+    telemetry: TelemetryParts | None = None
+    """None where no agents are served."""
+    top: TopParts | None = None
+    """None where no agents are served."""
+    watch: Watching | None = None
+    """None where no agents are served."""
+    report: ReportService | None = None
+    """None where there is no agreed state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +129,7 @@ class Faces:
     routes: GuardedRoutes[Actor]
 
 
-def compose(parts: Parts) -> Faces:
+def compose(parts: Parts) -> Faces:  # noqa: PLR0915 - a line or two for every feature
     """Services, then the guard, then both faces."""
     permissions = declared_permissions()
     journal = LoggedJournal(parts.log, parts.figures)
@@ -171,6 +185,10 @@ def compose(parts: Parts) -> Faces:
     if sharing is not None:
         sharing_http.offer(routes, sharing)
     offer_attach(parts.attach, routes)
+    offer_telemetry(parts.telemetry, routes)
+    offer_top(parts.top, routes)
+    offer_watch(parts.watch, routes)
+    offer_report(parts.report, routes)
     rest = build_app(routes, parts.figures, parts.log)
 
     grpc = aio.server(
@@ -196,4 +214,8 @@ def compose(parts: Parts) -> Faces:
     if sharing is not None:
         add_SharingServiceServicer_to_server(SharingRpc(sharing), grpc)
     serve_attach(parts.attach, routes, grpc)
+    serve_telemetry(parts.telemetry, grpc)
+    serve_top(parts.top, grpc)
+    serve_watch(parts.watch, grpc)
+    serve_report(parts.report, grpc)
     return Faces(rest, grpc, routes)

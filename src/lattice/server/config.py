@@ -37,6 +37,7 @@ from lattice.server.sections import (
     ServerConfig,
 )
 from lattice.server.sharesection import SharingSection
+from lattice.server.telemetrysection import TelemetrySection
 from lattice.server.tls import TlsFiles, TlsRefused, read_material
 
 __all__ = ["Checked", "ServerConfig", "check_server_config", "load_server_config"]
@@ -102,6 +103,7 @@ def judge(config: ServerConfig, report: Report) -> None:
     _objects(config.objects, report)
     _sharing(config.sharing, report)
     _attach(config.attach, report)
+    _telemetry(config.telemetry, report)
     _nodes(config, report)
     for key in fields(ServerConfig):
         value, about = getattr(config, key.name), setting_of(key)
@@ -329,7 +331,6 @@ def _engines(config: ServerConfig, report: Report) -> None:
     for name in ("s3_endpoint", "bucket", "region", "access_key", "secret_key"):
         if getattr(config.storage, name) is not None:
             report.warning(f"storage.{name}", "is not used: the object store is named in objects")
-    _url("telemetry.tsdb_endpoint", config.telemetry.tsdb_endpoint, report, outside=plain)
 
 
 def _objects(objects: ObjectsSection, report: Report) -> None:
@@ -356,6 +357,28 @@ def _objects(objects: ObjectsSection, report: Report) -> None:
         elif _file(path, file, report, secret=True) and not file.read_bytes().strip():
             report.problem(path, f"{file} is empty")
     _authority("objects.ca", objects.ca, report)
+
+
+def _telemetry(telemetry: TelemetrySection, report: Report) -> None:
+    endpoint = "telemetry.tsdb_endpoint"
+    _url(endpoint, telemetry.tsdb_endpoint, report, outside=("http", "https"))
+    others = ("tsdb_username", "tsdb_password_file", "tsdb_bearer_file", "tsdb_ca")
+    if telemetry.tsdb_endpoint is None:
+        for name in (each for each in others if getattr(telemetry, each) is not None):
+            report.problem(f"telemetry.{name}", f"needs {endpoint} too", endpoint)
+    for have, lack in (others[:2], others[1::-1]):
+        if getattr(telemetry, have) is not None and getattr(telemetry, lack) is None:
+            text = f"needs telemetry.{lack} too"
+            report.problem(f"telemetry.{have}", text, f"telemetry.{lack}")
+    if telemetry.tsdb_password_file and telemetry.tsdb_bearer_file:
+        text = "goes with no password: name one of the two"
+        report.problem("telemetry.tsdb_bearer_file", text, "telemetry.tsdb_password_file")
+    for name in ("tsdb_password_file", "tsdb_bearer_file"):
+        _file(f"telemetry.{name}", getattr(telemetry, name), report, secret=True)
+    secret = telemetry.tsdb_password_file or telemetry.tsdb_bearer_file
+    if secret and (telemetry.tsdb_endpoint or "").startswith("http://"):
+        report.warning(endpoint, "the store's secret can be read on its way: use https://")
+    _authority("telemetry.tsdb_ca", telemetry.tsdb_ca, report)
 
 
 def _sharing(sharing: SharingSection, report: Report) -> None:

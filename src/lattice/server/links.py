@@ -30,6 +30,7 @@ from lattice.features.link.service.peers import Peers
 from lattice.features.link.service.probe import ProbeService
 from lattice.features.link.service.routes import Routes
 from lattice.features.logs.rpc import LogIntakeRpc
+from lattice.features.telemetry.rpc import MetricIntakeRpc
 from lattice.server.agents import AgentParts
 from lattice.server.figures import Figures
 from lattice.server.journal import LoggedJournal
@@ -42,6 +43,7 @@ from lattice.wire.permissions import declared_permissions
 from lattice.wire.v1.agents_pb2_grpc import add_AgentIdentityServiceServicer_to_server
 from lattice.wire.v1.link_pb2_grpc import add_PeerServiceServicer_to_server
 from lattice.wire.v1.logs_pb2_grpc import add_LogIntakeServicer_to_server
+from lattice.wire.v1.telemetry_pb2_grpc import add_MetricIntakeServicer_to_server
 
 _LEAVE_S = 1.0
 """For agents to hear that they should go; one that is dead would not hear it in a minute."""
@@ -140,6 +142,20 @@ class Links:
         self.desk.dismiss()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intakes:
+    """What agents bring, besides their links; None where there is nowhere to put it."""
+
+    logs: LogIntakeRpc | None = None
+    metrics: MetricIntakeRpc | None = None
+
+    def add_to(self, listener: aio.Server) -> None:
+        if self.logs is not None:
+            add_LogIntakeServicer_to_server(self.logs, listener)
+        if self.metrics is not None:
+            add_MetricIntakeServicer_to_server(self.metrics, listener)
+
+
 @asynccontextmanager
 async def open_links(
     config: ServerConfig,
@@ -149,7 +165,7 @@ async def open_links(
     rates: Rates,
     figures: Figures,
     log: structlog.stdlib.BoundLogger,
-    logs: LogIntakeRpc | None = None,
+    intakes: Intakes,
 ) -> AsyncIterator[Links]:
     """Serve agents and replicas until the context ends. Raises `ConfigurationError`."""
     clock = reach.clock
@@ -172,8 +188,7 @@ async def open_links(
             }
         )
         listener = _listener(reach, agents, hub, desk, rates, LoggedJournal(log, figures))
-        if logs is not None:
-            add_LogIntakeServicer_to_server(logs, listener)
+        intakes.add_to(listener)
         address = str(config.api.agent_listen)
         try:
             listener.add_secure_port(address, agents.replica.grpc_server_credentials())

@@ -23,6 +23,7 @@ from lattice.server.attachsection import AttachSection
 from lattice.server.logsection import LogsSection
 from lattice.server.objectsection import ObjectsSection
 from lattice.server.sharesection import SharingSection
+from lattice.server.telemetrysection import TelemetrySection
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,20 +286,6 @@ class StorageSection:
     nfs_work: Path | None = setting(None, "Where the shared work space is mounted.")
 
 
-class TelemetryMode(StrEnum):
-    """How closely nodes are measured."""
-
-    PROD = "prod"
-    DEBUG = "debug"
-    AUDIT = "audit"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TelemetrySection:
-    tsdb_endpoint: str | None = setting(None, "The metric store, as a URL.")
-    mode: TelemetryMode = setting(TelemetryMode.PROD, "The mode of an allocation nobody switched.")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAgentSection:
     heartbeat_interval_s: float = setting(10.0, "How often an agent is heard.", least=1, most=60)
@@ -370,7 +357,7 @@ class ServerConfig:
         StorageSection(), "Checked; no part uses it yet. The object store is named in `objects`."
     )
     telemetry: TelemetrySection = setting(
-        TelemetrySection(), "The metric store. Checked; no part uses it yet."
+        TelemetrySection(), "The metric store, and how closely jobs are measured."
     )
     node_agent: NodeAgentSection = setting(
         NodeAgentSection(), "When a node whose agent is silent counts as lost."

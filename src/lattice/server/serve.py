@@ -21,6 +21,7 @@ import uvicorn
 from lattice.access.grants import GrantSigner
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.gate import HelperGate
+from lattice.adapters.slurm.accounted import SlurmAccounting
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.jobfiles import SlurmJobFiles
 from lattice.adapters.slurm.mirror import SlurmScheduler
@@ -40,15 +41,24 @@ from lattice.server.compose import Faces, Parts, compose
 from lattice.server.figures import Figures
 from lattice.server.journal import LoggedJournal
 from lattice.server.limits import open_limits
-from lattice.server.links import PeerBuckets, open_links, open_reach
+from lattice.server.links import Intakes, PeerBuckets, open_links, open_reach
 from lattice.server.logs import log_intake, open_log_keeping, open_log_reading
 from lattice.server.objects import open_objects
 from lattice.server.presence import show_presence
+from lattice.server.report import ReportNeeds, open_report
 from lattice.server.sections import Address, ApiSection, Listener, ServerConfig
 from lattice.server.sharing import open_sharing
 from lattice.server.state import open_state
+from lattice.server.telemetry import (
+    TelemetryNeeds,
+    open_metric_store,
+    open_telemetry,
+    open_telemetry_parts,
+)
 from lattice.server.tls import ServerTls, TlsFiles
+from lattice.server.top import top_parts
 from lattice.server.verifier import open_verifier
+from lattice.server.watch import watching_of
 
 _LARGEST_HEADER_BYTES = 32 * 1024
 
@@ -103,6 +113,25 @@ async def serve(
             )
         )
         objects = open_objects(config.objects, single)
+        metrics = await stack.enter_async_context(open_metric_store(config.telemetry, clock))
+        measuring = (
+            TelemetryNeeds(
+                scheduler=scheduler,
+                state=state.store,
+                sharing=sharing,
+                clock=clock,
+                views=config.views,
+                figures=figures,
+                journal=LoggedJournal(log, figures),
+            )
+            if state and sharing
+            else None
+        )
+        samples = (
+            await stack.enter_async_context(open_telemetry(measuring, config.telemetry, metrics))
+            if measuring and agents
+            else None
+        )
         keeping = (
             await stack.enter_async_context(
                 open_log_keeping(scheduler, objects, state.store, clock, config.logs.rules, figures)
@@ -120,20 +149,30 @@ async def serve(
                     limits.rates,
                     figures,
                     log,
-                    log_intake(
-                        scheduler,
-                        SlurmJobFiles(_commands(config)),
-                        objects,
-                        agents.signer,
-                        clock,
-                        LoggedJournal(log, figures),
-                        *([keeping.note] if keeping else []),
-                    )
-                    if objects
-                    else None,
+                    Intakes(
+                        logs=log_intake(
+                            scheduler,
+                            SlurmJobFiles(_commands(config)),
+                            objects,
+                            agents.signer,
+                            clock,
+                            LoggedJournal(log, figures),
+                            *([keeping.note] if keeping else []),
+                        )
+                        if objects
+                        else None,
+                        metrics=samples.rpc if samples else None,
+                    ),
                 )
             )
             if reach and agents and peers
+            else None
+        )
+        telemetry = (
+            await stack.enter_async_context(
+                open_telemetry_parts(measuring, samples, links.desk, agents.signer)
+            )
+            if links and agents and measuring and samples
             else None
         )
         logs = (
@@ -166,6 +205,28 @@ async def serve(
             if links and agents and state and reach
             else None
         )
+        report = (
+            await stack.enter_async_context(
+                open_report(
+                    ReportNeeds(
+                        scheduler=scheduler,
+                        store=metrics,
+                        accounting=SlurmAccounting(_commands(config)),
+                        objects=objects,
+                        sharing=sharing,
+                        clock=clock,
+                        limits=limits,
+                        replica=replica_id,
+                        replicas=(lambda: tuple(each.id for each in reach.others()))
+                        if reach
+                        else tuple,
+                    ),
+                    figures,
+                )
+            )
+            if sharing
+            else None
+        )
         faces = compose(
             Parts(
                 scheduler=scheduler,
@@ -191,6 +252,14 @@ async def serve(
                 else None,
                 sharing=sharing,
                 attach=attach,
+                telemetry=telemetry,
+                watch=watching_of(telemetry, scheduler, sharing, clock, limits)
+                if telemetry and sharing
+                else None,
+                top=top_parts(scheduler, telemetry, sharing, clock, limits)
+                if telemetry and sharing
+                else None,
+                report=report,
             )
         )
         tls = _tls(config.api)

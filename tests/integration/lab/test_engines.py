@@ -16,7 +16,7 @@ from lab.laboratory import Lab
 from lab.node import Node
 from lab.seaweedfs import ACCESS_KEY, BUCKET, SECRET_KEY
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(300)]
 
 _SEND = "import socket; socket.socket(2, 2).sendto(b'{}', ('10.77.0.1', {}))"
 

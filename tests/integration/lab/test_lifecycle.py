@@ -16,7 +16,7 @@ from lab.identity import Identity
 from lab.laboratory import Lab
 from lab.layout import Layout
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(300)]
 
 _CHECKOUT = Path(__file__).parents[3]
 _PARTS = ("slurm", "oidc", "etcd", "victoriametrics", "seaweedfs")

@@ -16,12 +16,14 @@ from lattice.access.grants import GrantSigner
 from lattice.access.limits import DEFAULTS, Questions, owner_of
 from lattice.base.errors import NotFound, PermissionRefused, RateLimited, Unavailable
 from lattice.base.signing import SigningKey
+from lattice.domain.node import Health, NodeHealth
 from lattice.domain.presence import LINKS, NODES, read_link, read_presence
 from lattice.domain.stream import CarrierLost, StreamQuestion
 from lattice.features.link.node.echo import pattern
 from lattice.features.link.service.desk import _Awaited
 from lattice.features.link.service.probe import ProbeService
-from lattice.wire.v1.link_pb2 import StreamOpening, Ticket
+from lattice.wire.v1.link_pb2 import NodeHealth as PbHealth
+from lattice.wire.v1.link_pb2 import Ping, StreamOpening, Ticket
 from tests.integration.link.site import (
     OLGA,
     Agent,
@@ -59,6 +61,37 @@ async def test_an_agent_links_and_is_published_with_an_epoch(site: Site) -> None
     record = await site.store.get(NODES + "n1")
     assert record is not None
     assert read_presence("n1", record.value).linked
+
+
+async def _health(site: Site, node: str) -> NodeHealth:
+    entry = await site.store.get(NODES + node)
+    assert entry is not None
+    return read_presence(node, entry.value).health
+
+
+@pytest.mark.spec("OPS-10")
+async def test_a_nodes_health_is_written_down_when_it_changes_and_only_then(site: Site) -> None:
+    server = await site.server("a")
+    site.agent("n1", server)
+    await eventually(lambda: _published(server, "n1"))
+    assert await _health(site, "n1") == NodeHealth()
+    held = server.hub.held["n1"]
+    said = PbHealth(health="failure", words=["GPU-a is lost\x1b[2J", *["more"] * 20])
+    server.hub.heard(held, Ping(number=1, health=said))
+    assert held.waits
+    await eventually(lambda: not held.waits)
+    written = await _health(site, "n1")
+    assert written.health is Health.FAILURE
+    assert written.words[0] == "GPU-a is lost␛[2J"
+    assert len(written.words) == 8
+    entry = await site.store.get(NODES + "n1")
+    server.hub.heard(held, Ping(number=2, health=said))
+    server.hub.heard(held, Ping(number=3))
+    assert not held.waits
+    # Nor does one that changes its mind all the time get to write all the time.
+    server.hub.heard(held, Ping(number=4, health=PbHealth(health="healthy")))
+    assert not held.waits
+    assert await site.store.get(NODES + "n1") == entry
 
 
 async def test_a_ping_is_measured_through_either_replica(site: Site) -> None:

@@ -39,10 +39,20 @@ from lattice.wire.v1 import (
     logs_pb2_grpc,
     nodes_pb2,
     nodes_pb2_grpc,
+    prometheus_pb2,
+    prometheus_pb2_grpc,
+    report_pb2,
+    report_pb2_grpc,
     sharing_pb2,
     sharing_pb2_grpc,
     submit_pb2,
     submit_pb2_grpc,
+    telemetry_pb2,
+    telemetry_pb2_grpc,
+    top_pb2,
+    top_pb2_grpc,
+    watch_pb2,
+    watch_pb2_grpc,
 )
 from lattice.wire.v1 import allocations_pb2 as alloc_pb
 from tests.fakes.cluster import WORK, Work, populated
@@ -109,6 +119,7 @@ RESERVED = {
     "SUBMIT_ALLOCATION": frozenset(ROLES) - {"ReadOnly"},
     "CANCEL_ALLOCATION": frozenset(ROLES) - {"ReadOnly"},
     "SHARE_ALLOCATION": frozenset(ROLES) - {"ReadOnly"},
+    "SWITCH_TELEMETRY": frozenset(ROLES) - {"ReadOnly"},
     "ATTACH_ALLOCATION": frozenset(ROLES) - {"ReadOnly"},
     "ADMINISTER": frozenset({"SystemAdmin", "SystemAdmin by claim"}),
     "OBSERVE_SERVER": _OPERATES,
@@ -152,6 +163,10 @@ async def channel(faces: Faces, tmp_path: Path) -> AsyncIterator[aio.Channel]:
 
 NOTHING_THERE = {
     "lattice.v1.LogService/ReadRawLog": 404,
+    # Nothing is asked there.
+    "lattice.v1.PrometheusService/QueryInstant": 400,
+    "lattice.v1.PrometheusService/QueryRange": 400,
+    "lattice.v1.PrometheusService/ListSeries": 400,
     # A terminal is a WebSocket; tests/integration/test_attach_socket.py knocks there.
     "lattice.v1.AttachService/Attach": 405,
 }
@@ -159,6 +174,8 @@ NOTHING_THERE = {
 
 
 def _concrete(path: str) -> str:
+    # One that runs is watched without end.
+    path = path.replace("{id}/watch", "101/watch")
     return path.replace("{id}", "1").replace("{name}", "n1").replace("/raw", "/raw?node=n1")
 
 
@@ -279,6 +296,36 @@ async def test_everyone_cancels_only_what_is_theirs(rest: httpx2.AsyncClient) ->
                 assert answer.status_code == (200 if own else 403), (visitor, work, answer.text)
 
 
+@pytest.mark.spec("WATCH-3")
+async def test_everyone_switches_only_her_own_telemetry(rest: httpx2.AsyncClient) -> None:
+    """Whatever the role; and who may read a job sees how closely it is measured."""
+    audit = {"mode": "audit"}
+    bare = await rest.put("/v1/allocations/1/telemetry", json=audit)
+    assert bare.status_code == 401
+    for visitor in (each for each in VISITORS if each.user in {"alice", "carol"}):
+        told = visitor.bearer
+        absent = await rest.put("/v1/allocations/777/telemetry", json=audit, headers=told)
+        unread = await rest.get("/v1/allocations/777/telemetry", headers=told)
+        acts = visitor.role != "ReadOnly" and visitor.scope != "allocations:attach"
+        reads = visitor.scope != "allocations:attach"
+        assert absent.status_code == (404 if acts else 403), visitor
+        for work in WORK[:3]:
+            path = f"/v1/allocations/{work.job_id}/telemetry"
+            answer = await rest.put(path, json=audit, headers=told)
+            if acts and work.user == visitor.user:
+                assert answer.status_code == 200, (visitor, work, answer.text)
+                assert answer.json()["set_by"] == visitor.user
+            else:
+                assert answer.status_code == absent.status_code, (visitor, work)
+                assert _told(answer, str(work.job_id)) == _told(absent, "777")
+            answer = await rest.get(path, headers=told)
+            if reads and visitor.sees(work):
+                assert answer.status_code == 200, (visitor, work, answer.text)
+            else:
+                assert answer.status_code == unread.status_code == (404 if reads else 403)
+                assert _told(answer, str(work.job_id)) == _told(unread, "777")
+
+
 async def test_everyone_but_a_reader_submits_as_herself(rest: httpx2.AsyncClient) -> None:
     script = {"script": "#!/bin/sh\ntrue\n"}
     for prefix in ("/v1", "/api/v1"):
@@ -338,6 +385,11 @@ CALLS: dict[str, tuple[Any, Any]] = {
         logs_pb2_grpc.LogServiceStub,
         logs_pb2.ReadRawLogRequest(id="1", node="n1"),
     ),
+    # Of one that is over: that of one that runs has no end.
+    "lattice.v1.WatchService/StreamMetrics": (
+        watch_pb2_grpc.WatchServiceStub,
+        watch_pb2.StreamMetricsRequest(id="101"),
+    ),
     "lattice.v1.SharingService/ShareAllocation": (
         sharing_pb2_grpc.SharingServiceStub,
         sharing_pb2.ShareAllocationRequest(id="1", user="bob"),
@@ -350,6 +402,14 @@ CALLS: dict[str, tuple[Any, Any]] = {
         sharing_pb2_grpc.SharingServiceStub,
         sharing_pb2.ListSharesRequest(id="1"),
     ),
+    "lattice.v1.TelemetryService/GetTelemetry": (
+        telemetry_pb2_grpc.TelemetryServiceStub,
+        telemetry_pb2.GetTelemetryRequest(id="1"),
+    ),
+    "lattice.v1.TelemetryService/SetTelemetry": (
+        telemetry_pb2_grpc.TelemetryServiceStub,
+        telemetry_pb2.SetTelemetryRequest(id="1", mode="audit"),
+    ),
     "lattice.v1.AttachService/IssueAttachTicket": (
         attach_pb2_grpc.AttachServiceStub,
         attach_pb2.IssueAttachTicketRequest(id="1"),
@@ -357,6 +417,10 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "lattice.v1.AttachService/ListAttachSessions": (
         attach_pb2_grpc.AttachServiceStub,
         attach_pb2.ListAttachSessionsRequest(),
+    ),
+    "lattice.v1.ReportService/GetReport": (
+        report_pb2_grpc.ReportServiceStub,
+        report_pb2.GetReportRequest(id="1"),
     ),
     "lattice.v1.AllocationService/ListAllocations": (
         allocations_pb2_grpc.AllocationServiceStub,
@@ -384,6 +448,24 @@ CALLS: dict[str, tuple[Any, Any]] = {
             nodes_pb2.OperateNodeRequest(name="n1", reason="bad DIMM"),
         )
         for act in ("Drain", "Undrain", "Disable", "Enable")
+    },
+    "lattice.v1.MetricService/QueryMetrics": (
+        top_pb2_grpc.MetricServiceStub,
+        top_pb2.QueryMetricsRequest(id="1"),
+    ),
+    **{
+        f"lattice.v1.PrometheusService/{call}": (
+            prometheus_pb2_grpc.PrometheusServiceStub,
+            prometheus_pb2.PrometheusRequest(
+                query="lattice_processes",
+                start="1700000000",
+                end="1700000000",
+                step="1",
+                match=["{}"],
+                name="node",
+            ),
+        )
+        for call in ("QueryInstant", "QueryRange", "ListSeries", "ListLabels", "ListLabelValues")
     },
     "lattice.v1.IdentityService/GetAuthDiscovery": (
         identity_pb2_grpc.IdentityServiceStub,

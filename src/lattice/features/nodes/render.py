@@ -9,7 +9,7 @@ from lattice.base.moment import age, moment
 from lattice.base.style import Style
 from lattice.base.table import Cell, Column, fields, table
 from lattice.base.text import inert
-from lattice.domain.node import AgentLink, Node, NodeAgent, NodeState
+from lattice.domain.node import AgentLink, Health, Node, NodeAgent, NodeState
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.operation import NodeAct
 from lattice.domain.source import Source
@@ -25,10 +25,18 @@ _SIGNS = {
 }
 
 
+_SICK = {Health.WARNING: "yellow", Health.FAILURE: "red"}
+
+
 def state_cell(node: Node, style: Style) -> tuple[str, str]:
-    """Glyph and word: never colour alone."""
+    """Glyph and word: never colour alone. GPUs that are not sound stand beside it."""
     sign, plain, look = _SIGNS[node.state]
-    return f"{style.glyph(sign, plain)} {node.state.value}", look
+    state = f"{style.glyph(sign, plain)} {node.state.value}"
+    health = node.agent.health if node.agent else Health.UNKNOWN
+    if health not in _SICK:
+        return state, look
+    ready = node.state is NodeState.READY
+    return f"{state} ({health.value})", _SICK[health] if ready else look
 
 
 def node_table(nodes: Sequence[Node], style: Style, now: datetime) -> str:
@@ -37,7 +45,7 @@ def node_table(nodes: Sequence[Node], style: Style, now: datetime) -> str:
     gpus = any(node.gpus for node in nodes)
     # Where no agent was ever seen there is none to miss, and no word about it.
     agents = any(node.agent for node in nodes)
-    reasons = any(node.reason for node in nodes) and not below
+    reasons = any(node.reason or health_words(node) for node in nodes) and not below
     columns = [Column("NAME"), Column("STATE"), Column("SLURM", least=6)]
     columns += [Column("CPUS", right=True), Column("MEMORY", right=True)]
     columns += [Column("GPUS", right=True)] if gpus or style.wide else []
@@ -115,12 +123,26 @@ def undo_words(act: NodeAct, answer: NodeActs) -> str:
 
 
 def reason_words(node: Node, style: Style, now: datetime) -> str:
-    """Why it is not ready, who said so and when."""
+    """Why it is not ready, who said so and when; and what its GPUs have."""
+    return "; ".join(each for each in (_reason(node, style, now), health_words(node)) if each)
+
+
+def _reason(node: Node, style: Style, now: datetime) -> str:
     if not node.reason:
         return ""
     by = f" by {node.reason_by}" if node.reason_by else ""
     when = f" since {moment(node.reason_at, style, now)}" if node.reason_at else ""
     return f"{node.reason}{' —' if by or when else ''}{by}{when}"
+
+
+def health_words(node: Node) -> str:
+    """What its GPUs have, where they are not sound."""
+    agent = node.agent
+    if agent is None or agent.health not in _SICK:
+        return ""
+    more = len(agent.health_words) - 1
+    first = agent.health_words[0] if agent.health_words else f"GPUs: {agent.health.value}"
+    return f"{first} (and {more} more)" if more > 0 else first
 
 
 def _used(used: int, total: int) -> str:
@@ -177,6 +199,14 @@ def _agent_line(agent: NodeAgent | None, style: Style, now: datetime) -> str:
     return f"{words}, since {moment(agent.since, style, now)}{version}"
 
 
+def _health_cell(node: Node) -> Cell:
+    agent = node.agent
+    if agent is None or agent.health is Health.UNKNOWN:
+        return ""
+    words = "; ".join((agent.health.value, *agent.health_words))
+    return words, _SICK.get(agent.health, "green")
+
+
 def card(answer: NodeCard, style: Style, now: datetime) -> str:
     """One node on one screen."""
     node = answer.node
@@ -185,11 +215,12 @@ def card(answer: NodeCard, style: Style, now: datetime) -> str:
     facts: list[tuple[str, Cell]] = [
         ("Slurm", node.slurm_state),
         ("Agent", _agent_line(node.agent, style, now)),
-        ("Reason", (reason_words(node, style, now), "yellow")),
+        ("Reason", (_reason(node, style, now), "yellow")),
         ("Partitions", ", ".join(node.partitions)),
         ("CPUs", f"{node.cpus_allocated} of {node.cpus} in use" if node.cpus else ""),
         ("Memory", f"{_memory(node)} allocated" if node.memory_bytes else ""),
         ("GPUs", f"{node.gpus_allocated} of {node.gpus} in use" if node.gpus else ""),
+        ("Health", _health_cell(node)),
         ("Switch", node.switch),
         ("Booted", moment(node.booted, style, now) if node.booted else ""),
         ("Version", node.slurm_version),

@@ -101,3 +101,41 @@ def test_hostile_names_and_reasons_are_inert() -> None:
 
 def test_json() -> None:
     assert json.loads(run(FakeShell({}, output="json"), DOWN).out)["nodes"][0]["name"] == "n2"
+
+
+def sick(health: str, *words: str, **changes: Any) -> dict[str, Any]:
+    agent = {"link": "linked", "replica": "a", "health": health, "health_words": list(words)}
+    return answers.node("n3", agent=agent, **changes)
+
+
+@pytest.mark.spec("OPS-10")
+def test_gpus_that_are_not_sound_stand_beside_the_state_with_why() -> None:
+    lost = sick("failure", "GPU-a is lost (GPU is lost)", "7 GPUs instead of 8")
+    (_, line) = run(None, lost).out.splitlines()
+    assert "● ready (failure)" in line
+    assert line.endswith("GPU-a is lost (GPU is lost) (and 1 more)")
+    assert "● ready (warning)" in run(None, sick("warning", "7 GPUs instead of 8")).out
+
+
+@pytest.mark.spec("OPS-10")
+@pytest.mark.parametrize("health", ["healthy", "unknown"])
+def test_sound_gpus_and_those_nobody_looked_at_need_no_word(health: str) -> None:
+    assert "(" not in run(None, sick(health)).out
+
+
+@pytest.mark.spec("OPS-10")
+def test_what_slurm_says_of_a_node_stands_before_its_health() -> None:
+    down = sick("warning", "7 GPUs instead of 8", state="drained", reason="bad DIMM")
+    (_, line) = run(None, down).out.splitlines()
+    assert "○ drained (warning)" in line
+    assert line.endswith("bad DIMM; 7 GPUs instead of 8")
+
+
+@pytest.mark.spec("OPS-10")
+def test_the_card_has_all_of_it_and_nothing_that_acts_on_a_terminal() -> None:
+    shell = FakeShell({})
+    node = sick("failure", "first\x1b[2J", "second")
+    shell.routes = {"/v1/nodes/n3": {"node": node, "sources": [], "allocations": []}}
+    assert nodes(shell, name="n3", state=(), partition=None, by=None) == 0
+    assert "n3  ● ready (failure)" in shell.out
+    assert "Health      failure; first␛[2J; second" in shell.out

@@ -17,6 +17,8 @@ import grpc
 from grpc import aio
 
 from lattice.base.clock import Clock
+from lattice.domain.node import NodeHealth
+from lattice.features.link.convert import health_message
 from lattice.features.link.node.dialling import Dialling
 from lattice.features.link.node.redial import Redial
 from lattice.wire.carriers import EOF
@@ -37,6 +39,8 @@ class NodeSelf:
     boot_id: str
     instance: str
     agent_version: str
+    health: Callable[[], NodeHealth] = NodeHealth
+    """How the node is, whenever it is asked."""
 
 
 class LineLost(Exception):
@@ -66,6 +70,7 @@ class Line:
         self._number = 0
         self._ahead_us: int | None = None
         self._round_trip_us: int | None = None
+        self._health: Callable[[], NodeHealth] = NodeHealth
 
     @property
     def unpublished_s(self) -> float:
@@ -94,6 +99,7 @@ class Line:
                     boot_id=me.boot_id,
                     instance=me.instance,
                     agent_version=me.agent_version,
+                    health=health_message(me.health()),
                 )
                 await self._call.write(pb.LinkUp(hello=hello))
                 first = await self._call.read()
@@ -104,6 +110,7 @@ class Line:
         if first is EOF or first.WhichOneof("message") != "welcome":
             raise await _lost(None, self._call)
         self.welcome = first.welcome
+        self._health = me.health
         self._note_published(published=self.welcome.published)
         self._heard = self._clock.monotonic()
 
@@ -166,6 +173,7 @@ class Line:
                 sent_us=self._now_us(),
                 ahead_us=self._ahead_us,
                 round_trip_us=self._round_trip_us,
+                health=health_message(self._health()),
             )
             # A line that takes nothing any more must not keep the silence from being noticed.
             try:

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from lattice.base.errors import Unavailable
+from lattice.domain.node import NOT_LOOKED, NodeHealth
 from lattice.wire.v1.link_pb2 import Leave, LinkDown
 
 _MOST_WAITING = 64
@@ -26,9 +27,18 @@ class HeldLink:
     published: bool = False
     ahead_us: int | None = None
     round_trip_us: int | None = None
+    health: NodeHealth = NOT_LOOKED
+    health_at: float | None = None
+    """When it last changed; monotonic."""
+    health_written: NodeHealth = NOT_LOOKED
     outbox: asyncio.Queue[LinkDown | None] = field(
         default_factory=lambda: asyncio.Queue(_MOST_WAITING)
     )
+
+    @property
+    def waits(self) -> bool:
+        """Whether something of it is still to be written down."""
+        return not self.published or self.health != self.health_written
 
     def send(self, message: LinkDown) -> None:
         """Queue it. Raises `Unavailable` where the agent does not take what is sent."""

@@ -14,8 +14,10 @@ from contextlib import asynccontextmanager
 
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, PermissionRefused, Unavailable
+from lattice.domain.node import NodeHealth
 from lattice.domain.peer import PeerIdentity
 from lattice.domain.state import Entry
+from lattice.features.link.convert import health_of
 from lattice.features.link.model import PING_EVERY_S, SILENCE_S
 from lattice.features.link.service.held import HeldLink
 from lattice.features.link.service.membership import Membership
@@ -27,6 +29,7 @@ _log = logging.getLogger(__name__)
 _GATHER_S = 0.05
 _TEND_EVERY_S = 1.0
 _CLOCK_OFF_US = 2_000_000
+_HEALTH_EVERY_S = 10.0
 
 
 class LinkHub:
@@ -66,6 +69,7 @@ class LinkHub:
             agent_version=hello.agent_version[:64],
             since=self._clock.now().timestamp(),
             heard=self._clock.monotonic(),
+            health=health_of(hello.health),
         )
         before = self.held.get(held.node)
         if before is not None:
@@ -83,6 +87,8 @@ class LinkHub:
         held.heard = self._clock.monotonic()
         held.ahead_us = ping.ahead_us if ping.HasField("ahead_us") else None
         held.round_trip_us = ping.round_trip_us if ping.HasField("round_trip_us") else None
+        if ping.HasField("health"):
+            self._learn_health(held, health_of(ping.health))
         now_us = int(self._clock.now().timestamp() * 1e6)
         pong = Pong(
             number=ping.number,
@@ -91,6 +97,14 @@ class LinkHub:
             published=held.published,
         )
         held.send(LinkDown(pong=pong))
+
+    def _learn_health(self, held: HeldLink, health: NodeHealth) -> None:
+        if health == held.health:
+            return
+        if held.health_at is not None and held.heard - held.health_at < _HEALTH_EVERY_S:
+            return  # said again with the next ping: an agent can't write as often as it likes
+        held.health, held.health_at = health, held.heard
+        self._due.set()
 
     @property
     def clocks_off(self) -> int:
@@ -149,7 +163,7 @@ class LinkHub:
     async def _put_right(self) -> None:
         if not self._routes.can_be_written:
             return
-        waiting = [held for held in self.held.values() if not held.published]
+        waiting = [held for held in self.held.values() if held.waits]
         seen = self._routes.entries
         if seen is self._compared and not waiting and not self._lost_at:
             return

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
+from lattice.domain.node import NodeHealth
 from lattice.domain.presence import (
     LINKS,
     NODES,
@@ -59,6 +60,7 @@ class _Plan:
 
     held: HeldLink
     epoch: int
+    health: NodeHealth
     expect: tuple[Expect, Expect]
     changes: tuple[Change, ...]
 
@@ -145,6 +147,7 @@ class Routes:
             boot_id=held.boot_id,
             agent_version=held.agent_version,
             instance=held.instance,
+            health=held.health,
         )
         lease = self._membership.require_lease()
         changes: list[Change] = [Put(LINKS + held.node, written(link), lease)]
@@ -152,7 +155,7 @@ class Routes:
         if presence is not None:
             changes.append(Put(NODES + held.node, written(presence)))
         expect = (_expect(NODES + held.node, record), _expect(LINKS + held.node, route))
-        return _Plan(held, epoch, expect, tuple(changes))
+        return _Plan(held, epoch, link.health, expect, tuple(changes))
 
     async def _commit(self, plans: Sequence[_Plan]) -> bool:
         expect = [each for plan in plans for each in plan.expect]
@@ -161,6 +164,7 @@ class Routes:
             return False
         for plan in plans:
             plan.held.epoch, plan.held.published = plan.epoch, True
+            plan.held.health_written = plan.health
             with suppress(Unavailable):
                 plan.held.send(LinkDown(pong=Pong(published=True)))
         return True

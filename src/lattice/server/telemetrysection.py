@@ -1,0 +1,44 @@
+"""The section `telemetry` of the server: the metric store, and how closely jobs are measured.
+
+Rules between its keys are in `lattice.server.config`; `lattice.server.telemetry` opens the store.
+"""
+# ruff: noqa: RUF009 - `setting` declares a field, as `dataclasses.field` does.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lattice.base.setting import setting
+from lattice.domain.telemetry import Mode
+from lattice.features.telemetry.service.modes import MOST_DEBUGGING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySection:
+    tsdb_endpoint: str | None = setting(
+        None,
+        "The metric store, as a URL: VictoriaMetrics, or a Prometheus that takes remote write. "
+        "Not set: nothing measured is kept, and only what runs now can be shown.",
+    )
+    tsdb_username: str | None = setting(None, "As whom the store is asked, with a password.")
+    tsdb_password_file: Path | None = setting(
+        None, "File with that password. Read again each time."
+    )
+    tsdb_bearer_file: Path | None = setting(
+        None, "File with a bearer token for the store instead. Read again each time."
+    )
+    tsdb_ca: Path | None = setting(
+        None, "Authorities to trust for the store, PEM, beside the system's."
+    )
+    mode: Mode = setting(
+        Mode.PROD,
+        "The mode of an allocation nobody switched: `prod` and `audit` measure every 30 s, "
+        "`debug` every second.",
+    )
+    debug_most: int = setting(
+        10,
+        "How many allocations may be switched to debug at once, over the whole cluster; 0: none.",
+        least=0,
+        most=MOST_DEBUGGING,
+    )

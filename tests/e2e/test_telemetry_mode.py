@@ -1,0 +1,50 @@
+"""How closely a job is measured: switched by its owner, felt within seconds, reverted by itself."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from lab.laboratory import Lab
+from tests.e2e.measured import Measured
+from tests.e2e.people import Person, eventually
+from tests.e2e.topped import debugged
+
+pytestmark = [pytest.mark.lab, pytest.mark.spec("WATCH-3")]
+
+
+def test_debug_takes_effect_within_five_seconds_and_reverts(lab: Lab, alice: Person) -> None:
+    measured = Measured(lab, alice)
+
+    def samples(job: int, window: str) -> float:
+        counted = f'count_over_time(lattice_cpu_seconds_total{{alloc="{job}"}}[{window}])'
+        found = measured.query(counted)
+        return float(found[0]["value"][1]) if found else 0.0
+
+    with debugged(lab, alice, wrap="sleep 600") as job:
+        switched = time.monotonic()
+        eventually(lambda: samples(job, "7s"), lambda count: count >= 3, 20)
+        felt_s = time.monotonic() - switched
+        print(f"3 samples of a second after {felt_s:.1f} s")
+        assert felt_s <= 5 + 4, "within five seconds; then three samples, and their way"
+        said = alice.tries("telemetry", str(job), "--mode", "debug", "--duration", "10s")
+        assert said.code == 0
+        eventually(
+            lambda: alice.asks("telemetry", str(job))["mode"], lambda mode: mode == "prod", 20
+        )
+        time.sleep(6)
+        before = samples(job, "10m")
+        time.sleep(4)
+        assert samples(job, "10m") <= before + 1, "no longer every second"
+
+
+def test_nobody_but_the_owner_switches(lab: Lab, alice: Person, bob: Person, carol: Person) -> None:
+    with debugged(lab, alice, wrap="sleep 600") as job:
+        for person in (bob, carol):
+            said = person.tries("telemetry", str(job), "--mode", "prod")
+            assert said.code != 0
+        assert alice.asks("telemetry", str(job))["mode"] == "debug"
+        bad = alice.tries("telemetry", str(job), "--mode", "debug", "--duration", "3d")
+        assert bad.code == 2
+        assert "1 d" in bad.err
