@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from lattice.adapters.metricstore.onlywrite import OnlyWrite
+from lattice.adapters.metricstore.store import HttpMetricStore, StorePlace
 from lattice.domain.metricstore import BadQuery, SeriesPoints, StoreSilent
-from tests.contract.metric_stores import KINDS, Place, place_of
+from tests.contract.metric_stores import KINDS, Place, engine, place_of
 
 pytestmark = [pytest.mark.spec("TOP-2", "TOP-4"), pytest.mark.timeout(120)]
 
@@ -144,3 +147,26 @@ async def test_a_store_that_hangs_is_silent_in_time_and_answers_again(place: Pla
     place.go_on()
     (found,) = await place.store.query("lattice_e", at=at + 1, within_s=5)
     assert found.points[0][1] in {1.0, 2.0}
+
+
+@pytest.mark.parametrize("kind", ["victoriametrics", "prometheus"])
+async def test_what_a_node_writes_by_itself_is_found_as_what_servers_write(
+    kind: str, tmp_path: Path
+) -> None:
+    at = now()
+    mine = [series("lattice_straight", 1.25, at, alloc="1", user="alice", vcluster="")]
+    async with engine(kind, tmp_path) as (_, endpoint):
+        await OnlyWrite(endpoint).write(mine)
+        store = HttpMetricStore(StorePlace(endpoint=endpoint))
+        try:
+            await store.write([series("lattice_over", 1.25, at, alloc="1", user="alice")])
+            if kind == "victoriametrics":
+                with urllib.request.urlopen(f"{endpoint}/internal/force_flush", timeout=5):
+                    pass
+            found = await store.query('{__name__=~"lattice_(straight|over)"}', at=at + 1)
+        finally:
+            await store.aclose()
+    assert len(found) == 2
+    first, second = ({**each.labels, "__name__": ""} for each in found)
+    assert first == second == {"__name__": "", "alloc": "1", "user": "alice"}
+    assert found[0].points == found[1].points == ((at + 1, 1.25),)

@@ -40,6 +40,13 @@ UNSAID = {
     # Nor what a cursor of ours is, a pattern that can be read, or which streams a job has.
     "/v1/allocations/{id}/logs": [positive_data_acceptance],
     "/v1/allocations/{id}/logs/streams": [positive_data_acceptance],
+    # Nor what a length of time is, a query, or which attempts a job has.
+    "/v1/allocations/{id}/metrics": [positive_data_acceptance],
+    "/v1/allocations/{id}/report": [positive_data_acceptance],
+    **{
+        f"/prometheus/api/v1/{rest}": [positive_data_acceptance]
+        for rest in ("query", "query_range", "series", "labels", "label/{name}/values")
+    },
     # Nor that what is refused is told as JSON where events or bytes were asked for.
     **{
         f"/v1/allocations/{{id}}/logs/{rest}": [

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from lattice.adapters.metricstore.onlywrite import BadWriteUrl, checked_write_url
 from lattice.agent.metrics_door import door_place
 from lattice.agent.sections import AgentConfig
 from lattice.base.config import Report, load, refused
@@ -119,6 +120,11 @@ def _check_measuring(config: AgentConfig, report: Report) -> None:
             address_of(config.telemetry.dcgm_url)
     except BadExporter as fault:
         report.problem("telemetry.dcgm_url", str(fault))
+    try:
+        if config.telemetry.remote_write:
+            checked_write_url(config.telemetry.remote_write)
+    except BadWriteUrl as fault:
+        report.problem("telemetry.remote_write", str(fault))
 
 
 def _addresses(path: str, texts: Sequence[str], port: int, report: Report) -> tuple[str, ...]:

@@ -78,6 +78,12 @@ class TelemetrySection:
         "",
         "A DCGM exporter that already runs on this node, `http://127.0.0.1:9400`. Empty: none.",
     )
+    remote_write: str = setting(
+        "",
+        "Where samples are written without going over the servers: a vmagent or a store, "
+        "`http://127.0.0.1:8429/api/v1/write`. In force once a server says whose the jobs are "
+        "(its `telemetry.nodes_write`). Empty: everything goes over the servers.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

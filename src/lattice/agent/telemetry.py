@@ -13,6 +13,7 @@ from grpc import aio
 
 from lattice.adapters.helper.counters import HelperCounterLine
 from lattice.adapters.linux.nodejobs import NodeJobs
+from lattice.adapters.metricstore.onlywrite import OnlyWrite
 from lattice.agent.config import Told
 from lattice.agent.gpuhealth import GpuHealthWatch
 from lattice.agent.metrics_door import MetricsDoor, door_place
@@ -31,10 +32,12 @@ from lattice.features.telemetry.node.buffer import SampleBuffer
 from lattice.features.telemetry.node.exposition import Figure, page
 from lattice.features.telemetry.node.feed import MetricFeed
 from lattice.features.telemetry.node.plan import Plan
+from lattice.features.telemetry.node.rows import Row
 from lattice.features.telemetry.node.sampling import Sampling
-from lattice.features.telemetry.node.sending import Sending, Stored
+from lattice.features.telemetry.node.sending import SampleIntake, Sending, Stored
 from lattice.features.telemetry.node.sights import Sights
 from lattice.features.telemetry.node.steadytime import SteadyTime
+from lattice.features.telemetry.node.straight import StraightIntake, Ways
 from lattice.features.telemetry.node.told import JobsTold
 from lattice.features.watch.node.bounds import Bounds
 from lattice.features.watch.node.judging import judge_factory
@@ -89,8 +92,8 @@ class TelemetryParts:
         self.gpu_health = GpuHealthWatch(nvidia.condition, judge, clock)
         self._registry = _registry(told, nvidia, self._counters, clock)
         self.buffer = SampleBuffer(self.time.now, config.buffer_mb * _MIB)
-        self.time.on_leap = self.buffer.shift
         self.black_box = BlackBox(self.time.now)
+        self.time.on_leap = self._shift
         self.sights = Sights(
             judge_factory(Bounds(**asdict(told.config.alerts))),
             OutputSigns(followed, self.time.now),
@@ -107,13 +110,7 @@ class TelemetryParts:
             note=self.black_box.note,
         )
         self.told.on_change = self.sampling.nudge
-        self.sending = Sending(
-            self.buffer,
-            linked,
-            self.sights.began,
-            share=share,
-            interval_s=lambda: plan.shortest_s,
-        )
+        self.sendings = self._sendings(config.remote_write, linked, plan, share)
         self.feed = MetricFeed(self.sights, self.sampling, self.black_box)
         self._door = door_place(told.config.metrics.listen)
 
@@ -126,16 +123,49 @@ class TelemetryParts:
         """What has to run."""
         if self._enabled:
             yield "telemetry", self.sampling.run()
-            yield "telemetry sending", self.sending.run()
+            for each in self.sendings:
+                yield f"telemetry sending {each.way}", each.run()
             yield "telemetry told", self.told.run()
         yield "gpu health", self.gpu_health.run()
         if self._door is not None:
             yield "metrics door", MetricsDoor(self._door, self.metrics_page).run()
 
+    def _sendings(
+        self, url: str, linked: LinkedTelemetry, plan: Plan, share: float
+    ) -> tuple[Sending, ...]:
+        """Over the servers; and straight to the store, where the site has it so."""
+        began = self.sights.began
+
+        def sending(
+            way: str, intake: SampleIntake, wanted: Callable[[Row], bool] | None = None
+        ) -> Sending:
+            return Sending(
+                self.buffer,
+                intake,
+                began,
+                way=way,
+                share=share,
+                interval_s=lambda: plan.shortest_s,
+                wanted=wanted,
+            )
+
+        if not url:
+            return (sending("over servers", linked),)
+        ways = Ways(self.told.stamps, began, self.time.now)
+        straight = StraightIntake(self._node, self.told.stamps, OnlyWrite(url), linked)
+        return (
+            sending("over servers", linked, ways.over_servers),
+            sending("straight", straight, ways.straight),
+        )
+
     def close(self) -> None:
         """Let go of threads and of the helper."""
         self._registry.close()
         self._counters.close()
+
+    def _shift(self, by_s: float) -> None:
+        self.buffer.shift(by_s)
+        self.black_box.shift(by_s)
 
     def metrics_page(self) -> str:
         """For a scraper on this node."""
@@ -144,10 +174,12 @@ class TelemetryParts:
     def _figures(self) -> Iterator[Figure]:
         used = resource.getrusage(resource.RUSAGE_SELF)
         counter, gauge = Kind.COUNTER, Kind.GAUGE
+        stored = sum(each.stored_total for each in self.sendings)
+        refused = sum(each.refused_total for each in self.sendings)
         for name, kind, words, value in (
             ("samples_lost_total", counter, "samples dropped unsent", self.buffer.lost_total),
-            ("samples_stored_total", counter, "samples stored", self.sending.stored_total),
-            ("samples_refused_total", counter, "samples refused", self.sending.refused_total),
+            ("samples_stored_total", counter, "samples stored", stored),
+            ("samples_refused_total", counter, "samples refused", refused),
             ("samples_waiting", gauge, "samples not sent yet", self.buffer.samples),
             ("buffer_bytes", gauge, "memory they take", self.buffer.size_bytes),
             ("readings_total", counter, "readings of all probes", self.sampling.readings_total),

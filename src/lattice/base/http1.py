@@ -134,14 +134,18 @@ class Door:
         body: bytes = b"",
         *,
         timeout_s: float | None = None,
+        most_bytes: int = BODY_LIMIT_BYTES,
     ) -> Reply:
-        """Send one request and read its whole answer; raises OSError of any kind."""
+        """Send one request and read its whole answer; raises OSError of any kind.
+
+        An answer with a body of more than `most_bytes` is a `BadReply`.
+        """
         target = urlsplit(url)
         deadline = time.monotonic() + (timeout_s or self._timeout_s)
         connection = self._connect(target, deadline)
         try:
             connection.sendall(_request(method, target, headers, body))
-            return _read(_Stream(connection, deadline), method)
+            return _read(_Stream(connection, deadline), method, most_bytes)
         finally:
             connection.close()
 
@@ -345,32 +349,32 @@ class _Stream:
         return int(code), headers
 
 
-def _read(stream: _Stream, method: str) -> Reply:
+def _read(stream: _Stream, method: str, most_bytes: int) -> Reply:
     status, headers = stream.head()
     if method == "HEAD" or status in {204, 304}:
         return Reply(status, headers, b"")
     if "chunked" in headers.get("transfer-encoding", "").lower():
-        return Reply(status, headers, _chunked(stream))
+        return Reply(status, headers, _chunked(stream, most_bytes))
     length = headers.get("content-length")
     if length is not None:
-        if not (length.isascii() and length.isdigit()) or int(length) > BODY_LIMIT_BYTES:
+        if not (length.isascii() and length.isdigit()) or int(length) > most_bytes:
             raise BadReply("the answer has no sensible length")
         return Reply(status, headers, stream.exactly(int(length)))
     pieces, size = [], 0
     while piece := stream.more():
         size += len(piece)
-        if size > BODY_LIMIT_BYTES:
+        if size > most_bytes:
             raise BadReply("the answer is too large")
         pieces.append(piece)
     return Reply(status, headers, b"".join(pieces))
 
 
-def _chunked(stream: _Stream) -> bytes:
+def _chunked(stream: _Stream, most_bytes: int) -> bytes:
     pieces: list[bytes] = []
     total = 0
     while size := _chunk_size(stream):
         total += size
-        if total > BODY_LIMIT_BYTES:
+        if total > most_bytes:
             raise BadReply("the answer is too large")
         pieces.append(stream.exactly(size))
         stream.exactly(2)

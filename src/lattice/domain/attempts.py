@@ -6,8 +6,10 @@ is Slurm's word alone.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 from lattice.base.clock import Clock
 from lattice.base.errors import NotFound, Unavailable
@@ -76,6 +78,10 @@ def named(
             hint="Try again in a few seconds.",
         )
     return JobAttempt(allocation, attempt)
+
+
+Whose: TypeAlias = Callable[[str, int, float], Awaitable[JobAttempt]]
+"""The attempt of a job that began on a node at a moment, as `AttemptFinder.of`."""
 
 
 class AttemptFinder:

@@ -76,7 +76,10 @@ class Telling:
         """Raises `CountersUnavailable` where the helper could not tell of this kind."""
         if kind in self.failed:
             raise CountersUnavailable(f"lattice-helper: {self.failed[kind]}")
-        return self.told.get(kind, {})
+        if kind not in self.told:
+            # Not the same as a kind of which no job has anything.
+            raise CountersUnavailable("lattice-helper told nothing of it")
+        return self.told[kind]
 
 
 class CounterLine(Protocol):
@@ -149,14 +152,15 @@ def write_telling(telling: Telling) -> list[bytes]:
 
 
 def _packets(told: Mapping[str, Table]) -> Iterator[dict[str, dict[int, Rows]]]:
-    packet: dict[str, dict[int, Rows]] = {}
+    # Every kind is in the first, also one of which no job has anything.
+    packet: dict[str, dict[int, Rows]] = {kind: {} for kind in told}
     size = 0
     for kind, table in told.items():
         for job, rows in table.items():
             for begin in range(0, max(1, len(rows)), _ROWS_AT_ONCE):
                 part = rows[begin : begin + _ROWS_AT_ONCE]
                 needed = len(json.dumps(part)) + len(kind) + 32
-                if packet and size + needed > _ROOM_BYTES:
+                if size and size + needed > _ROOM_BYTES:
                     yield packet
                     packet, size = {}, 0
                 packet.setdefault(kind, {}).setdefault(job, []).extend(part)

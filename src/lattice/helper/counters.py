@@ -27,7 +27,8 @@ from lattice.domain.counters import (
     Rows,
     network_row,
 )
-from lattice.helper.figures import figure, io_counters, parent_and_start, sum_of_devices
+from lattice.domain.kerneltext import InterfaceCounts, figure
+from lattice.helper.figures import io_counters, parent_and_start, sum_of_devices
 from lattice.helper.jobpids import JobPids
 from lattice.helper.privilege import Kernel
 from lattice.helper.process import is_of_job, text_of
@@ -235,9 +236,11 @@ class JobCounters:
             for inode, each in seen.items()
         ]
 
-    def _dev(self, each: _Known) -> tuple[int, int, int, int] | None:
+    def _dev(self, each: _Known) -> InterfaceCounts | None:
         with suppress(ProcessLookupError), self._same(each) as folder:
-            return sum_of_devices(text_of(folder, "net/dev", _LARGEST_DEV))
+            text = text_of(folder, "net/dev", _LARGEST_DEV)
+            # Of a part of the interfaces no sum is true.
+            return sum_of_devices(text) if len(text) < _LARGEST_DEV else None
         return None
 
     @contextmanager

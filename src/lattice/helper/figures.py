@@ -5,37 +5,24 @@ from __future__ import annotations
 import re
 
 from lattice.domain.counters import IoCounters
+from lattice.domain.kerneltext import LOOPBACK, InterfaceCounts, figure, read_devices
 
-_LONGEST_FIGURE = 20
 _PARENT, _START = 1, 19
 """Fields of `/proc/PID/stat` behind the name."""
-_LOOPBACK = "lo"
 _IO = re.compile(
     rb"rchar: ([0-9]{1,20})\nwchar: ([0-9]{1,20})\nsyscr: [0-9]+\nsyscw: [0-9]+\n"
     rb"read_bytes: ([0-9]{1,20})\nwrite_bytes: ([0-9]{1,20})\n"
 )
 
 
-def sum_of_devices(text: str) -> tuple[int, int, int, int] | None:
-    """Received bytes, sent bytes, packets and errors of all but the loopback; None: no such file.
-
-    Behind the name are eight figures for each way: bytes, packets, errors, and others.
-    """
-    lines = text.splitlines()[2:]
-    total = [0, 0, 0, 0]
-    for line in lines:
-        name, colon, rest = line.partition(":")
-        words = [figure(each) for each in rest.split()]
-        figures = [each for each in words if each is not None]
-        if not colon or len(figures) != len(words) or len(figures) < 11:
-            return None
-        if name.strip() == _LOOPBACK:
-            continue
-        total[0] += figures[0]
-        total[1] += figures[8]
-        total[2] += figures[1] + figures[9]
-        total[3] += figures[2] + figures[10]
-    return (total[0], total[1], total[2], total[3]) if lines else None
+def sum_of_devices(text: str) -> InterfaceCounts | None:
+    """Of all interfaces but the loopback; None: no such file."""
+    devices = read_devices(text)
+    if devices is None:
+        return None
+    counted = [each for name, each in devices.items() if name != LOOPBACK]
+    received, sent, packets, errors = map(sum, zip((0, 0, 0, 0), *counted, strict=True))
+    return received, sent, packets, errors
 
 
 def parent_and_start(text: str) -> tuple[int, int] | None:
@@ -55,8 +42,3 @@ def io_counters(raw: bytes) -> IoCounters | None:
         return None
     read_chars, written_chars, read_bytes, write_bytes = map(int, found.groups())
     return IoCounters(read_bytes, write_bytes, read_chars, written_chars)
-
-
-def figure(text: str) -> int | None:
-    fits = text.isascii() and text.isdigit() and len(text) <= _LONGEST_FIGURE
-    return int(text) if fits else None

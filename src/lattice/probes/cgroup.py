@@ -13,10 +13,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field
 
 from lattice.base.clock import Clock
+from lattice.domain.kerneltext import figure
 from lattice.domain.metric import Absence, Reading, labelled
 from lattice.domain.nodejobs import JobIdentity, NodeJob
 from lattice.probes.probe import Roots
-from lattice.probes.reading import Carried, OfJobs, figure, figures, read_text, reading
+from lattice.probes.reading import Carried, OfJobs, figures, read_text, reading
 
 _V2 = ""
 _NO_LIMIT = 1 << 62

@@ -6,15 +6,13 @@ never starts it, and reads only what is there. Its figures are the site's: `site
 
 from __future__ import annotations
 
-import http.client
 import ipaddress
-import socket
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from lattice.base.clock import Clock
+from lattice.base.http1 import BadReply, Door
 from lattice.domain.metric import Absence, NotMeasured, Provenance, Reading, Sample, labelled
 from lattice.domain.nodejobs import JobIdentity, NodeJob
 from lattice.probes.dcgm_text import Told, told_in
@@ -124,34 +122,18 @@ def _is_here(host: str) -> bool:
 
 def scraped(host: str, port: int, path: str, *, timeout_s: float) -> str:
     """The exporter's page, within the time for all of it. Raises `ProbeFailed`."""
-    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
-    ending = threading.Timer(timeout_s, lambda: _cut(connection))
-    ending.daemon = True
-    ending.start()
+    url = f"http://[{host}]:{port}{path}" if ":" in host else f"http://{host}:{port}{path}"
     try:
-        connection.request("GET", path, headers={"Accept": "text/plain"})
-        answer = connection.getresponse()
-        body = answer.read(MOST_BYTES + 1)
-    except (OSError, http.client.HTTPException, ValueError) as error:
+        answer = Door(timeout_s=timeout_s).exchange(
+            "GET", url, {"Accept": "text/plain"}, most_bytes=MOST_BYTES
+        )
+    except TimeoutError:
+        raise ProbeFailed(f"the DCGM exporter did not answer in {timeout_s:g} s") from None
+    except BadReply as error:
+        raise ProbeFailed("the DCGM exporter's answer can't be read", str(error)) from None
+    except (OSError, ValueError) as error:
         words = f"{type(error).__name__}: {error}"
         raise ProbeFailed("the DCGM exporter does not answer", words) from None
-    finally:
-        late = not ending.is_alive()
-        ending.cancel()
-        connection.close()
-    if late:
-        # Whatever came is a part of it.
-        raise ProbeFailed(f"the DCGM exporter did not answer in {timeout_s:g} s")
-    if answer.status != http.client.OK:
+    if answer.status != HTTPStatus.OK:
         raise ProbeFailed("the DCGM exporter does not answer", f"HTTP {answer.status}")
-    if len(body) > MOST_BYTES:
-        raise ProbeFailed("the DCGM exporter tells more than can be read")
-    return body.decode("utf-8", "replace")
-
-
-def _cut(connection: http.client.HTTPConnection) -> None:
-    """A server that drips answers each wait in time, and never ends."""
-    held = connection.sock
-    if held is not None:
-        with suppress(OSError):
-            held.shutdown(socket.SHUT_RDWR)
+    return answer.body.decode("utf-8", "replace")

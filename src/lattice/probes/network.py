@@ -24,11 +24,12 @@ from lattice.domain.counters import (
     Table,
     namespaces_of,
 )
+from lattice.domain.kerneltext import LOOPBACK, InterfaceCounts, read_devices
 from lattice.domain.metric import Absence, Reading, labelled
 from lattice.domain.nodejobs import JobIdentity, NodeJob
 from lattice.probes.helperlook import HelperLook, newest_lives
 from lattice.probes.probe import Roots
-from lattice.probes.reading import Carried, OfJobs, figure, read_text, reading
+from lattice.probes.reading import Carried, OfJobs, read_text, reading
 
 _METRICS = (
     "network_rx_bytes_total",
@@ -36,11 +37,7 @@ _METRICS = (
     "network_packets_total",
     "network_errors_total",
 )
-_LOOPBACK = "lo"
-_FIGURES = 16
-"""In a line of `net/dev`: eight of what came, eight of what went."""
-Counted = tuple[int, int, int, int]
-"""In the order of the metrics."""
+"""In the order of `InterfaceCounts`."""
 
 
 @dataclass(slots=True)
@@ -49,7 +46,7 @@ class _Totals:
 
     parts: tuple[Carried, ...] = field(default_factory=lambda: tuple(Carried() for _ in _METRICS))
 
-    def of(self, counted: Mapping[str, Counted]) -> list[int]:
+    def of(self, counted: Mapping[str, InterfaceCounts]) -> list[int]:
         return [
             part.total({name: figures[at] for name, figures in counted.items()})
             for at, part in enumerate(self.parts)
@@ -120,7 +117,7 @@ class NetworkProbe:
     def _counting(self, names: frozenset[str]) -> frozenset[str]:
         """Which of the interfaces count; looked at again when there are others."""
         if names != self._names:
-            outside = names - {_LOOPBACK}
+            outside = names - {LOOPBACK}
             real = {name for name in outside if self._has_device(name)}
             self._names, self._real = names, frozenset(real or outside)
         return self._real
@@ -136,18 +133,3 @@ def _own(rows: list[object]) -> list[NamespaceCounters] | None:
     except BadTelling:
         return None
     return found if found and all(each.inode for each in found) else None
-
-
-def read_devices(text: str | None) -> dict[str, Counted] | None:
-    """By interface; None where the text is not the kernel's."""
-    found: dict[str, Counted] = {}
-    for line in (text or "").split("\n")[2:]:
-        name, colon, rest = line.rpartition(":")
-        words = [figure(each) for each in rest.split()]
-        told = [each for each in words if each is not None]
-        if not line:
-            continue
-        if not colon or len(told) != len(words) or len(told) != _FIGURES:
-            return None
-        found[name.strip()] = (told[0], told[8], told[1] + told[9], told[2] + told[10])
-    return found or None

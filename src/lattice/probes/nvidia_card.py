@@ -121,7 +121,7 @@ class CardReader:
         ]
 
     def memory(self) -> list[Reading]:
-        """In use by programs: what the driver keeps for itself is not counted."""
+        """In use by programs. Drivers before 510 count what they keep for themselves too."""
         try:
             try:
                 told = self._ask("nvmlDeviceGetMemoryInfo", self._nvml.constant("nvmlMemory_v2"))
@@ -180,12 +180,10 @@ class CardReader:
             told = list(self._ask("nvmlDeviceGetFieldValues", fields))
         except NvmlFailed as failed:
             return [self._absent(NVLINK, failed)]
-        total = 0
-        for value in told:
-            kind = _UNSIGNED_KINDS.get(value.valueType)
-            if value.nvmlReturn or kind is None or is_blank(getattr(value.value, kind)):
-                return [Absence(NVLINK, NOT_TOLD, labels=labelled(gpu_uuid=self._uuid))]
-            total += getattr(value.value, kind)
+        ways = [_unsigned(value) for value in told]
+        total = sum(each for each in ways if each is not None)
+        if None in ways or len(ways) != len(fields):
+            return [Absence(NVLINK, NOT_TOLD, labels=labelled(gpu_uuid=self._uuid))]
         return [self._made(NVLINK, total, _KIB)]
 
     def _ask(self, function: str, *arguments: Any) -> Any:
@@ -212,6 +210,15 @@ class CardReader:
         # Beside its instances it would count twice in a total.
         labels = labelled(gpu_uuid=self._uuid)
         return [Absence(each, MIG_MEMORY, labels=labels) for each in (MEMORY_USED, MEMORY_TOTAL)]
+
+
+def _unsigned(value: Any) -> int | None:
+    """What a field holds; None where NVML did not tell it."""
+    kind = _UNSIGNED_KINDS.get(value.valueType)
+    if value.nvmlReturn or kind is None:
+        return None
+    told = int(getattr(value.value, kind))
+    return None if is_blank(told) else told
 
 
 def reading(metric: str, told: Any, factor: float, time: float, **labels: str) -> Reading:

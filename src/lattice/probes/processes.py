@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from lattice.base.clock import Clock
 from lattice.domain.counters import IO, BadTelling, CountersUnavailable, Table, processes_of
+from lattice.domain.kerneltext import figure
 from lattice.domain.metric import Absence, Reading
 from lattice.domain.nodejobs import JobIdentity, NodeJob
 from lattice.probes.helperlook import HelperLook, newest_lives
 from lattice.probes.ioledger import IoLedger
 from lattice.probes.probe import ProbeFailed
-from lattice.probes.reading import OfJobs, figure, read_text, reading
+from lattice.probes.reading import OfJobs, read_text, reading
 
 _READ, _WRITTEN = "io_read_bytes_total", "io_write_bytes_total"
 _DEEPEST = 8

@@ -1,7 +1,7 @@
 """Small files of the kernel's, and the numbers in them: what probes share.
 
 `reading` is the only way from a number to a `Reading`: what can't be a measurement becomes an
-absence. A figure is digits and nothing else; blanks, signs, `NaN` and texts are none.
+absence.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
+from lattice.domain.kerneltext import figure
 from lattice.domain.metric import Absence, Labels, NotMeasured, Provenance, Reading, Sample
 from lattice.domain.nodejobs import JobIdentity
 
 LARGEST_FILE = 256 * 1024
-_LONGEST_FIGURE = 20
 _MOST_JOBS = 1024
 
 _T = TypeVar("_T")
@@ -36,30 +36,24 @@ def reading(
 
 
 def read_text(path: str, most_bytes: int = LARGEST_FILE) -> str | None:
-    """A small file, whole; None where there is none, or it is not for us, or it is no file."""
+    """A small file, whole; None where there is none, or it is not for us, or it is no file.
+
+    None too for one that is larger: of a part of it nobody could count anything.
+    """
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError):
         return None
     try:
         parts, left = [], most_bytes
-        while left > 0 and (part := os.read(file, min(left, 65536))):
+        while left >= 0 and (part := os.read(file, 65536)):
             parts.append(part)
             left -= len(part)
     except OSError:  # a folder, or it went between the two calls
         return None
     finally:
         os.close(file)
-    return b"".join(parts).decode("ascii", "replace")
-
-
-def figure(text: str | None) -> int | None:
-    """The number a text is; None for anything else, blanks around it apart."""
-    if text is None:
-        return None
-    text = text.strip()
-    fits = text.isascii() and text.isdigit() and len(text) <= _LONGEST_FIGURE
-    return int(text) if fits else None
+    return b"".join(parts).decode("ascii", "replace") if left >= 0 else None
 
 
 def figures(text: str | None) -> dict[str, int]:

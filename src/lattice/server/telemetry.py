@@ -20,6 +20,7 @@ from lattice.adapters.metricstore.store import HttpMetricStore, StorePlace
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
+from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import AttemptFinder
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.nodelook import NodeLooks
@@ -35,7 +36,7 @@ from lattice.features.telemetry.service.intake import SampleIntake
 from lattice.features.telemetry.service.looks import AgentLooks
 from lattice.features.telemetry.service.modes import MODES, AgreedModes
 from lattice.features.telemetry.service.switching import TelemetrySwitching
-from lattice.features.telemetry.service.telling import JobTelling
+from lattice.features.telemetry.service.telling import JobTelling, run_under_way
 from lattice.features.telemetry.service.writing import SampleWriting
 from lattice.server.figures import Figures
 from lattice.server.journal import LoggedJournal
@@ -109,22 +110,21 @@ async def open_telemetry(
     needs: TelemetryNeeds, section: TelemetrySection, store: MetricStore | None
 ) -> AsyncIterator[TelemetryIntake]:
     """Until the context ends."""
+
+    def is_sensitive(allocation: Allocation) -> bool:
+        return needs.views.kind_of(allocation.vcluster) is Kind.SENSITIVE
+
     view = WatchedStateView(needs.state, MODES, needs.clock)
     modes = agreed_modes(needs, section, view)
-    telling = JobTelling(needs.scheduler, modes, needs.clock)
+    run_of = run_under_way(is_sensitive, needs.clock) if section.nodes_write else None
+    telling = JobTelling(needs.scheduler, modes, needs.clock, run_of)
     attempts = AttemptFinder(needs.scheduler, needs.clock)
     async with AsyncExitStack() as stack:
         intake = None
         if store is not None:
             writing = SampleWriting(store, needs.clock)
             await stack.enter_async_context(writing.running())
-            intake = SampleIntake(
-                attempts.of,
-                writing,
-                needs.clock,
-                needs.journal,
-                lambda each: needs.views.kind_of(each.vcluster) is Kind.SENSITIVE,
-            )
+            intake = SampleIntake(attempts.of, writing, needs.clock, needs.journal, is_sensitive)
             _show(needs.figures, intake, writing)
         needs.figures.show(lambda: {"telemetry_allocations_in_debug": float(modes.debugging)})
         tasks = [

@@ -42,3 +42,9 @@ class TelemetrySection:
         least=0,
         most=MOST_DEBUGGING,
     )
+    nodes_write: bool = setting(
+        False,
+        "Whether nodes are told whose their jobs are, so that those with `telemetry.remote_write` "
+        "write to the metric store themselves. Such a node can put any name on a series: only "
+        "where the site trusts its nodes. Sensitive jobs never go that way.",
+    )

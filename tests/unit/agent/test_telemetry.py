@@ -25,9 +25,12 @@ from lattice.domain.metric import Sample, labelled
 from lattice.domain.nodejobs import JobIdentity
 from lattice.domain.stream import StreamKind
 from lattice.features.link.node.servertime import ServerTime
+from lattice.features.telemetry.convert.told import told_of
 from lattice.features.telemetry.node.sending import Stored
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.fakes.manual_clock import RECORDED, ManualClock
+from tests.fakes.web import Answer, web
+from tests.unit.adapters.metricstore.test_remotewrite import read
 
 NOW = RECORDED.timestamp()
 LIFE = JobIdentity("b", 7, 1, NOW - 60)
@@ -163,6 +166,8 @@ def config(tmp_path: Path, text: str = "") -> Any:
         ("metrics: {listen: ':9105'}", "metrics.listen"),
         ("metrics: {listen: 'relative.sock'}", "metrics.listen"),
         ("telemetry: {dcgm_url: 'http://elsewhere:9400'}", "telemetry.dcgm_url"),
+        ("telemetry: {remote_write: 'vmagent:8429'}", "telemetry.remote_write"),
+        ("telemetry: {remote_write: 'http://u:p@127.0.0.1/'}", "telemetry.remote_write"),
         ("telemetry: {buffer_mb: 0}", "telemetry.buffer_mb"),
         ("alerts: {gpu_memory_percent: 101}", "alerts.gpu_memory_percent"),
     ],
@@ -305,11 +310,55 @@ async def test_what_was_measured_is_on_the_page_with_the_agents_own_figures(tmp_
         assert 'lattice_agent_samples_lost_total{node="n1"} 5.0' in page
         assert "lattice_agent_cpu_seconds_total" in page
         steps = list(made.steps())
-        assert {"telemetry", "telemetry sending", "telemetry told"} <= {name for name, _ in steps}
+        names = {name for name, _ in steps}
+        assert {"telemetry", "telemetry sending over servers", "telemetry told"} <= names
+        assert "telemetry sending straight" not in names
         for _, step in steps:
             step.close()
     finally:
         made.close()
+
+
+@pytest.mark.spec("TOP-2")
+async def test_a_node_that_is_told_whose_its_jobs_are_writes_by_itself(tmp_path: Path) -> None:
+    with web({"/api/v1/write": Answer(status=204)}) as store:
+        made = parts(tmp_path, f"telemetry: {{remote_write: '{store.url}'}}\n")
+        whose: dict[str, Any] = {"alloc": "7", "attempt": 2, "user": "alice", "tenant": "physics"}
+        began = LIFE.started - 302
+        stamps = [pb.JobStamps(job_id=7, started=began, **whose)]
+        made.told.stamps.note(told_of(pb.JobsTold(stamping=True, stamps=stamps, as_of=NOW)))
+        over, straight = made.sendings
+        for each in (over, straight):
+            each._sleep = _no_time
+        samples = (Sample("threads", 3.0, NOW - 302),)
+        made.buffer.add(JobSnapshot(LIFE, NOW - 302, 30.0, samples))
+        running = [asyncio.create_task(each.run()) for each in made.sendings]
+        try:
+            async with asyncio.timeout(10):
+                while not straight.stored_total:
+                    await asyncio.sleep(0.001)
+            assert 'lattice_agent_samples_stored_total{node="n1"} 1.0' in made.metrics_page()
+            assert over.stored_total == 0
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            made.close()
+    ((labels, points),) = read(store.requests[0].body)
+    assert dict(labels) == {
+        "__name__": "lattice_threads",
+        "alloc": "7",
+        "attempt": "2",
+        "node": "n1",
+        "source": "host_local_probe",
+        "tenant": "physics",
+        "user": "alice",
+    }
+    assert points == [(round((NOW - 302) * 1000), 3.0)]
+
+
+async def _no_time(_: float) -> None:
+    await asyncio.sleep(0)
 
 
 async def test_a_node_can_be_left_unmeasured(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lattice.domain.attempts import JobAttempt, attempts_of
 from lattice.domain.promql import BadSelector, checked_name, quoted, scope_of, selector
-from lattice.features.telemetry.service.intake import _stamps
+from lattice.features.telemetry.convert.stamps import stamps_of
 from tests.fakes.cluster import allocation
 
 pytestmark = pytest.mark.spec("TOP-4")
@@ -71,7 +71,7 @@ def test_the_scope_is_whose_it_is() -> None:
 def test_what_is_asked_for_is_what_nodes_samples_are_stamped_with() -> None:
     job = allocation(42, "alice", "research")
     attempt = JobAttempt(job, attempts_of(job)[0])
-    assert set(scope_of(attempt)) <= set(_stamps("n1", attempt).items())
+    assert set(scope_of(attempt)) <= set(stamps_of(attempt).on("n1").items())
 
 
 @pytest.mark.parametrize("label", ["alloc", "attempt", "user", "tenant", "project"])

@@ -205,6 +205,15 @@ def test_any_text_can_be_read(text: str) -> None:
         assert all(type(each) is int for row in told[IO][42] for each in row)
 
 
+def test_of_a_part_of_the_interfaces_there_is_no_sum(node: Node) -> None:
+    counters = node.counters()
+    node.process(7, namespace=77)
+    more = "  veth{}: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n"
+    (node.proc / "7/net/dev").write_text(DEV + "".join(map(more.format, range(2000))))
+    assert counters.read({NETWORK}, [42]) == {NETWORK: {42: [[77]]}}
+    counters.close()
+
+
 @given(st.text(max_size=300))
 def test_figures_are_digits_or_nothing(text: str) -> None:
     for found in (sum_of_devices(text), parent_and_start(text), io_counters(text.encode())):

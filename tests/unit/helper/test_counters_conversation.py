@@ -160,9 +160,13 @@ def test_what_is_written_is_what_is_read(told: dict[str, dict[int, Rows]]) -> No
         False
     ]
     assert all(len(each) <= packet.LARGEST_BYTES for each in packets)
-    assert {kind: table for kind, table in telling.told.items() if table} == {
-        kind: table for kind, table in told.items() if table
-    }
+    assert telling.told == told
+    for kind in ("io", "network", "x"):
+        if kind in told:
+            assert telling.of(kind) == told[kind]
+        else:
+            with pytest.raises(CountersUnavailable, match="told nothing"):
+                telling.of(kind)
 
 
 anything = st.recursive(

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from lattice.domain.counters import NETWORK, CountersUnavailable
+from lattice.domain.kerneltext import read_devices
 from lattice.domain.metric import Reading
 from lattice.probes.helperlook import HelperLook
-from lattice.probes.network import NetworkProbe, read_devices
+from lattice.probes.network import NetworkProbe
 from tests.fakes.kernel_trees import Line, Tree, reasons, values
 from tests.fakes.manual_clock import ManualClock
 

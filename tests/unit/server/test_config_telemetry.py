@@ -35,6 +35,10 @@ def test_what_a_site_usually_says(tmp_path: Path) -> None:
     assert found.telemetry.mode is Mode.AUDIT
     assert found.telemetry.debug_most == 3
     assert TelemetrySection().mode is Mode.PROD
+    assert not found.telemetry.nodes_write, "no node is trusted with names unless the site says so"
+    trusting = checked(tmp_path, f"{URL}, nodes_write: true").config
+    assert trusting is not None
+    assert trusting.telemetry.nodes_write
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,11 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from lattice.base.text import inert
-from lattice.domain.metricstore import Point, SeriesPoints, StoreSilent
+from lattice.domain.metricstore import Point, SeriesPoints, StoreSilent, WriteRefused
 
 _LONGEST_WORDS = 400
+_ABOUT_US = frozenset({401, 402, 403, 404, 405, 407, 408, 421, 425, 429})
+"""Refusals that say nothing of what was sent: once they are put right, it is taken."""
 _Stamped = tuple[float, str]
 
 
@@ -69,6 +71,19 @@ def points_of(body: bytes) -> tuple[SeriesPoints, ...]:
 def series_of(body: bytes) -> tuple[Mapping[str, str], ...]:
     """Label sets. Raises `StoreSilent` for anything else."""
     return tuple(_decoded(_series, body).data)
+
+
+def check_about_us(status: int, said: bytes) -> None:
+    """Raises `StoreSilent` where the store speaks of itself or of who asks."""
+    if status < 400 or status >= 500 or status in _ABOUT_US:
+        raise StoreSilent(f"it answered {status}: {words_of(said) or 'nothing'}")
+
+
+def check_written(status: int, said: bytes) -> None:
+    """Returns if a write was taken. Raises `StoreSilent` and `WriteRefused`."""
+    if not 200 <= status < 300:
+        check_about_us(status, said)
+        raise WriteRefused(f"it answered {status}: {words_of(said)}")
 
 
 def words_of(body: bytes) -> str:

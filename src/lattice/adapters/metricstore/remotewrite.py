@@ -23,7 +23,7 @@ HEADERS = {
     "X-Prometheus-Remote-Write-Version": "0.1.0",
 }
 
-_MOST_KEPT = 200_000
+MOST_KEPT = 200_000
 _LITERAL_BYTES = 65_536
 _LITERAL = 61 << 2
 """The tag of a literal whose length, less one, follows in two bytes."""
@@ -33,14 +33,17 @@ _SAMPLE = struct.Struct("<sd").pack
 class WriteEncoder:
     """Encodes writes, and keeps what comes again."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_kept: int = MOST_KEPT) -> None:
+        """`most_kept`: label pairs, and as many moments."""
+        self._most_kept = most_kept
         self._pairs = _Pairs()
         self._moments = _Moments()
 
     def encode(self, series: Sequence[SeriesPoints]) -> bytes:
         """The body of one write. A label without a value is none, and is left out."""
-        self._pairs.bound()
-        self._moments.bound()
+        for kept in (self._pairs, self._moments):
+            if len(kept) > self._most_kept:
+                kept.clear()
         return as_snappy(b"".join(map(self._series, series)))
 
     def _series(self, each: SeriesPoints) -> bytes:
@@ -69,10 +72,6 @@ class _Pairs(dict[tuple[str, str], bytes]):
         made = self[pair] = b"\x0a" + varint(len(body)) + body
         return made
 
-    def bound(self) -> None:
-        if len(self) > _MOST_KEPT:
-            self.clear()
-
 
 class _Moments(dict[float, bytes]):
     """`timestamp` fields by their moment: nodes measure at the same ones."""
@@ -80,10 +79,6 @@ class _Moments(dict[float, bytes]):
     def __missing__(self, moment: float) -> bytes:
         made = self[moment] = b"\x10" + varint(round(moment * 1000) & _UNSIGNED)
         return made
-
-    def bound(self) -> None:
-        if len(self) > _MOST_KEPT:
-            self.clear()
 
 
 _UNSIGNED = (1 << 64) - 1

@@ -12,12 +12,18 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from lattice.adapters.metricstore.answers import points_of, series_of, words_of
+from lattice.adapters.metricstore.answers import (
+    check_about_us,
+    check_written,
+    points_of,
+    series_of,
+    words_of,
+)
 from lattice.adapters.metricstore.circuit import Circuit
 from lattice.adapters.metricstore.remotewrite import HEADERS, WriteEncoder
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.errors import ConfigurationError
-from lattice.domain.metricstore import BadQuery, SeriesPoints, StoreSilent, WriteRefused
+from lattice.domain.metricstore import BadQuery, SeriesPoints, StoreSilent
 
 T = TypeVar("T")
 
@@ -28,8 +34,6 @@ _LARGE_BYTES = 256 * 1024
 _MANY_SERIES = 500
 _CONNECT_S = 3.0
 _CONNECTIONS = 32
-_ABOUT_US = frozenset({401, 402, 403, 404, 405, 407, 408, 421, 425, 429})
-"""Refusals that say nothing of what was sent: once they are put right, it is taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +89,7 @@ class HttpMetricStore:
             return
         with self._writes.passing():
             body = await self._encoded(series)
-            status, said = await self._exchange("write", self._write_s, content=body)
-            if status >= 300:
-                self._check_about_us(status, said)
-                raise WriteRefused(f"it answered {status}: {words_of(said)}")
+            check_written(*await self._exchange("write", self._write_s, content=body))
 
     async def _encoded(self, series: Sequence[SeriesPoints]) -> bytes:
         if len(series) <= _MANY_SERIES:
@@ -135,14 +136,9 @@ class HttpMetricStore:
                 limit["nocache"] = "1"
             status, said = await self._exchange(call, within_s, data={**form, **limit})
             if status >= 300:
-                self._check_about_us(status, said)
+                check_about_us(status, said)
                 raise BadQuery(words_of(said))
             return said
-
-    def _check_about_us(self, status: int, said: bytes) -> None:
-        """Raise `StoreSilent` where the store speaks of itself or of who asks."""
-        if status < 400 or status >= 500 or status in _ABOUT_US:
-            raise StoreSilent(f"it answered {status}: {words_of(said) or 'nothing'}")
 
     async def _exchange(self, call: str, within_s: float, **content: Any) -> tuple[int, bytes]:
         headers = dict(HEADERS) if call == "write" else {}
@@ -179,7 +175,7 @@ def _trusted(ca: Path | None) -> ssl.SSLContext:
     except (ssl.SSLError, OSError) as error:
         raise ConfigurationError(
             f"The metric store's authorities can't be read from {ca}: {error}",
-            hint="Correct telemetry.ca in the configuration.",
+            hint="Correct telemetry.tsdb_ca in the configuration.",
         ) from None
     return context
 

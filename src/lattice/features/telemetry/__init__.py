@@ -3,7 +3,8 @@
 Data path    node ─► StoreSamples ─► service.intake (whose is it?) ─► service.writing ─► port
              MetricStore; command ─► api ─► http | rpc ─► service.switching ─► service.modes ─► port
              StateStore ─► service.telling ─► FollowJobs ─► node; service.looks ─► port NodeStreams
-             ─► node, for what is measured right now.
+             ─► node, for what is measured right now. Where a site trusts its nodes: FollowJobs ─►
+             node.stamps ─► node.straight ─► the store, not over the servers.
 Bounds       200 000 samples wait for the store; 20 000 allocations are switched, as many as the
              site allows are in debug; a follower is 1 000 pieces of news behind at most, and an
              alert is never dropped.

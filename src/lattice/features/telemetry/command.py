@@ -36,7 +36,8 @@ def telemetry(
     if mode is None:
         shell.write(telemetry_text(answer, shell.style, shell.clock.now()))
         if answer.mode.value == "audit" and not answer.readers:
-            shell.note("Nobody but the owner is known to have looked at it.")
+            # Which of the two it is the answer does not tell: only the owner is told of readers.
+            shell.note("Nobody but the owner has looked at it; or you are not the owner.")
     else:
         shell.write(switched_line(answer, shell.style, shell.clock.now()))
     return 0

@@ -15,7 +15,7 @@ from lattice.features.telemetry.model import Telemetry
 _WORDS = {
     Mode.PROD: "",
     Mode.DEBUG: "",
-    Mode.AUDIT: ", and who looks at it is shown below",
+    Mode.AUDIT: ", and its owner sees who looks at it",
 }
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from lattice.base.errors import UsageError
 from lattice.domain.telemetry import Mode
-from lattice.features.telemetry.convert import batch_of, told_message
+from lattice.features.telemetry.convert.batches import batch_of
+from lattice.features.telemetry.convert.told import told_message
 from lattice.features.telemetry.model import Telemetry, TelemetryOrder
 from lattice.features.telemetry.service.intake import SampleIntake
 from lattice.features.telemetry.service.switching import TelemetrySwitching

@@ -193,7 +193,16 @@ class JobsTold(_message.Message):
     MODES_FIELD_NUMBER: _builtins.int
     USUAL_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
+    STAMPING_FIELD_NUMBER: _builtins.int
+    STAMPS_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
     usual: _builtins.str
+    stamping: _builtins.bool
+    """Nodes may write to the metric store themselves: then jobs are stamped, and this is told again
+    every few seconds, the same or not.
+    """
+    as_of: _builtins.float
+    """When Slurm said all this, in seconds since 1970: of a job that came later it says nothing."""
     @_builtins.property
     def modes(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobMode]:
         """Of the node's jobs, those that are not measured as usual."""
@@ -202,16 +211,23 @@ class JobsTold(_message.Message):
     def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobGpus]:
         """Of the node's jobs, those with GPUs."""
 
+    @_builtins.property
+    def stamps(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobStamps]:
+        """Of the node's jobs, those whose series it may write. A sensitive job is never among them."""
+
     def __init__(
         self,
         *,
         modes: _abc.Iterable[Global___JobMode] | None = ...,
         usual: _builtins.str = ...,
         gpus: _abc.Iterable[Global___JobGpus] | None = ...,
+        stamping: _builtins.bool = ...,
+        stamps: _abc.Iterable[Global___JobStamps] | None = ...,
+        as_of: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpus", b"gpus", "modes", b"modes", "usual", b"usual"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "gpus", b"gpus", "modes", b"modes", "stamping", b"stamping", "stamps", b"stamps", "usual", b"usual"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -269,6 +285,49 @@ class JobGpus(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobGpus: _TypeAlias = JobGpus  # noqa: Y015
+
+@_typing.final
+class JobStamps(_message.Message):
+    """Whose the series of one run of a job are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    STARTED_FIELD_NUMBER: _builtins.int
+    ALLOC_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    VCLUSTER_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    started: _builtins.float
+    """When the run began by Slurm's word, in seconds since 1970."""
+    alloc: _builtins.str
+    attempt: _builtins.int
+    user: _builtins.str
+    tenant: _builtins.str
+    project: _builtins.str
+    vcluster: _builtins.str
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+        started: _builtins.float = ...,
+        alloc: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        user: _builtins.str = ...,
+        tenant: _builtins.str = ...,
+        project: _builtins.str = ...,
+        vcluster: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alloc", b"alloc", "attempt", b"attempt", "job_id", b"job_id", "project", b"project", "started", b"started", "tenant", b"tenant", "user", b"user", "vcluster", b"vcluster"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobStamps: _TypeAlias = JobStamps  # noqa: Y015
 
 @_typing.final
 class LookOpening(_message.Message):

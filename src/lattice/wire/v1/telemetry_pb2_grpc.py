@@ -59,8 +59,8 @@ class MetricIntakeServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def FollowJobs(self, request, context):
-        """What only the servers know of the node's jobs: their modes and their GPUs. Told at first and
-        whenever it changes.
+        """What only the servers know of the node's jobs: their modes, their GPUs and, where nodes write to
+        the metric store themselves, whose they are. Told at first and whenever it changes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,8 +36,8 @@ class MetricIntakeStub:
     StoreSamples: _grpc.UnaryUnaryMultiCallable[_telemetry_pb2.SampleBatch, _telemetry_pb2.StoredSamples]
     """Answered when the metric store has it. What is refused for good is counted, not sent again."""
     FollowJobs: _grpc.UnaryStreamMultiCallable[_telemetry_pb2.FollowJobsRequest, _telemetry_pb2.JobsTold]
-    """What only the servers know of the node's jobs: their modes and their GPUs. Told at first and
-    whenever it changes.
+    """What only the servers know of the node's jobs: their modes, their GPUs and, where nodes write to
+    the metric store themselves, whose they are. Told at first and whenever it changes.
     """
 
 @_typing.type_check_only
@@ -48,8 +48,8 @@ class MetricIntakeAsyncStub(MetricIntakeStub):
     StoreSamples: _aio.UnaryUnaryMultiCallable[_telemetry_pb2.SampleBatch, _telemetry_pb2.StoredSamples]  # type: ignore[assignment]
     """Answered when the metric store has it. What is refused for good is counted, not sent again."""
     FollowJobs: _aio.UnaryStreamMultiCallable[_telemetry_pb2.FollowJobsRequest, _telemetry_pb2.JobsTold]  # type: ignore[assignment]
-    """What only the servers know of the node's jobs: their modes and their GPUs. Told at first and
-    whenever it changes.
+    """What only the servers know of the node's jobs: their modes, their GPUs and, where nodes write to
+    the metric store themselves, whose they are. Told at first and whenever it changes.
     """
 
 class MetricIntakeServicer(metaclass=_abc_1.ABCMeta):
@@ -69,8 +69,8 @@ class MetricIntakeServicer(metaclass=_abc_1.ABCMeta):
         request: _telemetry_pb2.FollowJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_telemetry_pb2.JobsTold], _abc.AsyncIterator[_telemetry_pb2.JobsTold]]:
-        """What only the servers know of the node's jobs: their modes and their GPUs. Told at first and
-        whenever it changes.
+        """What only the servers know of the node's jobs: their modes, their GPUs and, where nodes write to
+        the metric store themselves, whose they are. Told at first and whenever it changes.
         """
 
 def add_MetricIntakeServicer_to_server(servicer: MetricIntakeServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -15,27 +15,33 @@ from lattice.domain.metric import CATALOGUE, Absence, Kind, Labels, Provenance, 
 from lattice.domain.nodejobs import JobIdentity
 from lattice.domain.nodelook import NodeAlert, NodeMeasured, NodeOver
 from lattice.domain.telemetry import Mode
-from lattice.features.telemetry.convert import (
+from lattice.features.telemetry.convert.batches import (
     BadSamples,
+    JobColumns,
+    SeriesColumn,
+    batch_message,
+    batch_of,
+    series_of,
+)
+from lattice.features.telemetry.convert.looks import (
     BadTell,
     BoxEnd,
-    JobColumns,
     LookAsked,
     Noted,
-    SeriesColumn,
-    ToldJobs,
     Want,
     alert_message,
     alert_of,
-    batch_message,
-    batch_of,
     opening_bytes,
     opening_of,
-    series_of,
     sight_message,
     snapshot_message,
     snapshot_of,
     tell_of,
+)
+from lattice.features.telemetry.convert.stamps import Stamps
+from lattice.features.telemetry.convert.told import (
+    StampedRun,
+    ToldJobs,
     told_message,
     told_of,
 )
@@ -209,6 +215,18 @@ def reading(**other: Any) -> pb.SnapshotTold:
     return pb.SnapshotTold(began=T0, time=T0, resolution_s=1.0, readings=[told])
 
 
+def lacking(*labels: tuple[str, str]) -> pb.SnapshotTold:
+    told = pb.ReadingTold(metric="gpu_power_watts", reason="why")
+    for name, value in labels:
+        told.labels.add(name=name, value=value)
+    return pb.SnapshotTold(began=T0, time=T0, resolution_s=1.0, readings=[told])
+
+
+def test_one_series_of_a_metric_can_be_absent() -> None:
+    (found,) = snapshot_of(lacking(("gpu_uuid", "GPU-a")), 7).readings
+    assert found == Absence("gpu_power_watts", "why", labels=(("gpu_uuid", "GPU-a"),))
+
+
 @pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(
     "told",
@@ -219,6 +237,10 @@ def reading(**other: Any) -> pb.SnapshotTold:
         reading(source=""),
         reading(source="unavailable"),
         reading(labels=[pb.SampleLabel(name="user", value="eve")]),
+        lacking(("user", "eve")),
+        lacking(("gpu_uuid", "GPU-a"), ("gpu_uuid", "GPU-b")),
+        lacking(("gpu_uuid", "\x1b[2J")),
+        lacking(("gpu_uuid", "x" * 129)),
         pb.SnapshotTold(began=T0, time=math.inf, resolution_s=1.0),
         pb.SnapshotTold(began=T0, time=T0, resolution_s=math.nan),
     ],
@@ -325,6 +347,57 @@ def test_a_question_that_is_none_is_refused(opening: bytes) -> None:
 def test_what_servers_tell_comes_out_as_it_went_in(modes: Any, usual: Mode, gpus: Any) -> None:
     told = ToldJobs(modes, usual, gpus)
     assert told_of(told_message(told)) == told
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
+
+
+@given(
+    st.dictionaries(
+        st.integers(1, 2**31),
+        st.builds(
+            StampedRun,
+            MOMENTS,
+            st.builds(
+                Stamps,
+                alloc=TEXTS.filter(bool),
+                attempt=st.integers(1, 2**31).map(str),
+                project=TEXTS,
+                tenant=TEXTS,
+                user=TEXTS.filter(bool),
+                vcluster=TEXTS,
+            ),
+        ),
+    ),
+    MOMENTS,
+)
+def test_whose_jobs_are_comes_out_as_it_went_in(runs: Any, as_of: float) -> None:
+    told = told_of(told_message(ToldJobs(stamping=True, runs=runs, as_of=as_of)))
+    assert told == ToldJobs(stamping=True, runs=runs)
+    assert told.as_of == as_of
+    assert told_of(told_message(ToldJobs(stamping=False, runs=runs))).runs == {}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"job_id": 0},
+        {"started": math.nan},
+        {"started": 0.0},
+        {"alloc": ""},
+        {"attempt": 0},
+        {"user": ""},
+        {"project": "x" * 300},
+    ],
+)
+def test_half_a_name_is_none(wrong: dict[str, Any]) -> None:
+    whole = {"job_id": 7, "started": T0, "alloc": "7", "attempt": 1, "user": "alice"}
+    assert set(told_of(_named(whole)).runs) == {7}
+    assert told_of(_named(whole | wrong)).runs == {}
+
+
+def _named(stamps: dict[str, Any]) -> pb.JobsTold:
+    return pb.JobsTold(stamping=True, stamps=[pb.JobStamps(**stamps)], as_of=T0)
 
 
 def test_a_mode_of_a_newer_server_is_the_usual_one() -> None:

@@ -14,8 +14,14 @@ from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation, State
 from lattice.domain.attempts import AttemptFinder
 from lattice.domain.metric import CATALOGUE, Labels, Provenance, labelled
-from lattice.features.telemetry.convert import JobColumns, SeriesColumn, batch_message, batch_of
-from lattice.features.telemetry.service.intake import STAMPED, SampleIntake
+from lattice.features.telemetry.convert.batches import (
+    JobColumns,
+    SeriesColumn,
+    batch_message,
+    batch_of,
+)
+from lattice.features.telemetry.convert.stamps import STAMPED
+from lattice.features.telemetry.service.intake import SampleIntake
 from lattice.features.telemetry.service.writing import SampleWriting, Taken
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.fakes.cluster import ACCOUNTS, allocation

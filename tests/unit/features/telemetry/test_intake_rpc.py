@@ -11,7 +11,7 @@ import pytest
 from grpc import aio
 
 from lattice.domain.peer import PeerIdentity, PeerKind
-from lattice.features.telemetry.convert import Unpacked
+from lattice.features.telemetry.convert.batches import Unpacked
 from lattice.features.telemetry.rpc import MetricIntakeRpc
 from lattice.features.telemetry.service.writing import Taken
 from lattice.wire import peerguard

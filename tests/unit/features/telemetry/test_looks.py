@@ -30,7 +30,7 @@ from lattice.domain.nodelook import (
 )
 from lattice.domain.stream import Lane, Session, StreamKind, StreamQuestion, digest_of
 from lattice.domain.telemetry import Mode, ModeInForce
-from lattice.features.telemetry.convert import (
+from lattice.features.telemetry.convert.looks import (
     Want,
     alert_message,
     opening_of,

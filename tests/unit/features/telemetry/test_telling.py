@@ -10,10 +10,12 @@ import pytest
 
 from lattice.domain.allocation import NodeGpus, State
 from lattice.domain.telemetry import Mode
-from lattice.features.telemetry.convert import ToldJobs
+from lattice.features.telemetry.convert.stamps import Stamps
+from lattice.features.telemetry.convert.told import StampedRun, ToldJobs
+from lattice.features.telemetry.service import telling as telling_module
 from lattice.features.telemetry.service.modes import MODES, AgreedModes, SwitchedMode
-from lattice.features.telemetry.service.telling import JobTelling
-from tests.fakes.cluster import allocation
+from lattice.features.telemetry.service.telling import JobTelling, run_under_way
+from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.in_memory_view import InMemoryStateView
@@ -45,6 +47,18 @@ class Site:
             debug_most=5,
         )
         self.telling = JobTelling(self.scheduler, self.modes, self.clock)
+        self.sensitive: set[str] = set()
+
+    def stamping(self) -> JobTelling:
+        """Of a site that trusts its nodes."""
+        self.scheduler.accounts = ACCOUNTS
+        self.telling = JobTelling(
+            self.scheduler,
+            self.modes,
+            self.clock,
+            run_under_way(lambda each: each.id in self.sensitive, self.clock),
+        )
+        return self.telling
 
     async def debug(self, lasts_s: float = 60) -> float:
         now = self.clock.now().timestamp()
@@ -165,3 +179,66 @@ async def test_it_looks_by_itself_and_leaves_nothing_behind(site: Site) -> None:
     await asyncio.gather(agent.task, running, return_exceptions=True)
     await agent._following.aclose()  # type: ignore[attr-defined]
     assert site.telling._listeners == {}
+
+
+BOB = Stamps(
+    alloc="2", attempt="1", project="genomics", tenant="biology", user="bob", vcluster="batch"
+)
+
+
+async def test_names_are_told_only_where_the_site_says_so_and_only_of_the_nodes_own(
+    site: Site,
+) -> None:
+    site.telling.look()
+    for node in ("n1", "n2", "n3"):
+        assert not site.telling.told(node).stamping
+        assert not site.telling.told(node).runs
+    telling = site.stamping()
+    telling.look()
+    started = site.gpus.submitted.timestamp()
+    assert telling.told("n3") == ToldJobs(
+        gpus={2: (1,)}, stamping=True, runs={2: StampedRun(started, BOB)}
+    )
+    assert telling.told("n3").as_of == site.clock.now().timestamp()
+    assert set(telling.told("n2").runs) == {1, 2}
+    assert set(telling.told("n1").runs) == {1}
+    assert telling.told("elsewhere").runs == {}
+
+
+async def test_of_what_is_sensitive_no_name_is_told(site: Site) -> None:
+    site.sensitive.add("2")
+    telling = site.stamping()
+    telling.look()
+    assert telling.told("n3") == ToldJobs(gpus={2: (1,)}, stamping=True)
+    assert set(telling.told("n2").runs) == {1}
+
+
+async def test_a_job_whose_tenant_is_not_known_yet_is_not_named(site: Site) -> None:
+    telling = site.stamping()
+    now = site.clock.now()
+    site.scheduler.allocations = [
+        replace(site.plain, tenant="", submitted=now),
+        replace(site.gpus, started=None),
+    ]
+    telling.look()
+    assert telling.told("n2").runs == {}
+
+
+async def test_the_same_is_told_again_with_the_time_of_slurms_word(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telling_module, "CONFIRM_EVERY_S", 0.001)
+    telling = site.stamping()
+    telling.look()
+    agent, idle = Agent(site, "n1"), Agent(site, "n9")
+    async with asyncio.timeout(5):
+        while not agent.told:
+            await asyncio.sleep(0)
+        site.clock.advance(30)
+        telling.look()
+        while len(agent.told) < 2:
+            await asyncio.sleep(0.001)
+    first, second = agent.told
+    assert first == second
+    assert second.as_of - first.as_of == 30
+    assert len(idle.told) == 1, "who has no job to name is told nothing again"

@@ -45,6 +45,12 @@ class BlackBox:
             rows = self._lives[snapshot.identity] = deque(maxlen=_MOST_ROWS)
         rows.extend(self._layouts.rows_of(snapshot, noted))
 
+    def shift(self, by_s: float) -> None:
+        """The servers' time has become known: what was noted was stamped without it."""
+        for rows in self._lives.values():
+            for row in rows:
+                row.time_ms += round(by_s * 1000)
+
     @property
     def lives(self) -> tuple[JobIdentity, ...]:
         return tuple(self._lives)

@@ -55,13 +55,20 @@ class SampleBuffer:
         """Return once something waits."""
         await self._some.wait()
 
-    def take(self, most_bytes: int) -> list[Row]:
-        """The oldest, as many as fit in a message; they are the caller's until given back."""
+    def take(self, most_bytes: int, wanted: Callable[[Row], bool] | None = None) -> list[Row]:
+        """The oldest, as many as fit in a message; they are the caller's until given back.
+
+        Those that are not `wanted` stay where they are.
+        """
         taken: list[Row] = []
+        passed: list[Row] = []
         named: set[tuple[object, int]] = set()
         left = most_bytes
         while self._rows:
             row = self._rows[0]
+            if wanted is not None and not wanted(row):
+                passed.append(self._rows.popleft())
+                continue
             key = (row.identity, id(row.layout))
             cost = len(row.values) * (10 if key in named else 10 + _SERIES_BYTES)
             if taken and cost > left:
@@ -70,6 +77,7 @@ class SampleBuffer:
             named.add(key)
             taken.append(self._rows.popleft())
             self.size_bytes -= row.size_bytes
+        self._rows.extendleft(reversed(passed))
         self._settle()
         return taken
 

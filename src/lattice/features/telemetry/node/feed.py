@@ -16,7 +16,7 @@ from lattice.domain.metric import Absence, Reading
 from lattice.domain.nodejobs import CLOCK_SLACK_S, JobIdentity
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.domain.stream import Session
-from lattice.features.telemetry.convert import (
+from lattice.features.telemetry.convert.looks import (
     BadTell,
     LookAsked,
     Want,

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Labels, Provenance, Sample
 from lattice.domain.nodejobs import JobIdentity
-from lattice.features.telemetry.convert import NAN, JobColumns, SeriesColumn
+from lattice.features.telemetry.convert.batches import NAN, JobColumns, SeriesColumn
 
 SeriesKey: TypeAlias = tuple[str, Labels, Provenance]
 Layout: TypeAlias = tuple[SeriesKey, ...]

@@ -20,7 +20,7 @@ from lattice.base.errors import (
     UsageError,
 )
 from lattice.domain.nodejobs import JobIdentity
-from lattice.features.telemetry.convert import JobColumns, batch_message
+from lattice.features.telemetry.convert.batches import JobColumns, batch_message
 from lattice.features.telemetry.node.buffer import SampleBuffer
 from lattice.features.telemetry.node.rows import Row, columns_of
 from lattice.wire.v1 import telemetry_pb2 as pb
@@ -34,6 +34,8 @@ _PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 _LONGEST_PAUSE_S = 60.0
 _LINGER_S = 5.0
 """Over how long the nodes' batches of one moment are spread."""
+_LOOK_AGAIN_S = 1.0
+"""When nothing that waits is for this way."""
 _FOR_GOOD = (UsageError, NotFound, DataUnavailable)
 """What sending the same again would not change."""
 
@@ -48,7 +50,7 @@ class Stored:
 
 
 class SampleIntake(Protocol):
-    """Whichever replica the node is linked to."""
+    """Whichever replica the node is linked to, or the metric store itself."""
 
     async def store(self, batch: pb.SampleBatch) -> Stored:
         """Returns when the metric store has it. Raises `LatticeError`."""
@@ -63,19 +65,24 @@ class Sending:
         intake: SampleIntake,
         began: Callable[[JobIdentity], float],
         *,
+        way: str = "over servers",
         share: float = 0.0,
         interval_s: Callable[[], float] = lambda: 30.0,
+        wanted: Callable[[Row], bool] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`began`: when a job began, as servers name it. `share`: this node's own, 0 to 1.
 
-        `interval_s` is the shortest between two moments at present.
+        `way`: which one this is, for the log. `interval_s` is the shortest between two moments at
+        present. `wanted`: which rows go this way; None: all.
         """
+        self.way = way
         self._buffer = buffer
         self._intake = intake
         self._began = began
         self._share = share
         self._interval_s = interval_s
+        self._wanted = wanted
         self._sleep = sleep
         self.trouble = ""
         """Why samples wait; empty if they don't."""
@@ -93,24 +100,30 @@ class Sending:
             if not behind:
                 await self._sleep(self._share * min(_LINGER_S, self._interval_s()))
             try:
-                await self._send_oldest()
+                sent = await self._send_oldest()
             except LatticeError as error:
                 self._tell(error.message)
                 await self._sleep(self._pause_s(error, failures))
                 behind, failures = True, failures + 1
             else:
-                self._tell("")
-                behind, failures = len(self._buffer) > 0, 0
+                if sent:
+                    self._tell("")
+                else:
+                    await self._sleep(_LOOK_AGAIN_S)
+                behind, failures = sent and len(self._buffer) > 0, 0
 
-    async def _send_oldest(self) -> None:
-        rows = self._buffer.take(BATCH_BYTES)
+    async def _send_oldest(self) -> bool:
+        """False if nothing that waits goes this way."""
+        rows = self._buffer.take(BATCH_BYTES, self._wanted)
+        if not rows:
+            return False
         batch, rows = self._packed(rows)
         count = sum(len(row.values) for row in rows)
         try:
             told = await self._intake.store(batch)
         except _FOR_GOOD as error:
             self._refused(count, error.message)
-            return
+            return True
         except BaseException:
             # Also when it is cancelled: nobody knows whether it was stored.
             self._buffer.give_back(rows)
@@ -118,6 +131,7 @@ class Sending:
         self.stored_total += told.stored
         if told.refused:
             self._refused(told.refused, told.reason)
+        return True
 
     def _packed(self, rows: list[Row]) -> tuple[pb.SampleBatch, list[Row]]:
         while True:
@@ -139,13 +153,14 @@ class Sending:
         if reason == self._refusal:
             return
         self._refusal = reason
-        _log.warning("samples refused for good", extra={"count": count, "reason": reason})
+        extra = {"way": self.way, "count": count, "reason": reason}
+        _log.warning("samples refused for good", extra=extra)
 
     def _tell(self, trouble: str) -> None:
         if trouble and trouble != self.trouble:
-            _log.warning("samples wait: %s", trouble)
+            _log.warning("samples wait: %s", trouble, extra={"way": self.way})
         elif self.trouble and not trouble:
-            _log.info("samples are stored again")
+            _log.info("samples are stored again", extra={"way": self.way})
         self.trouble = trouble
 
     def _pause_s(self, error: LatticeError, failures: int) -> float:

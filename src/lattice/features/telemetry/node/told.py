@@ -1,5 +1,7 @@
 """What only the servers know of this node's jobs: how closely they are measured, and their GPUs.
 
+Where the site lets its nodes write to the metric store themselves, also whose the jobs are.
+
 Followed over the link. While no server answers, what was told last stands, but for a mode whose
 time is over: it reverts by itself.
 """
@@ -12,7 +14,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from lattice.base.errors import LatticeError
 from lattice.domain.telemetry import Mode
-from lattice.features.telemetry.convert import ToldJobs, told_of
+from lattice.features.telemetry.convert.told import ToldJobs, told_of
+from lattice.features.telemetry.node.stamps import KnownStamps
 from lattice.wire.v1 import telemetry_pb2 as pb
 
 _log = logging.getLogger(__name__)
@@ -42,6 +45,7 @@ class JobsTold:
         self._told: ToldJobs | None = None
         self.on_change: Callable[[], None] = lambda: None
         """Hears that something else was told."""
+        self.stamps = KnownStamps()
         self.trouble = ""
 
     def mode_of(self, job_id: int) -> Mode:
@@ -84,6 +88,7 @@ class JobsTold:
         if self.trouble:
             _log.info("told of jobs again")
             self.trouble = ""
+        self.stamps.note(told)
         if told != self._told:
             self._told = told
             self.on_change()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 
 from lattice.access.grants import GrantSigner
 from lattice.base.errors import NotFound, Unavailable
-from lattice.domain.attempts import JobAttempt
+from lattice.domain.attempts import JobAttempt, Whose
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.nodejobs import match_attempt
 from lattice.domain.stream import (
@@ -20,11 +20,14 @@ from lattice.domain.stream import (
     StreamQuestion,
     digest_of,
 )
-from lattice.features.telemetry.convert import LookAsked, LookNews, Want, opening_bytes, tell_of
+from lattice.features.telemetry.convert.looks import (
+    LookAsked,
+    LookNews,
+    Want,
+    opening_bytes,
+    tell_of,
+)
 from lattice.wire.conduit import Conduit, ConduitClosed
-
-Whose = Callable[[str, int, float], Awaitable[JobAttempt]]
-"""The attempt of a job that began on a node at a moment, as `AttemptFinder.of`."""
 
 OTHER_RUN = "it tells of another run of this number"
 

@@ -18,7 +18,7 @@ from lattice.access.grants import GrantSigner
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError
 from lattice.domain.alert import Alert, Phase
-from lattice.domain.attempts import JobAttempt
+from lattice.domain.attempts import JobAttempt, Whose
 from lattice.domain.nodelook import (
     NodeAlert,
     NodeBack,
@@ -31,8 +31,8 @@ from lattice.domain.nodelook import (
 )
 from lattice.domain.stream import Carrier, CarrierLost, NodeStreams
 from lattice.domain.telemetry import ModeOf
-from lattice.features.telemetry.convert import BadTell, LookNews, Want, tell_of
-from lattice.features.telemetry.service.asking import OTHER_RUN, Whose, is_own, question
+from lattice.features.telemetry.convert.looks import BadTell, LookNews, Want, tell_of
+from lattice.features.telemetry.service.asking import OTHER_RUN, is_own, question
 from lattice.features.telemetry.service.followed import Followed
 from lattice.wire.conduit import Conduit, ConduitClosed
 

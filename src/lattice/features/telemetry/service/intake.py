@@ -7,17 +7,18 @@ stamped here from Slurm's word. What is refused is counted and written down, nev
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from lattice.base.clock import Clock
 from lattice.base.errors import NotFound
 from lattice.domain.allocation import Allocation
-from lattice.domain.attempts import JobAttempt
-from lattice.domain.metric import PREFIX, Provenance
-from lattice.domain.metricstore import Point, SeriesPoints
-from lattice.features.telemetry.convert import JobColumns, SeriesColumn, Unpacked
+from lattice.domain.attempts import JobAttempt, Whose
+from lattice.domain.metric import Provenance
+from lattice.domain.metricstore import SeriesPoints
+from lattice.features.telemetry.convert.batches import JobColumns, Unpacked, measured_count
+from lattice.features.telemetry.convert.stamps import points_of, series_points, stamps_of
 from lattice.features.telemetry.service.writing import SampleWriting, Taken
 
 AHEAD_S = 60.0
@@ -25,14 +26,9 @@ AHEAD_S = 60.0
 OLDEST_S = 24 * 3600.0
 OUTSIDE_S = 120.0
 """How long before an attempt's start or after its end its processes may be measured."""
-STAMPED = ("alloc", "attempt", "node", "project", "tenant", "user", "vcluster", "source")
-"""What the servers say of a series; no label of the catalogue is called so."""
 _FROM_NODES = frozenset(Provenance) - {Provenance.SLURM_ACCOUNTING, Provenance.UNAVAILABLE}
 _UNKNOWN_KEPT_S = 30.0
 _MOST_UNKNOWN = 10_000
-
-Whose = Callable[[str, int, float], Awaitable[JobAttempt]]
-"""The attempt of a job that began on a node at a moment, as `AttemptFinder.of`."""
 
 
 class IntakeJournal(Protocol):
@@ -75,7 +71,7 @@ class SampleIntake:
         writing: SampleWriting,
         clock: Clock,
         journal: IntakeJournal,
-        is_sensitive: Callable[[Allocation], bool] = lambda _: False,
+        is_sensitive: Callable[[Allocation], bool],
     ) -> None:
         """`is_sensitive` allocations are measured, but no sample of theirs reaches the store."""
         self._whose = whose
@@ -130,18 +126,19 @@ class SampleIntake:
         self, node: str, attempt: JobAttempt, job: JobColumns, tally: _Tally
     ) -> Iterator[SeriesPoints]:
         first, last = self._moments(attempt)
-        whose = _stamps(node, attempt)
+        whose = stamps_of(attempt).on(node)
         for column in job.series:
             if column.source not in _FROM_NODES:
-                tally.add(_count(column), f"no node can have it from {column.source.value}")
+                count = measured_count(column.values)
+                tally.add(count, f"no node can have it from {column.source.value}")
                 continue
-            points = _points(column, job.times_ms)
+            points = points_of(column, job.times_ms)
             if points and not (first <= points[0][0] and points[-1][0] <= last):
                 kept = tuple(each for each in points if first <= each[0] <= last)
                 tally.add(len(points) - len(kept), "of a moment at which the job was not there")
                 points = kept
             if points:
-                yield _series(column, whose, points)
+                yield series_points(column, whose, points)
 
     def _moments(self, attempt: JobAttempt) -> tuple[float, float]:
         """Between which a sample of this attempt can have been read."""
@@ -158,39 +155,3 @@ class SampleIntake:
         before = self._lost.get(node, 0)
         self._lost[node] = total
         self.counts.samples_lost_by_agents_total += total - before if total >= before else total
-
-
-def _stamps(node: str, attempt: JobAttempt) -> dict[str, str]:
-    allocation = attempt.allocation
-    return {
-        "alloc": allocation.id,
-        "attempt": str(attempt.attempt.number),
-        "node": node,
-        "project": allocation.account,
-        "tenant": allocation.tenant,
-        "user": allocation.user,
-        "vcluster": allocation.vcluster or "",
-    }
-
-
-def _series(column: SeriesColumn, whose: dict[str, str], points: tuple[Point, ...]) -> SeriesPoints:
-    labels = {"__name__": PREFIX + column.metric, **dict(column.labels), **whose}
-    labels["source"] = column.source.value
-    return SeriesPoints(labels, points)
-
-
-def _points(column: SeriesColumn, times_ms: Sequence[int]) -> tuple[Point, ...]:
-    if len(times_ms) > 1 or column.late_ms:
-        return tuple(column.points(times_ms))
-    # The usual case, apart: this is done for every series of the cluster at every moment.
-    return tuple(
-        [
-            (time_ms / 1000, value)
-            for time_ms, value in zip(times_ms, column.values, strict=True)
-            if value == value  # noqa: PLR0124 - not NaN
-        ]
-    )
-
-
-def _count(column: SeriesColumn) -> int:
-    return sum(1 for each in column.values if each == each)  # noqa: PLR0124 - not NaN

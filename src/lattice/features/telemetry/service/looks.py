@@ -18,7 +18,7 @@ from lattice.domain.nodelook import (
 )
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.stream import CarrierLost
-from lattice.features.telemetry.convert import BadTell, BoxEnd, Noted, Want
+from lattice.features.telemetry.convert.looks import BadTell, BoxEnd, Noted, Want
 from lattice.features.telemetry.service.asking import OTHER_RUN, answers, is_own, question
 from lattice.features.telemetry.service.followed import Followed
 from lattice.features.telemetry.service.following import Means, NodeFollows

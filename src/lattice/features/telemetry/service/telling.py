@@ -1,5 +1,9 @@
 """What each node is told of its jobs: which are not measured as usual, and which GPUs are whose.
 
+Where the site lets its nodes write to the metric store themselves, also whose the jobs are. That
+is then told again every few seconds with the time of Slurm's word: only so does a node know that
+a job which has just appeared there is not yet another run than the one it was told of.
+
 Made once for a change, for the nodes that it concerns, however many agents listen. Looked at a
 few times a second: where neither the cluster's reading nor the modes have changed, that is two
 comparisons.
@@ -8,20 +12,27 @@ comparisons.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation, NodeGpus
+from lattice.domain.attempts import attempts_of, named
 from lattice.domain.nodeset import NodeSet
-from lattice.domain.scheduler import Scheduler
+from lattice.domain.scheduler import LiveCluster, Scheduler
 from lattice.domain.telemetry import Mode
-from lattice.features.telemetry.convert import ToldJobs
+from lattice.features.telemetry.convert.stamps import stamps_of
+from lattice.features.telemetry.convert.told import StampedRun, ToldJobs
 from lattice.features.telemetry.service.modes import AgreedModes, SwitchedMode
 
 LOOK_EVERY_S = 0.25
+CONFIRM_EVERY_S = 10.0
+"""How often a node that writes by itself is told the same again."""
+
+RunOf = Callable[[Allocation, LiveCluster], StampedRun | None]
+"""Whose the run under way is; None where no node may write it."""
 
 
 _Mode = tuple[Mode, float | None]
@@ -34,6 +45,7 @@ class _Here:
     mode: _Mode | None
     gpus: tuple[int, ...] | None = None
     """Empty: it has some, and Slurm has not said which. None: it has none here."""
+    run: StampedRun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +57,35 @@ class _Word:
     mode: _Mode | None
     unsaid: bool = False
     """It has GPUs, and Slurm has not said which."""
+    run: StampedRun | None = None
 
     def by_node(self) -> dict[str, _Here]:
         """Only of nodes for which there is something to say."""
-        found = {each.node: _Here(self.mode, each.indices) for each in self.gpus}
-        if self.mode is not None or self.unsaid:
+        found = {each.node: _Here(self.mode, each.indices, self.run) for each in self.gpus}
+        if self.mode is not None or self.unsaid or self.run is not None:
+            others = _Here(self.mode, () if self.unsaid else None, self.run)
             with suppress(ValueError):
                 for node in NodeSet.parse(self.nodes):
-                    found.setdefault(node, _Here(self.mode, () if self.unsaid else None))
+                    found.setdefault(node, others)
         return found
 
 
 class JobTelling:
     """`run` keeps it current; whoever composes the process owns that task."""
 
-    def __init__(self, scheduler: Scheduler, modes: AgreedModes, clock: Clock) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        modes: AgreedModes,
+        clock: Clock,
+        run_of: RunOf | None = None,
+    ) -> None:
+        """`run_of` where nodes may write to the metric store themselves."""
         self._scheduler = scheduler
         self._modes = modes
         self._clock = clock
+        self._run_of = run_of
+        self._as_of = 0.0
         self._allocations: tuple[Allocation, ...] | None = None
         self._switched: Mapping[str, SwitchedMode] | None = None
         self._look_again_at = 0.0
@@ -85,14 +108,22 @@ class JobTelling:
         try:
             while True:
                 changed.clear()
-                if (now := self.told(node)) != told:
+                now = self.told(node)
+                if told is None or now != told or (now.runs and now.as_of > told.as_of):
                     told = now
                     yield told
-                await changed.wait()
+                await self._news(changed)
         finally:
             listeners.discard(changed)
             if not listeners and self._listeners.get(node) is listeners:
                 del self._listeners[node]
+
+    async def _news(self, changed: asyncio.Event) -> None:
+        if self._run_of is None:
+            await changed.wait()
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(changed.wait(), CONFIRM_EVERY_S)
 
     def told(self, node: str) -> ToldJobs:
         """What this node is told now."""
@@ -101,17 +132,22 @@ class JobTelling:
             modes={job_id: each.mode for job_id, each in here.items() if each.mode is not None},
             usual=self._modes.usual,
             gpus={job_id: each.gpus for job_id, each in here.items() if each.gpus is not None},
+            stamping=self._run_of is not None,
+            runs={job_id: each.run for job_id, each in here.items() if each.run is not None},
+            as_of=self._as_of if self._run_of is not None else 0.0,
         )
 
     def look(self) -> None:
         """Take in what has changed, and wake those whom it concerns."""
         try:
-            allocations = self._scheduler.live().cluster.allocations
+            cluster = self._scheduler.live().cluster
         except Unavailable:
             return
+        allocations = cluster.allocations
         switched, now = self._modes.switched, self._clock.now().timestamp()
         same = allocations is self._allocations and switched is self._switched
         if same and now < self._look_again_at:
+            self._as_of = cluster.read_at.timestamp()
             return
         self._allocations, self._switched = allocations, switched
         in_force = {name: each for name, each in switched.items() if each.holds(now)}
@@ -119,7 +155,8 @@ class JobTelling:
             (each.until for each in in_force.values() if each.until is not None),
             default=float("inf"),
         )
-        self._take(dict(_words(allocations, in_force)))
+        self._take(dict(self._words_of(cluster, in_force)))
+        self._as_of = cluster.read_at.timestamp()
 
     def _take(self, words: dict[int, _Word]) -> None:
         before, self._words = self._words, words
@@ -141,16 +178,32 @@ class JobTelling:
             for changed in self._listeners[node]:
                 changed.set()
 
+    def _words_of(
+        self, cluster: LiveCluster, in_force: Mapping[str, SwitchedMode]
+    ) -> Iterable[tuple[int, _Word]]:
+        """Of the jobs on nodes, those of which there is something to say."""
+        for each in cluster.allocations:
+            if not each.nodes or each.state.finished or each.state.waiting:
+                continue
+            switched = in_force.get(each.ref) if in_force else None
+            mode = (switched.mode, switched.until) if switched else None
+            unsaid = bool(each.gpus) and not each.gpu_indices
+            run = self._run_of(each, cluster) if self._run_of is not None else None
+            if mode is not None or unsaid or each.gpu_indices or run is not None:
+                yield each.job_id, _Word(each.nodes, each.gpu_indices, mode, unsaid, run)
 
-def _words(
-    allocations: Iterable[Allocation], in_force: Mapping[str, SwitchedMode]
-) -> Iterable[tuple[int, _Word]]:
-    """Of the jobs on nodes, those of which there is something to say."""
-    for each in allocations:
-        if not each.nodes or each.state.finished or each.state.waiting:
-            continue
-        switched = in_force.get(each.ref) if in_force else None
-        mode = (switched.mode, switched.until) if switched else None
-        unsaid = bool(each.gpus) and not each.gpu_indices
-        if mode is not None or unsaid or each.gpu_indices:
-            yield each.job_id, _Word(each.nodes, each.gpu_indices, mode, unsaid)
+
+def run_under_way(is_sensitive: Callable[[Allocation], bool], clock: Clock) -> RunOf:
+    """For a site that trusts its nodes. What is sensitive is not for the shared store."""
+
+    def run_of(allocation: Allocation, cluster: LiveCluster) -> StampedRun | None:
+        run = attempts_of(allocation)[-1]
+        if run.started is None or is_sensitive(allocation):
+            return None
+        try:
+            attempt = named(allocation, run, cluster.accounts, clock.now())
+        except Unavailable:
+            return None
+        return StampedRun(run.started.timestamp(), stamps_of(attempt))
+
+    return run_of

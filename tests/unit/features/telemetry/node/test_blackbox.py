@@ -51,6 +51,17 @@ def test_a_job_that_is_over_is_kept_as_long_and_no_longer() -> None:
     assert box.lives == (life(8),)
 
 
+def test_what_was_noted_before_the_servers_time_was_known_is_moved() -> None:
+    now = [T0]
+    box = BlackBox(lambda: now[0])
+    box.note(snapshot(T0))
+    box.shift(-302.0)
+    now[0] = T0 - 302
+    (moved,) = box.of(life())
+    assert moved.time == T0 - 302
+    assert {each.time for each in moved.samples} == {T0 - 302}
+
+
 def test_a_storm_of_jobs_takes_bounded_memory_and_the_oldest_go() -> None:
     box = BlackBox(lambda: T0)
     for number in range(1, _MOST_LIVES + 11):

@@ -16,7 +16,7 @@ from lattice.domain.measured import Shown, ShownValue, shown_of
 from lattice.domain.nodelook import NodeMeasured, NodeOver
 from lattice.domain.stream import StreamQuestion
 from lattice.domain.telemetry import Mode, ModeInForce
-from lattice.features.telemetry.convert import batch_of
+from lattice.features.telemetry.convert.batches import batch_of
 from lattice.features.telemetry.node.buffer import SampleBuffer
 from lattice.features.telemetry.node.feed import MetricFeed
 from lattice.features.telemetry.node.sending import Sending, Stored

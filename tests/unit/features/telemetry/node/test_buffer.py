@@ -71,6 +71,17 @@ def test_what_is_taken_is_oldest_first_and_fits() -> None:
     assert moments(buffer)[0] == T0 + 9
 
 
+def test_what_is_not_wanted_stays_where_it_is() -> None:
+    buffer = filled(Now(), 10)
+    taken = buffer.take(1 << 20, lambda row: row.time_ms % 2000 == 0)
+    assert [row.time_ms / 1000 for row in taken] == [T0 + second for second in range(0, 10, 2)]
+    assert moments(buffer) == [T0 + second for second in range(1, 10, 2)]
+    assert buffer.take(1 << 20, lambda _: False) == []
+    buffer.give_back(taken)
+    assert buffer.size_bytes == filled(Now(), 10).size_bytes
+    assert sorted(moments(buffer)) == [T0 + second for second in range(10)]
+
+
 def test_one_that_is_too_large_is_taken_alone() -> None:
     buffer = filled(Now(), 2)
     assert len(buffer.take(1)) == 1

@@ -14,7 +14,7 @@ from lattice.domain.measured import JobSnapshot, Shown, ShownValue, shown_of
 from lattice.domain.metric import Absence, Sample, labelled
 from lattice.domain.nodelook import NodeAlert, NodeMeasured, NodeOver
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
-from lattice.features.telemetry.convert import (
+from lattice.features.telemetry.convert.looks import (
     BoxEnd,
     LookAsked,
     Noted,

@@ -11,7 +11,7 @@ from lattice.base.errors import LatticeError, RateLimited, Unavailable, UsageErr
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Sample, labelled
 from lattice.domain.nodejobs import JobIdentity
-from lattice.features.telemetry.convert import batch_of
+from lattice.features.telemetry.convert.batches import batch_of
 from lattice.features.telemetry.node.buffer import SampleBuffer
 from lattice.features.telemetry.node.sending import Sending, Stored
 from lattice.wire.v1 import telemetry_pb2 as pb
@@ -170,3 +170,22 @@ async def test_what_is_under_way_at_the_end_is_not_lost() -> None:
 
     await until(Sending(buffer, Silent(), lambda _: T0, sleep=Naps()), lambda: not len(buffer))
     assert len(buffer) == 3
+
+
+async def test_two_ways_share_a_buffer_and_neither_waits_for_the_other() -> None:
+    buffer = filled(10)
+    buffer.add(snapshot(T0 + 10, job_id=8))
+    away, naps = Servers(*[Unavailable("away")] * 50), Naps()
+    stuck = Sending(buffer, away, lambda _: T0, wanted=lambda row: row.identity.job_id == 7)
+    servers = Servers()
+    other = Sending(
+        buffer, servers, lambda _: T0, wanted=lambda row: row.identity.job_id == 8, sleep=naps
+    )
+    running = asyncio.create_task(stuck.run())
+    await until(other, lambda: other.stored_total == 1 and len(naps.taken) > 5)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert [job.job_id for batch in servers.taken for job in batch.jobs] == [8]
+    assert (stuck.trouble, other.trouble) == ("away", "")
+    assert len(buffer) == 10
+    assert set(naps.taken[1:]) <= {0.0, 1.0}, "what is not its own is looked at once a second"
