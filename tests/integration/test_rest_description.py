@@ -43,8 +43,9 @@ UNSAID = {
     # Nor what a length of time is, a query, or which attempts a job has.
     "/v1/allocations/{id}/metrics": [positive_data_acceptance],
     "/v1/allocations/{id}/report": [positive_data_acceptance],
+    # Nor that Prometheus's clients are refused in the form they know.
     **{
-        f"/prometheus/api/v1/{rest}": [positive_data_acceptance]
+        f"/prometheus/api/v1/{rest}": [positive_data_acceptance, response_schema_conformance]
         for rest in ("query", "query_range", "series", "labels", "label/{name}/values")
     },
     # Nor that what is refused is told as JSON where events or bytes were asked for.

@@ -150,7 +150,8 @@ async def test_what_is_over_has_means_and_peaks_of_its_own_life(site: Site) -> N
     answer = await site.look("3")
     (row,) = answer.rows
     assert answer.duration_s == pytest.approx(STEP_S * SAMPLES - 160, abs=2)
-    assert value(row, Shown.CPU_UTILIZATION) == pytest.approx(2 * NODES * 150.0, rel=0.05)
+    # A stock Prometheus extends a rate to its edges by half an interval at most.
+    assert value(row, Shown.CPU_UTILIZATION) == pytest.approx(2 * NODES * 150.0, rel=0.07)
     memory = next(each for each in row.cells if each.metric is Shown.MEMORY_USED)
     assert memory.peak == 2 * NODES * 2e9
     assert memory.value is not None
