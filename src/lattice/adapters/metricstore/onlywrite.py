@@ -1,0 +1,68 @@
+"""`OnlyWrite`: writes for nodes, with little more than the standard library.
+
+An agent makes one write now and then; the client that servers keep connections with would weigh
+more than everything else it has in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from lattice.adapters.metricstore.answers import check_written
+from lattice.adapters.metricstore.remotewrite import HEADERS, WriteEncoder
+from lattice.base.http1 import Door, tls_context
+from lattice.domain.metricstore import SeriesPoints, StoreSilent
+
+WRITE_S = 10.0
+_LARGEST_ANSWER_BYTES = 64 * 1024
+_MOST_KEPT = 4_096
+"""Of one node: its series are few."""
+
+
+class BadWriteUrl(ValueError):
+    """No address that samples could be written to; the text says why."""
+
+
+def checked_write_url(text: str) -> str:
+    """Where to write, whole. Raises `BadWriteUrl`."""
+    try:
+        url = urlsplit(text)
+        sound = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
+    except ValueError:
+        sound = False
+    if not sound or not text.isascii() or not text.isprintable() or " " in text or url.fragment:
+        raise BadWriteUrl(f"{text[:80]!r} is no address, as http://127.0.0.1:8429/api/v1/write")
+    if url.username is not None or url.password is not None:
+        raise BadWriteUrl("a name and a password do not belong in an address")
+    return text if url.path not in {"", "/"} else url._replace(path="/api/v1/write").geturl()
+
+
+class OnlyWrite:
+    """A vmagent, VictoriaMetrics, or a Prometheus that takes remote write."""
+
+    def __init__(self, url: str, *, write_s: float = WRITE_S) -> None:
+        """Opens no connection. Raises `BadWriteUrl`."""
+        self._url = checked_write_url(url)
+        self._encoder = WriteEncoder(_MOST_KEPT)
+        context = tls_context() if self._url.startswith("https:") else None
+        self._door = Door(context=context, timeout_s=write_s)
+        self._write_s = write_s
+
+    async def write(self, series: Sequence[SeriesPoints]) -> None:
+        """Taken when this returns. Raises `StoreSilent` and `WriteRefused`. One at a time."""
+        if series:
+            await asyncio.to_thread(self._write, series)
+
+    def _write(self, series: Sequence[SeriesPoints]) -> None:
+        body = self._encoder.encode(series)
+        try:
+            reply = self._door.exchange(
+                "POST", self._url, HEADERS, body, most_bytes=_LARGEST_ANSWER_BYTES
+            )
+        except TimeoutError:
+            raise StoreSilent(f"it did not answer within {self._write_s:g} s") from None
+        except OSError as error:
+            raise StoreSilent(str(error)[:200] or type(error).__name__) from None
+        check_written(reply.status, reply.body)

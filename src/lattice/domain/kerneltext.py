@@ -1,0 +1,40 @@
+"""Figures in what the kernel writes, and its table of network interfaces. Pure.
+
+The root helper reads it for networks of jobs, probes for the node's. A figure is digits and nothing
+else: blanks, signs, `NaN` and texts are none.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+LOOPBACK = "lo"
+InterfaceCounts: TypeAlias = tuple[int, int, int, int]
+"""Received bytes, sent bytes, packets and errors, both ways."""
+_LONGEST_FIGURE = 20
+_FIGURES = 16
+"""In a line of `net/dev`, for each way eight: bytes, packets, errors, and others."""
+
+
+def figure(text: str | None) -> int | None:
+    """The number a text is; None for anything else, blanks around it apart."""
+    if text is None:
+        return None
+    text = text.strip()
+    fits = text.isascii() and text.isdigit() and len(text) <= _LONGEST_FIGURE
+    return int(text) if fits else None
+
+
+def read_devices(text: str | None) -> dict[str, InterfaceCounts] | None:
+    """`net/dev` by interface; None where the text is not the kernel's."""
+    found: dict[str, InterfaceCounts] = {}
+    for line in (text or "").split("\n")[2:]:
+        if not line:
+            continue
+        name, colon, rest = line.rpartition(":")
+        words = [figure(each) for each in rest.split()]
+        told = [each for each in words if each is not None]
+        if not colon or len(told) != len(words) or len(told) != _FIGURES:
+            return None
+        found[name.strip()] = (told[0], told[8], told[1] + told[9], told[2] + told[10])
+    return found or None

@@ -1,0 +1,164 @@
+"""Samples on their way to a server: columns of numbers, one job after the other."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from lattice.domain.metric import CATALOGUE, Labels, Provenance, Sample
+from lattice.domain.metricstore import Point
+from lattice.features.telemetry.convert.pieces import add_labels, is_moment, labels_of
+from lattice.wire.v1 import telemetry_pb2 as pb
+
+NAN = math.nan
+_ANY_MOMENT_S = 2e9
+_LATEST_READ_MS = 600_000
+
+
+class BadSamples(ValueError):
+    """Samples that can't be any; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesColumn:
+    """One series at the moments of its job; NaN where it was not measured."""
+
+    metric: str
+    labels: Labels
+    source: Provenance
+    values: Sequence[float]
+    late_ms: Sequence[int] = ()
+    """By how much each was read after its moment; empty: none was."""
+
+    def points(self, times_ms: Sequence[int]) -> Iterator[Point]:
+        """What was measured, each at the moment it was read, in seconds since 1970."""
+        late_ms = self.late_ms or (0,) * len(self.values)
+        for time_ms, after_ms, value in zip(times_ms, late_ms, self.values, strict=True):
+            if value == value:  # noqa: PLR0124 - not NaN
+                yield (time_ms + after_ms) / 1000, value
+
+
+@dataclass(frozen=True, slots=True)
+class JobColumns:
+    """Samples of one life of one job. Times are the servers'."""
+
+    job_id: int
+    started: float
+    times_ms: Sequence[int]
+    """Strictly rising."""
+    series: Sequence[SeriesColumn]
+
+    @property
+    def count(self) -> int:
+        return sum(measured_count(each.values) for each in self.series)
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """What of a batch can be samples."""
+
+    jobs: tuple[JobColumns, ...]
+    lost_total: int
+    refused: int = 0
+    """Samples that can't be any."""
+    reason: str = ""
+    """Why, of the first of them."""
+
+
+def batch_message(jobs: Iterable[JobColumns], lost_total: int) -> pb.SampleBatch:
+    batch = pb.SampleBatch(lost_total=lost_total)
+    for job in jobs:
+        told = batch.jobs.add(job_id=job.job_id, started=job.started)
+        told.times_ms.extend(job.times_ms)
+        for each in job.series:
+            series = told.series.add(metric=each.metric, source=each.source.value)
+            add_labels(series.labels, each.labels)
+            series.values.extend(each.values)
+            if any(each.late_ms):
+                series.late_ms.extend(each.late_ms)
+    return batch
+
+
+def batch_of(message: pb.SampleBatch) -> Unpacked:
+    """Never raises: what can't be samples is counted."""
+    jobs, refused, reason = [], 0, ""
+    for each in message.jobs:
+        try:
+            job, left_out, why = _job_of(each)
+            jobs.append(job)
+        except BadSamples as fault:
+            left_out, why = sum(measured_count(series.values) for series in each.series), str(fault)
+        refused += left_out
+        reason = reason or why
+    return Unpacked(tuple(jobs), message.lost_total, refused, reason)
+
+
+def _job_of(message: pb.JobSamples) -> tuple[JobColumns, int, str]:
+    times_ms = tuple(message.times_ms)
+    if not message.job_id or not is_moment(message.started):
+        raise BadSamples("no job that could have begun")
+    if not all(is_moment(each / 1000) for each in times_ms):
+        raise BadSamples("a moment at which nothing was measured")
+    if any(later <= sooner for sooner, later in pairwise(times_ms)):
+        raise BadSamples("moments that are not in order")
+    series: dict[tuple[str, Labels, Provenance], SeriesColumn] = {}
+    refused, reason = 0, ""
+    for each in message.series:
+        try:
+            column = series_of(each, len(times_ms))
+        except BadSamples as fault:
+            refused += measured_count(each.values)
+            reason = reason or str(fault)
+            continue
+        if (column.metric, column.labels, column.source) in series:
+            raise BadSamples(f"a series of {column.metric} that is there twice")
+        series[column.metric, column.labels, column.source] = column
+    columns = JobColumns(message.job_id, message.started, times_ms, tuple(series.values()))
+    return columns, refused, reason
+
+
+def series_of(message: pb.SampleSeries, moments: int) -> SeriesColumn:
+    """Raises `BadSamples`."""
+    metric, labels = message.metric, labels_of(message.labels)
+    source, most = _known(metric, message.source, labels)
+    values, late_ms = tuple(message.values), tuple(message.late_ms)
+    if len(values) != moments or len(late_ms) not in {0, moments}:
+        raise BadSamples("not as many samples as moments")
+    for each in values:
+        if not 0.0 <= each <= most and each == each:  # noqa: PLR0124 - NaN was not measured
+            raise BadSamples(f"a value that {metric} can't have")
+    if late_ms and max(late_ms) > _LATEST_READ_MS:
+        raise BadSamples("read too long after its moment")
+    return SeriesColumn(metric, labels, source, values, late_ms)
+
+
+_WORD = re.compile(r"[!-~]{1,128}")
+_SERIES = {
+    (metric.name, source.value, tuple(sorted(metric.label_names))): (source, metric.most)
+    for metric in CATALOGUE.values()
+    for source in Provenance
+    if source is not Provenance.UNAVAILABLE
+}
+
+
+def _known(metric: str, told: str, labels: Labels) -> tuple[Provenance, float]:
+    """The source, and the largest value there can be. Raises `BadSamples`."""
+    known = _SERIES.get((metric, told, tuple([name for name, _ in labels])))
+    # The usual case, apart: this is done for every series of the cluster at every moment.
+    if known is not None and all(map(_WORD.fullmatch, [value for _, value in labels])):
+        return known
+    try:
+        # Whatever holds of a sample's metric, source and labels holds of its series.
+        source = Provenance(told)
+        Sample(metric, 0.0, _ANY_MOMENT_S, source, labels)
+    except ValueError as fault:
+        raise BadSamples(str(fault)) from None
+    return source, CATALOGUE[metric].most
+
+
+def measured_count(values: Iterable[float]) -> int:
+    """How many of them were measured."""
+    return sum(1 for each in values if each == each)  # noqa: PLR0124 - not NaN

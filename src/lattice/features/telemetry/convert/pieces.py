@@ -1,0 +1,26 @@
+"""Moments and labels, as every message has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from lattice.domain.metric import Labels
+from lattice.wire.v1 import telemetry_pb2 as pb
+
+LATEST_S = 1e11
+_EARLIEST_S = 1e9
+
+
+def is_moment(seconds: float) -> bool:
+    """Whether anything can have happened then; NaN is no moment."""
+    return _EARLIEST_S < seconds < LATEST_S
+
+
+def labels_of(told: Iterable[pb.SampleLabel]) -> Labels:
+    return tuple([(each.name, each.value) for each in told])
+
+
+def add_labels(to: Any, labels: Labels) -> None:
+    for name, value in labels:
+        to.add(name=name, value=value)

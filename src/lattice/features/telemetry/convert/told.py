@@ -1,0 +1,98 @@
+"""What a node is told of its jobs: how closely they are measured, their GPUs, and whose they are.
+
+The last only where the site lets its nodes write to the metric store themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from lattice.domain.telemetry import Mode
+from lattice.features.telemetry.convert.pieces import is_moment
+from lattice.features.telemetry.convert.stamps import Stamps
+from lattice.wire.v1 import telemetry_pb2 as pb
+
+_LONGEST_WORD = 256
+_MODES = frozenset(mode.value for mode in Mode)
+
+
+@dataclass(frozen=True, slots=True)
+class StampedRun:
+    """Whose one run of a job is."""
+
+    started: float
+    """By Slurm's word, in seconds since 1970."""
+    stamps: Stamps
+
+
+@dataclass(frozen=True, slots=True)
+class ToldJobs:
+    """What is told of one node's jobs, by job number."""
+
+    modes: Mapping[int, tuple[Mode, float | None]] = field(default_factory=dict)
+    """Those that are not measured as usual, and until when by the servers' clock."""
+    usual: Mode = Mode.PROD
+    gpus: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    stamping: bool = False
+    """Whether nodes may write to the metric store themselves."""
+    runs: Mapping[int, StampedRun] = field(default_factory=dict)
+    """The run that is under way, of the jobs whose series the node may write."""
+    as_of: float = field(default=0.0, compare=False)
+    """When Slurm said so. The same at a later time is not told of as a change."""
+
+
+def told_message(told: ToldJobs) -> pb.JobsTold:
+    message = pb.JobsTold(usual=told.usual.value, stamping=told.stamping, as_of=told.as_of)
+    for job_id, (mode, until) in sorted(told.modes.items()):
+        message.modes.add(job_id=job_id, mode=mode.value, until=until or 0.0)
+    for job_id, indices in sorted(told.gpus.items()):
+        message.gpus.add(job_id=job_id, indices=indices)
+    for job_id, run in sorted(told.runs.items()):
+        message.stamps.add(
+            job_id=job_id,
+            started=run.started,
+            alloc=run.stamps.alloc,
+            attempt=int(run.stamps.attempt),
+            user=run.stamps.user,
+            tenant=run.stamps.tenant,
+            project=run.stamps.project,
+            vcluster=run.stamps.vcluster,
+        )
+    return message
+
+
+def told_of(message: pb.JobsTold) -> ToldJobs:
+    """Never raises: a mode that is not known here is the usual one, half a stamp is none."""
+    modes = {
+        each.job_id: (Mode(each.mode), each.until if each.until > 0 else None)
+        for each in message.modes
+        if each.mode in _MODES and not math.isnan(each.until)
+    }
+    return ToldJobs(
+        modes,
+        Mode(message.usual) if message.usual in _MODES else Mode.PROD,
+        {each.job_id: tuple(each.indices) for each in message.gpus},
+        message.stamping,
+        _runs_of(message.stamps) if message.stamping else {},
+        message.as_of if is_moment(message.as_of) else 0.0,
+    )
+
+
+def _runs_of(told: Iterable[pb.JobStamps]) -> dict[int, StampedRun]:
+    found = {}
+    for each in told:
+        stamps = Stamps(
+            alloc=each.alloc,
+            attempt=str(each.attempt),
+            project=each.project,
+            tenant=each.tenant,
+            user=each.user,
+            vcluster=each.vcluster,
+        )
+        words = (each.user, each.tenant, each.project, each.vcluster, each.alloc)
+        whole = each.job_id and each.attempt and each.alloc and each.user
+        if whole and is_moment(each.started) and all(len(word) <= _LONGEST_WORD for word in words):
+            found[each.job_id] = StampedRun(each.started, stamps)
+    return found
