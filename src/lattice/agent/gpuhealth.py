@@ -42,6 +42,8 @@ class GpuHealthWatch:
         self._sleep = sleep
         self._under_way: asyncio.Future[GpuLook] | None = None
         self._health = NOT_LOOKED
+        self.last: GpuLook | None = None
+        """The newest look; None: there was none yet."""
 
     def current(self) -> NodeHealth:
         return self._health
@@ -49,7 +51,8 @@ class GpuHealthWatch:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            health = self._judge.see(await self.looked())
+            self.last = await self.looked()
+            health = self._judge.see(self.last)
             if health != self._health:
                 words = "; ".join(health.words)
                 _log.info("GPUs: %s%s", health.health.value, f": {words}" if words else "")

@@ -24,6 +24,7 @@ from lattice.adapters.linux.nodejobs import NodeJobs, Roots
 from lattice.agent.attach import terminal_passing
 from lattice.agent.clock import HelperTime, LinkedTime
 from lattice.agent.config import Told
+from lattice.agent.diag import DiagParts
 from lattice.agent.identity import AgentIdentity
 from lattice.agent.identity_cascade import Cascade, IdentityOptions
 from lattice.agent.identity_issuer import GrpcIssuer
@@ -87,10 +88,16 @@ async def run(told: Told, log: structlog.stdlib.BoundLogger) -> None:
             told, jobs, dialling, link, clock, servers, lambda: logs.collecting.followed
         )
         stack.callback(telemetry.close)
+        diag = DiagParts(told, jobs, clock, servers, helper, telemetry)
         sessions = Sessions(
             dialling,
             checker,
-            {StreamKind.ECHO: serve_echo, StreamKind.LOGS: logs.feed, **telemetry.serving},
+            {
+                StreamKind.ECHO: serve_echo,
+                StreamKind.LOGS: logs.feed,
+                **telemetry.serving,
+                **diag.serving,
+            },
             {StreamKind.ATTACH: terminal_passing(helper)},
         )
         stack.push_async_callback(sessions.aclose)
@@ -115,6 +122,7 @@ async def run(told: Told, log: structlog.stdlib.BoundLogger) -> None:
             ("helper's clock", helper_time.run()),
             *logs.steps(),
             *telemetry.steps(),
+            *diag.steps(),
         ):
             stack.push_async_callback(_end, asyncio.create_task(step, name=name))
         log.info("running", node=told.node, version=__version__)

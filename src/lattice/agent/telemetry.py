@@ -94,9 +94,11 @@ class TelemetryParts:
         self.buffer = SampleBuffer(self.time.now, config.buffer_mb * _MIB)
         self.black_box = BlackBox(self.time.now)
         self.time.on_leap = self._shift
+        self.output = OutputSigns(followed, self.time.now)
+        self.gpus_of = nvidia.uuids_of
         self.sights = Sights(
             judge_factory(Bounds(**asdict(told.config.alerts))),
-            OutputSigns(followed, self.time.now),
+            self.output,
             told=servers.told,
             leaps=lambda: self.time.leaps,
         )

@@ -38,6 +38,7 @@ class Act(StrEnum):
     READ_OUTPUT = "read_output"
     READ_COUNTERS = "read_counters"
     READ_METRICS = "read_metrics"
+    READ_FACTS = "read_facts"
     PROBE_MOUNTS = "probe_mounts"
     DUMP_STACKS = "dump_stacks"
     SUBMIT = "submit"

@@ -27,6 +27,8 @@ MOST_OUTPUTS = 64
 LONGEST_PATH_BYTES = 4096
 MOST_WORDS = 256
 LONGEST_COMMAND = 8192
+SHORTEST_PROBE_MS = 50
+LONGEST_PROBE_MS = 15_000
 _LARGEST_PID = 2**22
 _LARGEST_JOB = 2**32
 _LARGEST_TIME = 2**53
@@ -50,6 +52,11 @@ def _pids_fault(pids: tuple[int, ...]) -> str:
     if not 0 < len(pids) <= MOST_PIDS:
         return f"between 1 and {MOST_PIDS} processes at once"
     return "" if all(0 < each <= _LARGEST_PID for each in pids) else "a number is no process id"
+
+
+def _patience_fault(timeout_ms: int) -> str:
+    fits = SHORTEST_PROBE_MS <= timeout_ms <= LONGEST_PROBE_MS
+    return "" if fits else f"between {SHORTEST_PROBE_MS} and {LONGEST_PROBE_MS} ms"
 
 
 def _path_fault(path: str) -> str:
@@ -176,20 +183,35 @@ class WatchCounters:
 
 @dataclass(frozen=True, slots=True)
 class ProbeMounts:
-    """How the mounts answer that the granted job sees."""
+    """How the mounts answer that the granted job sees, each looked at as its owner.
+
+    The answer brings one descriptor: sealed memory with `lattice.domain.probed` in it. So do the
+    answers to the two below.
+    """
 
     timeout_ms: int
+    """How long each may take."""
+
+    def fault(self) -> str:
+        """Why it can't be asked, or an empty text."""
+        return _patience_fault(self.timeout_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTasks:
+    """Which processes do the work of the granted job's ranks, and what they do."""
 
 
 @dataclass(frozen=True, slots=True)
 class DumpStacks:
-    """Where processes of the granted job stand."""
+    """Where the processes stand that do the work of the granted job's ranks."""
 
-    pids: tuple[int, ...]
+    timeout_ms: int
+    """How long all of them together may take."""
 
     def fault(self) -> str:
         """Why it can't be asked, or an empty text."""
-        return _pids_fault(self.pids)
+        return _patience_fault(self.timeout_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +242,7 @@ Question: TypeAlias = (
     | OpenNoted
     | WatchCounters
     | ProbeMounts
+    | ReadTasks
     | DumpStacks
     | Challenge
     | SetClock
@@ -260,6 +283,7 @@ VERBS: dict[str, Verb] = {
             lasting=True,
         ),
         Verb("probe_mounts", Role.NODE, Act.PROBE_MOUNTS, ProbeMounts),
+        Verb("read_tasks", Role.NODE, Act.READ_FACTS, ReadTasks),
         Verb("dump_stacks", Role.NODE, Act.DUMP_STACKS, DumpStacks),
         Verb("challenge", Role.NODE, Act.CLOCK, Challenge, granted=False),
         Verb("set_clock", Role.NODE, Act.CLOCK, SetClock, granted=False),

@@ -34,6 +34,8 @@ class StreamKind(StrEnum):
     LOGS = "logs"
     ATTACH = "attach"
     METRICS = "metrics"
+    FACTS = "facts"
+    STACKS = "stacks"
 
     @property
     def act(self) -> Act:
@@ -45,6 +47,8 @@ _ACTS = {
     StreamKind.LOGS: Act.READ_OUTPUT,
     StreamKind.ATTACH: Act.ATTACH,
     StreamKind.METRICS: Act.READ_METRICS,
+    StreamKind.FACTS: Act.READ_FACTS,
+    StreamKind.STACKS: Act.DUMP_STACKS,
 }
 
 

@@ -21,12 +21,15 @@ from lattice.base.clock import Clock, SystemClock
 from lattice.domain.grant import GATE, Grant
 from lattice.domain.privileged import (
     Answer,
+    DumpStacks,
     Enter,
     NoteOutput,
     OpenNoted,
     OpenOutput,
     OpenOutputFile,
     Outcome,
+    ProbeMounts,
+    ReadTasks,
     Rejoin,
     Role,
     WatchCounters,
@@ -49,6 +52,8 @@ from lattice.helper.listen import Act, Listener, SocketRefused, Stay, bind
 from lattice.helper.notes import Notes
 from lattice.helper.outputs import OutputFiles
 from lattice.helper.privilege import Capability, Kernel, keep_only
+from lattice.helper.probing import JobFinder
+from lattice.helper.probing_verbs import Probing, find_places, find_py_spy
 from lattice.helper.provenclock import ProvenClock
 from lattice.helper.sessions import Sessions
 
@@ -59,10 +64,11 @@ _CLOCK_VERBS = ("challenge", "set_clock")
 _NODE_VERBS = ("watch_counters", "open_output", "open_output_file", *_CLOCK_VERBS)
 _NOTING_VERBS = ("note_output", "open_noted")
 _ATTACHING_VERBS = ("enter", "rejoin")
+_PROBING_VERBS = ("probe_mounts", "read_tasks", "dump_stacks")
 _OFFERED = {Role.GATE: ("submit", "cancel"), Role.NODE: _NODE_VERBS}
 _KEPT = {
     Role.GATE: (Capability.SETUID, Capability.SETGID, Capability.KILL),
-    # SYS_ADMIN, SYS_CHROOT: to join namespaces; KILL: a holder hangs up. `enter` alone has them.
+    # SYS_ADMIN, SYS_CHROOT: to join namespaces (`enter`, `probe_mounts`); KILL: a holder hangs up.
     Role.NODE: (
         *(Capability.SETUID, Capability.SETGID, Capability.SYS_PTRACE),
         *(Capability.SYS_ADMIN, Capability.SYS_CHROOT, Capability.KILL),
@@ -109,6 +115,7 @@ def _prepare(options: argparse.Namespace, clock: Clock, journal: Journal) -> Lis
     proven = ProvenClock(clock, options.socket.parent / "clock" if role is Role.NODE else None)
     notes = _notes(options, proven, journal) if role is Role.NODE else None
     sessions = _sessions(options, journal) if role is Role.NODE else None
+    places = find_places(options.socket.parent, journal) if role is Role.NODE else None
     judge = Judge(
         role=role,
         place=options.place,
@@ -118,6 +125,7 @@ def _prepare(options: argparse.Namespace, clock: Clock, journal: Journal) -> Lis
             *_OFFERED[role],
             *(_NOTING_VERBS if notes is not None else ()),
             *(_ATTACHING_VERBS if sessions is not None else ()),
+            *(_PROBING_VERBS if places is not None else ()),
         ),
         clock=proven,
         on_keys=lambda word: journal.note("grant keys", state=word),
@@ -141,7 +149,11 @@ def _prepare(options: argparse.Namespace, clock: Clock, journal: Journal) -> Lis
                 foresight=Foresight(),
                 told=proven.told,
             )
-        act = _node(kernel, notes, attaching)
+        probing = None
+        if places is not None:
+            finder = JobFinder(options.place, told=proven.told)
+            probing = Probing(kernel, finder, places, find_py_spy(options.py_spy, journal))
+        act = _node(kernel, notes, attaching, probing)
         latency = start_latency(
             kernel, clock, journal, options.place, options.latency_object, off=options.no_latency
         )
@@ -251,7 +263,12 @@ def _program(name: str, folders: str) -> Path:
     return Path(found)
 
 
-def _node(kernel: Kernel, notes: Notes | None, attaching: Attaching | None) -> Act:
+def _node(
+    kernel: Kernel,
+    notes: Notes | None,
+    attaching: Attaching | None,
+    probing: Probing | None = None,
+) -> Act:
     inodes = Inodes()
 
     def act(asked: Asked, descriptors: Sequence[int]) -> tuple[Answer, Sequence[int]]:
@@ -260,6 +277,10 @@ def _node(kernel: Kernel, notes: Notes | None, attaching: Attaching | None) -> A
             assert grant is not None
             assert attaching is not None  # the verbs are not offered without
             return _attach(attaching, grant, question, descriptors)
+        if isinstance(question, ProbeMounts | ReadTasks | DumpStacks):
+            assert grant is not None
+            assert probing is not None  # the verbs are not offered without
+            return probing.act(grant, question, descriptors)
         if isinstance(question, WatchCounters):
             kernel.set_capabilities(_TO_WATCH)
             return _welcome(descriptors), ()
@@ -268,14 +289,23 @@ def _node(kernel: Kernel, notes: Notes | None, attaching: Attaching | None) -> A
         if isinstance(question, NoteOutput):
             return files.note(question, descriptors), ()
         assert grant is not None
-        if isinstance(question, OpenOutput):
-            return files.open(grant, question, descriptors)
-        if isinstance(question, OpenOutputFile):
-            return files.open_path(grant, question, descriptors)
-        assert isinstance(question, OpenNoted)
-        return files.open_noted(grant, question, descriptors)
+        assert isinstance(question, OpenOutput | OpenOutputFile | OpenNoted)
+        return _opened(files, grant, question, descriptors)
 
     return act
+
+
+def _opened(
+    files: OutputFiles,
+    grant: Grant,
+    question: OpenOutput | OpenOutputFile | OpenNoted,
+    descriptors: Sequence[int],
+) -> tuple[Answer, Sequence[int]]:
+    if isinstance(question, OpenOutput):
+        return files.open(grant, question, descriptors)
+    if isinstance(question, OpenOutputFile):
+        return files.open_path(grant, question, descriptors)
+    return files.open_noted(grant, question, descriptors)
 
 
 def _welcome(descriptors: Sequence[int]) -> Answer:
@@ -341,6 +371,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--no-latency", action="store_true",
         help="beside an agent: put no eBPF program into the kernel",
+    )  # fmt: skip
+    parser.add_argument(
+        "--py-spy", type=Path, metavar="FILE",
+        help="beside an agent: the program that reads stacks of Python; not set: the one that is "
+        "installed beside this program or in the node's usual places",
     )  # fmt: skip
     parser.add_argument("--hang-up-s", type=float, default=60.0, help=argparse.SUPPRESS)
     parser.add_argument("--kill-s", type=float, default=30.0, help=argparse.SUPPRESS)

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 MOST_MOUNTS_BYTES = 2 * 1024 * 1024
 
-_MADE_UP = frozenset(
+MADE_UP = frozenset(
     {
         *("autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "cpuset", "debugfs"),
         *("devpts", "efivarfs", "fusectl", "hugetlbfs", "mqueue", "nfsd", "nsfs", "proc"),
         *("pstore", "resctrl", "rpc_pipefs", "securityfs", "selinuxfs", "sysfs", "tracefs"),
     }
 )
+"""Kinds without a device or a server behind them."""
 _DEVICE = re.compile(r"([0-9]{1,10}):([0-9]{1,10})", re.ASCII)
 _ID = re.compile(r"[0-9]{1,10}", re.ASCII)
 _BY_ROOT = "user_id=0"
@@ -86,7 +87,7 @@ def mount_fault(own: Mount | None, theirs: Mount | None) -> str:
     mount = own or theirs
     if mount is None:
         return "nobody says on what file system it lies"
-    if mount.kind in _MADE_UP:
+    if mount.kind in MADE_UP:
         return "the kernel makes it up: it is no file"
     if mount.is_fuse and (own is None or _BY_ROOT not in mount.options):
         return "it lies on a file system that a user runs"

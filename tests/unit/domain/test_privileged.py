@@ -24,6 +24,7 @@ from lattice.domain.privileged import (
     Outcome,
     ProbeMounts,
     Question,
+    ReadTasks,
     Rejoin,
     Role,
     SetClock,
@@ -58,7 +59,8 @@ QUESTIONS: list[Question] = [
     OpenNoted(1, 2, 64),
     WatchCounters(),
     ProbeMounts(100),
-    DumpStacks((7,)),
+    ReadTasks(),
+    DumpStacks(100),
     Challenge(),
     SetClock("k.p.s"),
 ]
@@ -143,7 +145,14 @@ def test_what_is_not_exactly_a_question_is_refused(change: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("pids", [(), (0,), (-1,), (2**30,), (1,) * 129])
 def test_process_ids_are_bounded(pids: tuple[int, ...]) -> None:
-    for question in (DumpStacks(pids), OpenOutput(pids), NoteOutput(7, pids)):
+    for question in (OpenOutput(pids), NoteOutput(7, pids)):
+        with pytest.raises(BadQuestion):
+            read_request(write_request("g", question))
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 0, 49, 15_001, 2**40])
+def test_a_probe_takes_neither_no_time_nor_long(timeout_ms: int) -> None:
+    for question in (ProbeMounts(timeout_ms), DumpStacks(timeout_ms)):
         with pytest.raises(BadQuestion):
             read_request(write_request("g", question))
 

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 
 import pytest
 
 from lattice.domain.grant import Act, Grant
-from lattice.domain.privileged import VERBS, OpenOutput, Outcome, WatchCounters
+from lattice.domain.privileged import (
+    VERBS,
+    DumpStacks,
+    OpenOutput,
+    Outcome,
+    ProbeMounts,
+    Question,
+    ReadTasks,
+    WatchCounters,
+)
 from lattice.helper.judge import Asked
 from lattice.helper.main import _node
 from lattice.helper.privilege import Capability, Kernel
+from lattice.helper.probing import JobFinder
+from lattice.helper.probing_places import Places
+from lattice.helper.probing_verbs import Probing
 
 
 class _Kernel(Kernel):
@@ -44,3 +57,26 @@ def test_whoever_watches_counters_can_only_look() -> None:
     assert (answer.outcome, passed) == (Outcome.DONE, ())
     assert kernel.kept == [(Capability.SETUID, Capability.SYS_PTRACE)]
     assert _node(kernel, None, None)(asked, (0,))[0].outcome is Outcome.BAD_QUESTION
+
+
+@pytest.mark.spec("AUTH-9", "DIAG-6")
+@pytest.mark.parametrize(
+    ("verb", "question", "more"),
+    [
+        ("read_tasks", ReadTasks(), ()),
+        ("dump_stacks", DumpStacks(1000), (Capability.SYS_ADMIN,)),
+        ("probe_mounts", ProbeMounts(1000), (Capability.SYS_ADMIN, Capability.SYS_CHROOT)),
+    ],
+)
+def test_whoever_looks_at_a_job_has_the_rights_for_that_look(
+    tmp_path: Path, verb: str, question: Question, more: tuple[Capability, ...]
+) -> None:
+    kernel = _Kernel()
+    grant = Grant(
+        id="0" * 32, act=VERBS[verb].act, place="n1", subject="s", user="nobody-of-that-name",
+        job_id=1, issued=0, expires=1,
+    )  # fmt: skip
+    probing = Probing(kernel, JobFinder("n1"), Places(tmp_path / "places"), None)
+    answer, passed = _node(kernel, None, None, probing)(Asked(VERBS[verb], question, grant), ())
+    assert (answer.outcome, passed) == (Outcome.ACCOUNT_REFUSED, ())
+    assert kernel.kept == [(Capability.SETUID, Capability.SETGID, Capability.SYS_PTRACE, *more)]

@@ -1,0 +1,195 @@
+"""What the root helper tells of a job's surroundings: mounts, processes, stacks. Pure.
+
+Both ends use this module: the helper writes, and whoever asked reads strictly, as from a stranger:
+much of it is in the owner's hand. Texts are cut, lists have an end, a number that can't be one
+makes the whole unreadable.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar, get_type_hints
+
+from lattice.domain.jobfacts import Frame, StackLanguage
+
+LARGEST_BYTES = 4 * 1024 * 1024
+MOST_MOUNTS = 64
+MOST_PROCESSES = 128
+MOST_STACKS = 64
+MOST_FRAMES = 64
+LONGEST_WORDS = 256
+LONGEST_MOUNT_STATISTICS = 1024 * 1024
+_LONGEST_PATH = 4096
+_LARGEST = 2**63
+
+
+class BadProbe(Exception):
+    """Not what a helper tells. The text is for the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountLook:
+    """How one file system answered a look at its root."""
+
+    path: str
+    kind: str
+    source: str
+    answered_s: float | None = None
+    waited_s: float | None = None
+    """Where it did not answer: since how long it is waited for, by an earlier look too."""
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountsLook:
+    """All that the job sees. `statistics` is `mountstats` as the kernel wrote it."""
+
+    mounts: tuple[MountLook, ...]
+    statistics: str = ""
+    unlooked: str = ""
+    """Why some were not looked at; empty: all were."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskLook:
+    """One process that does a rank's work."""
+
+    pid: int
+    step: str
+    rank: int | None
+    state: str
+    waits_in: str = ""
+    cpu_seconds: float | None = None
+    age_s: float | None = None
+    command: str = ""
+    python_unbuffered: bool | None = None
+    output_piped: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackLook:
+    """Where one process stands."""
+
+    pid: int
+    rank: int | None
+    language: StackLanguage
+    frames: tuple[Frame, ...] = ()
+    state: str = ""
+    waits_in: str = ""
+    trouble: str = ""
+    command: str = ""
+
+
+def write_mounts(look: MountsLook) -> bytes:
+    """For the asker."""
+    return _written(asdict(look))
+
+
+def read_mounts(raw: bytes) -> MountsLook:
+    """Raises `BadProbe`."""
+    told = _json(raw)
+    if type(told) is not dict or told.keys() != {"mounts", "statistics", "unlooked"}:
+        raise BadProbe("other fields")
+    return MountsLook(
+        mounts=_list(told["mounts"], MountLook, MOST_MOUNTS),
+        statistics=_text(told["statistics"], LONGEST_MOUNT_STATISTICS),
+        unlooked=_text(told["unlooked"], LONGEST_WORDS),
+    )
+
+
+def write_tasks(looks: Sequence[TaskLook]) -> bytes:
+    """For the asker."""
+    return _written([asdict(each) for each in looks])
+
+
+def read_tasks(raw: bytes) -> tuple[TaskLook, ...]:
+    """Raises `BadProbe`."""
+    return _list(_json(raw), TaskLook, MOST_PROCESSES)
+
+
+def write_stacks(looks: Sequence[StackLook]) -> bytes:
+    """For the asker."""
+    return _written([asdict(each) for each in looks])
+
+
+def read_stacks(raw: bytes) -> tuple[StackLook, ...]:
+    """Raises `BadProbe`."""
+    return _list(_json(raw), StackLook, MOST_STACKS)
+
+
+def _written(told: Any) -> bytes:
+    return json.dumps(told, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _json(raw: bytes) -> Any:
+    if len(raw) > LARGEST_BYTES:
+        raise BadProbe("too much")
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        raise BadProbe("no JSON") from None
+
+
+_T = TypeVar("_T")
+
+
+def _list(told: Any, kind: type[_T], most: int) -> tuple[_T, ...]:
+    if type(told) is not list or len(told) > most:
+        raise BadProbe("no list, or too long")
+    return tuple(_one(each, kind) for each in told)
+
+
+def _one(told: Any, kind: type[_T]) -> _T:
+    hints = get_type_hints(kind)
+    if type(told) is not dict or told.keys() != hints.keys():
+        raise BadProbe(f"not the fields of {kind.__name__}")
+    return kind(**{name: _READERS[hint](told[name]) for name, hint in hints.items()})
+
+
+def _text(told: Any, most: int = _LONGEST_PATH) -> str:
+    if type(told) is not str:
+        raise BadProbe("no text")
+    return told[:most]
+
+
+def _count(told: Any) -> int:
+    if type(told) is not int or not 0 <= told < _LARGEST:
+        raise BadProbe("no count")
+    return told
+
+
+def _amount(told: Any) -> float:
+    if type(told) not in (int, float) or not math.isfinite(told) or not 0 <= told < _LARGEST:
+        raise BadProbe("no amount")
+    return float(told)
+
+
+def _flag(told: Any) -> bool:
+    if type(told) is not bool:
+        raise BadProbe("neither yes nor no")
+    return told
+
+
+def _language(told: Any) -> StackLanguage:
+    try:
+        return StackLanguage(told)
+    except ValueError:
+        raise BadProbe("no language") from None
+
+
+def _or_none(read: Callable[[Any], _T]) -> Callable[[Any], _T | None]:
+    return lambda told: None if told is None else read(told)
+
+
+_READERS: dict[Any, Callable[[Any], Any]] = {
+    str: _text,
+    int: _count,
+    int | None: _or_none(_count),
+    float | None: _or_none(_amount),
+    bool | None: _or_none(_flag),
+    StackLanguage: _language,
+    tuple[Frame, ...]: lambda told: _list(told, Frame, MOST_FRAMES),
+}

@@ -1,0 +1,78 @@
+"""The verbs about a job's surroundings put together, each with the rights it needs and no more."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lattice.domain.grant import Grant
+from lattice.domain.privileged import Answer, DumpStacks, ProbeMounts, ReadTasks
+from lattice.helper.journal import Journal
+from lattice.helper.privilege import Capability, Kernel
+from lattice.helper.probing import JobFinder
+from lattice.helper.probing_mounts import JobMounts
+from lattice.helper.probing_places import Places
+from lattice.helper.stacks import JobStacks, py_spy_program
+from lattice.helper.tasks import JobTasks, TaskReader
+
+_TO_READ = (Capability.SETUID, Capability.SETGID, Capability.SYS_PTRACE)
+# SYS_ADMIN, SYS_CHROOT: to look where the job does, and then to be its owner.
+_TO_PROBE = (*_TO_READ, Capability.SYS_ADMIN, Capability.SYS_CHROOT)
+# SYS_ADMIN: for `/proc/PID/stack`, and then to be its owner.
+_TO_DUMP = (*_TO_READ, Capability.SYS_ADMIN)
+_USUAL = "/usr/local/bin:/usr/bin"
+
+
+class Probing:
+    """The verbs about a job's surroundings, each with the rights it needs and no more."""
+
+    def __init__(
+        self, kernel: Kernel, finder: JobFinder, places: Places, py_spy: int | None
+    ) -> None:
+        reader = TaskReader(kernel)
+        self._kernel = kernel
+        self._mounts = JobMounts(kernel, finder, places)
+        self._tasks = JobTasks(reader, finder)
+        self._stacks = JobStacks(kernel, reader, finder, places, py_spy)
+
+    def act(
+        self,
+        grant: Grant,
+        question: ProbeMounts | ReadTasks | DumpStacks,
+        descriptors: Sequence[int],
+    ) -> tuple[Answer, Sequence[int]]:
+        if isinstance(question, ProbeMounts):
+            self._kernel.set_capabilities(_TO_PROBE)
+            return self._mounts.probe(grant, question, descriptors)
+        if isinstance(question, DumpStacks):
+            self._kernel.set_capabilities(_TO_DUMP)
+            return self._stacks.dump(grant, question, descriptors)
+        self._kernel.set_capabilities(_TO_READ)
+        return self._tasks.read(grant, descriptors)
+
+
+def find_places(run: Path, journal: Journal) -> Places | None:
+    """Without a folder for them the other verbs work as ever."""
+    try:
+        return Places(run / "probing")
+    except (OSError, ValueError) as error:
+        journal.note("no probing", reason=str(error))
+        return None
+
+
+def find_py_spy(named: Path | None, journal: Journal) -> int | None:
+    """The one that was named, or one that is installed beside this program or on the node.
+
+    Raises `OSError` for one that was named.
+    """
+    usual = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{_USUAL}")
+    found = named or (Path(usual) if usual else None)
+    try:
+        return py_spy_program(found)
+    except OSError as error:
+        if named is not None:
+            raise
+        journal.note("no py-spy", reason=str(error))
+        return None

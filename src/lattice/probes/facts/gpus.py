@@ -1,0 +1,90 @@
+"""A job's cards: how each was last judged, and how wide its way to the processor is.
+
+The width is read from PCI's own folder, by the address that the NVIDIA driver gives for the card.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from lattice.domain.jobfacts import FactAbsence, FactKind, GpuFact
+from lattice.domain.node import Health, NodeHealth
+from lattice.probes.facts.tree import names_in
+from lattice.probes.gpuhealth import CardCondition, ExpectedGpus, GpuHealthJudge, GpuLook
+from lattice.probes.reading import figure, read_text
+
+_UUID = re.compile(r"GPU UUID:\s*(GPU-[0-9a-fA-F-]{8,64})\s*")
+_WIDEST = 64
+_WORDS = {Health.HEALTHY: "ok", Health.WARNING: "warning", Health.FAILURE: "failure"}
+NOT_LOOKED = "the cards were not looked at yet"
+NOT_KNOWN = "which GPUs Slurm gave the job is not known yet"
+
+
+def gpu_facts(
+    uuids: Sequence[str] | None,
+    look: GpuLook | None,
+    health: NodeHealth,
+    widths: Widths,
+) -> tuple[tuple[GpuFact, ...], tuple[FactAbsence, ...]]:
+    """`uuids`: the job's cards, or None if that is not known; without any there is no fact."""
+    if uuids is None:
+        return (), (FactAbsence(FactKind.GPUS, NOT_KNOWN),)
+    if uuids and look is None:
+        return (), (FactAbsence(FactKind.GPUS, NOT_LOOKED),)
+    if uuids and look is not None and not look.cards:
+        return (), (FactAbsence(FactKind.GPUS, look.failure or look.nothing or NOT_LOOKED),)
+    cards = {each.uuid: each for each in look.cards} if look is not None else {}
+    facts, absences = [], []
+    for uuid in uuids:
+        card = cards.get(uuid)
+        width, best = widths.of(uuid)
+        if card is None:
+            # An instance of a card, or one that went meanwhile: nobody judged it.
+            absences.append(FactAbsence(FactKind.GPUS, "nobody judged it", uuid))
+        found, words = _judged(card, look, health) if card and look else ("", "")
+        facts.append(
+            GpuFact(
+                uuid=uuid,
+                name=card.name if card else "",
+                health=found,
+                words=words,
+                pcie_width=width,
+                pcie_best_width=best,
+            )
+        )
+    return tuple(facts), tuple(absences)
+
+
+def _judged(card: CardCondition, look: GpuLook, node: NodeHealth) -> tuple[str, str]:
+    """By itself, and by what lasts of it in the judgement of the node."""
+    alone = GpuHealthJudge(ExpectedGpus()).see(GpuLook(time=look.time, cards=(card,)))
+    lasting = [each for each in node.words if card.uuid in each]
+    words = "; ".join(dict.fromkeys((*alone.words, *lasting)))
+    if alone.health is Health.HEALTHY and lasting:
+        return _WORDS[Health.WARNING], words
+    return _WORDS.get(alone.health, ""), words
+
+
+class Widths:
+    """How many lanes each card has, and could have."""
+
+    def __init__(self, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> None:
+        self._cards = f"{proc}/driver/nvidia/gpus"
+        self._devices = f"{sys}/bus/pci/devices"
+
+    def of(self, uuid: str) -> tuple[int | None, int | None]:
+        """Now and at most; None: not told."""
+        for address in names_in(self._cards):
+            text = read_text(f"{self._cards}/{address}/information") or ""
+            if any(
+                (found := _UUID.fullmatch(line)) and found[1] == uuid for line in text.splitlines()
+            ):
+                return self._width(address, "current"), self._width(address, "max")
+        return None, None
+
+    def _width(self, address: str, which: str) -> int | None:
+        text = read_text(f"{self._devices}/{address.lower()}/{which}_link_width")
+        found = figure(text)
+        return found if found is not None and 0 < found <= _WIDEST else None

@@ -1,0 +1,144 @@
+"""Which file systems are looked at, and how looks that hang are bounded."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lattice.helper import probing_places
+from lattice.helper.privilege import Kernel
+from lattice.helper.probing_mounts import JobMount, MountProbe, mounts_to_look_at
+from lattice.helper.probing_places import MOST_OF_USER, Held, Places, Taken, take
+
+pytestmark = pytest.mark.spec("DIAG-3")
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime - ext4 /dev/vda1 rw
+23 22 0:21 / /proc rw,nosuid - proc proc rw
+24 22 0:5 / /dev rw - devtmpfs udev rw
+25 22 0:50 /export/home /home rw - nfs4 filer:/export/home rw,vers=4.2
+26 22 0:50 /export/home/alice /home/alice rw - nfs4 filer:/export/home/alice rw
+27 22 0:51 / /mnt/with\\040blank rw - fuse.sshfs alice@host: rw,user_id=3001
+28 22 254:0 /etc/resolv.conf /etc/resolv.conf rw - ext4 /dev/vda1 rw
+29 22 0:60 / /tmp rw - tmpfs tmpfs rw
+30 29 0:61 / /tmp rw - tmpfs private rw
+31 22 0:70 / /auto rw - autofs systemd-1 rw,fd=29
+nonsense
+"""
+
+
+def test_each_file_system_is_looked_at_once_and_shares_first() -> None:
+    found = mounts_to_look_at(MOUNTS)
+    assert [(each.path, each.kind, each.source) for each in found] == [
+        ("/home", "nfs4", "filer:/export/home"),
+        ("/mnt/with blank", "fuse.sshfs", "alice@host:"),
+        ("/", "ext4", "/dev/vda1"),
+        ("/tmp", "tmpfs", "private"),
+    ]
+
+
+@given(st.text(max_size=300))
+def test_garbage_is_no_mount(text: str) -> None:
+    assert all(each.path.startswith("/") for each in mounts_to_look_at(text))
+
+
+@given(st.integers(0, len(MOUNTS)))
+def test_a_page_that_was_cut_tells_of_fewer(cut: int) -> None:
+    assert len(mounts_to_look_at(MOUNTS[:cut])) <= 5
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(tmp_path / "places")
+
+
+def mount(path: str, device: int = 1) -> JobMount:
+    return JobMount(device=device, path=path, kind="x", source="y", whole=True)
+
+
+def test_a_folder_of_others_is_no_place(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(ValueError, match="root alone"):
+        Places(tmp_path / "open")
+
+
+def test_a_place_has_one_holder_and_says_since_when(places: Places) -> None:
+    first, second = places.open(7, "mount", 1), places.open(7, "mount", 1)
+    assert isinstance(take(first), Held)
+    begun = time.clock_gettime(time.CLOCK_BOOTTIME)
+    taken = take(second)
+    assert isinstance(taken, Taken)
+    assert taken.since_s == pytest.approx(begun, abs=1.0)
+    os.close(first)
+    assert isinstance(take(second), Held)
+    os.close(second)
+
+
+def test_each_user_has_few_places_and_all_have_not_many(places: Places) -> None:
+    held = [places.open(7, "mount", number) for number in range(MOST_OF_USER)]
+    for each in held:
+        take(each)
+    assert places.room(7) == 0
+    assert places.room(8) == MOST_OF_USER
+    others = [places.open(uid, "stack", number) for uid in (8, 9, 10, 11) for number in range(6)]
+    for each in others:
+        take(each)
+    assert places.room(12) == 0
+    for each in (*held, *others):
+        os.close(each)
+    assert places.room(7) == MOST_OF_USER
+
+
+def test_old_places_are_forgotten(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.close(places.open(7, "mount", 1))
+    places.room(7)
+    assert len(list((tmp_path / "places").iterdir())) == 1
+    monkeypatch.setattr(probing_places, "_FORGET_S", -1.0)
+    places.room(7)
+    assert list((tmp_path / "places").iterdir()) == []
+
+
+@pytest.fixture
+def asked(places: Places, tmp_path: Path) -> list[tuple[JobMount, int]]:
+    return [
+        (mount(str(tmp_path), 1), places.open(7, "mount", 1)),
+        (mount(str(tmp_path / "gone"), 2), places.open(7, "mount", 2)),
+    ]
+
+
+def test_a_folder_answers_and_one_that_is_not_there_is_not_seen(
+    asked: list[tuple[JobMount, int]],
+) -> None:
+    (told,), whole = MountProbe(Kernel(), 5.0, 4).look(asked)
+    assert told.answered_s is not None
+    assert told.answered_s < 1.0
+    assert whole
+
+
+def test_without_room_nothing_is_looked_at_and_that_is_said(
+    asked: list[tuple[JobMount, int]],
+) -> None:
+    assert MountProbe(Kernel(), 0.05, 0).look(asked) == ([], False)
+    for _, place in asked:
+        os.close(place)
+
+
+def test_a_place_that_another_look_holds_is_waited_for_and_then_told(
+    places: Places, asked: list[tuple[JobMount, int]]
+) -> None:
+    other = places.open(7, "mount", 1)
+    take(other)
+    looks, whole = MountProbe(Kernel(), 0.2, 4).look(asked)
+    os.close(other)
+    os.close(asked[0][1])
+    assert [each.answered_s for each in looks] == [None]
+    assert looks[0].waited_s == pytest.approx(0.2, abs=0.15)
+    assert whole

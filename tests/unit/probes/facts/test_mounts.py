@@ -1,0 +1,111 @@
+"""Mounts: what NFS and Lustre clients counted, beside how the file systems answered."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lattice.domain.jobfacts import FactKind
+from lattice.domain.probed import MountLook, MountsLook
+from lattice.probes.facts.lustre import file_system_of, lustre_counts, read_llite
+from lattice.probes.facts.mounts import mount_facts
+from lattice.probes.facts.nfs import MountCounts, read_mountstats
+from tests.fakes.fact_trees import captured
+
+pytestmark = pytest.mark.spec("DIAG-3")
+
+
+def test_nfs_tells_bytes_latency_and_what_was_sent_again() -> None:
+    found = read_mountstats(captured("mountstats.txt"))
+    assert set(found) == {"/home", "/mnt/with blank"}
+    home = found["/home"]
+    assert (home.read_bytes, home.write_bytes) == (4096, 8192)
+    assert (home.operations, home.retransmits, home.timeouts) == (20, 2, 1)
+    assert home.latency_s == pytest.approx(0.2 / 20)
+
+
+def test_a_mount_that_was_not_used_has_no_latency() -> None:
+    idle = read_mountstats(captured("mountstats.txt"))["/mnt/with blank"]
+    assert (idle.operations, idle.latency_s) == (0, None)
+
+
+def test_lustre_tells_bytes_and_time_by_operation() -> None:
+    counts = read_llite(captured("llite_stats.txt"))
+    assert counts is not None
+    assert (counts.read_bytes, counts.write_bytes, counts.operations) == (3149824, 30, 12)
+    assert counts.latency_s == pytest.approx(2000 / 6 / 1e6)
+
+
+def test_a_lustre_that_is_mounted_twice_is_not_told_of(tmp_path: Path) -> None:
+    for name in ("scratch-ffff8881", "other-ffff8883aa", "other-ffff8884aa"):
+        folder = tmp_path / f"proc/fs/lustre/llite/{name}"
+        folder.mkdir(parents=True)
+        (folder / "stats").write_text(captured("llite_stats.txt"))
+    assert set(lustre_counts(tmp_path)) == {"scratch"}
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [("10.0.0.1@o2ib:10.0.0.2@o2ib:/scratch", "scratch"), ("mgs@tcp:/big/team", "big"), ("", "")],
+)
+def test_the_file_system_is_named_in_its_source(source: str, name: str) -> None:
+    assert file_system_of(source) == name
+
+
+def test_counts_stand_beside_the_mount_they_are_of(tmp_path: Path) -> None:
+    folder = tmp_path / "proc/fs/lustre/llite/scratch-ffff8881"
+    folder.mkdir(parents=True)
+    (folder / "stats").write_text(captured("llite_stats.txt"))
+    look = MountsLook(
+        mounts=(
+            MountLook(path="/home", kind="nfs4", source="filer:/export/home", answered_s=0.01),
+            MountLook(path="/scratch", kind="lustre", source="mgs@tcp:/scratch", waited_s=2.0),
+            MountLook(path="/tmp", kind="tmpfs", source="tmpfs", answered_s=0.001),
+        ),
+        statistics=captured("mountstats.txt"),
+        unlooked="too many",
+    )
+    (home, scratch, local), absences = mount_facts(look, tmp_path)
+    assert (home.retransmits, home.answered_s) == (2, 0.01)
+    assert (scratch.answered_s, scratch.waited_s, scratch.write_bytes) == (None, 2.0, 30)
+    assert (local.read_bytes, local.operations) == (None, None)
+    assert [(each.kind, each.subject) for each in absences] == [(FactKind.MOUNTS, "others")]
+
+
+def test_what_a_mount_is_called_can_not_move_the_cursor() -> None:
+    look = MountsLook(mounts=(MountLook(path="/\x1b[2J", kind="nfs", source="\r\n"),))
+    (fact,), _ = mount_facts(look)
+    assert fact.path.isprintable()
+    assert fact.source.isprintable()
+
+
+@given(
+    st.text(
+        alphabet=st.sampled_from("device mounted on with fstype nfs4 statvers=1.1\n\t:0129READ")
+    )
+)
+def test_garbage_is_never_a_count(text: str) -> None:
+    for counts in read_mountstats(text).values():
+        _sound(counts)
+    told = read_llite(text)
+    if told is not None:
+        _sound(told)
+
+
+@given(st.data())
+def test_a_page_that_was_cut_or_mixed_tells_nothing_false(data: st.DataObject) -> None:
+    whole = captured("mountstats.txt")
+    cut = data.draw(st.integers(0, len(whole)))
+    junk = data.draw(st.text(max_size=20))
+    for counts in read_mountstats(whole[:cut] + junk).values():
+        _sound(counts)
+        assert counts.read_bytes in (None, 4096, 409, 40, 4, 5) or junk
+
+
+def _sound(counts: MountCounts) -> None:
+    for value in (counts.read_bytes, counts.write_bytes, counts.operations, counts.latency_s):
+        assert value is None or (math.isfinite(value) and value >= 0)
