@@ -1,0 +1,75 @@
+"""Which life of a job a server means, and what the network had counted when it was first seen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Generic, Protocol, TypeVar
+
+from lattice.domain.nodejobs import (
+    CLOCK_SLACK_S,
+    JobAppeared,
+    JobEnded,
+    JobEvent,
+    JobIdentity,
+    NodeJob,
+)
+
+_MOST_KEPT = 1024
+_T = TypeVar("_T")
+
+
+class Jobs(Protocol):
+    """Those that are here."""
+
+    @property
+    def jobs(self) -> Mapping[JobIdentity, NodeJob]: ...
+
+    def changes(self) -> AsyncIterator[JobEvent]: ...
+
+
+class Lives:
+    """Finds the newest life of a job that began within the attempt that is meant."""
+
+    def __init__(self, jobs: Jobs, told: Callable[[float], float]) -> None:
+        """`told`: a moment of the node's clock as servers name it."""
+        self._jobs = jobs
+        self._told = told
+
+    def find(self, job_id: int, started: float) -> JobIdentity | None:
+        lives = [
+            each
+            for each in self._jobs.jobs
+            if each.job_id == job_id and self.began(each) >= started - CLOCK_SLACK_S
+        ]
+        return max(lives, key=lambda each: each.started, default=None)
+
+    def began(self, identity: JobIdentity) -> float:
+        return self._told(identity.started)
+
+
+class FirstLooks(Generic[_T]):
+    """What was seen when each job appeared, to be compared with later."""
+
+    def __init__(self, jobs: Jobs, look: Callable[[], Awaitable[_T | None]]) -> None:
+        """`look` answers None where it could not; it never raises."""
+        self._jobs = jobs
+        self._look = look
+        self._seen: OrderedDict[JobIdentity, _T] = OrderedDict()
+
+    def of(self, identity: JobIdentity) -> _T | None:
+        return self._seen.get(identity)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async for event in self._jobs.changes():
+            if isinstance(event, JobAppeared):
+                seen = await self._look()
+                if seen is not None:
+                    self._seen[event.job.identity] = seen
+                while len(self._seen) > _MOST_KEPT:
+                    self._seen.popitem(last=False)
+            elif isinstance(event, JobEnded):
+                self._seen.pop(event.job.identity, None)
+            await asyncio.sleep(0)

@@ -1,0 +1,75 @@
+"""Serves streams of the kind `stacks`: the helper's answer, a message for each process."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from lattice.base.errors import LatticeError, NotFound
+from lattice.base.text import inert
+from lattice.domain.jobfacts import Frame, RankStack
+from lattice.domain.probed import StackLook
+from lattice.domain.stream import Session
+from lattice.features.diag.convert.facts import (
+    BadTell,
+    stack_tell,
+    stacks_end_tell,
+    stacks_failed_tell,
+    stacks_opening_of,
+    stacks_unknown_tell,
+)
+from lattice.features.diag.node.lives import Lives
+
+NOBODY = "no process of the job's ranks runs on it"
+
+
+class StackFeed:
+    """A `Serve`."""
+
+    def __init__(
+        self,
+        node: str,
+        lives: Lives,
+        dump: Callable[[bytes], Awaitable[Sequence[StackLook]]],
+    ) -> None:
+        """`dump` asks the helper with what the server wrote; it raises errors of the tree."""
+        self._node = node
+        self._lives = lives
+        self._dump = dump
+
+    async def __call__(self, session: Session, opening: bytes) -> None:
+        try:
+            asked = stacks_opening_of(opening)
+        except BadTell as fault:
+            raise NotFound(str(fault)) from None
+        identity = self._lives.find(asked.job_id, asked.started)
+        if identity is None:
+            await session.send(stacks_unknown_tell(), last=True)
+            return
+        try:
+            looks = await self._dump(asked.request)
+        except LatticeError as error:
+            await session.send(stacks_failed_tell(error.message.rstrip(".")), last=True)
+            return
+        if not looks:
+            await session.send(stacks_failed_tell(NOBODY), last=True)
+            return
+        for each in looks:
+            await session.send(stack_tell(stack_of(self._node, each)))
+        await session.send(stacks_end_tell(self._lives.began(identity)), last=True)
+
+
+def stack_of(node: str, look: StackLook) -> RankStack:
+    """The helper's word, made safe to show."""
+    return RankStack(
+        node=node,
+        rank=look.rank,
+        pid=look.pid,
+        language=look.language,
+        frames=tuple(
+            Frame(inert(each.function), inert(each.file), each.line) for each in look.frames
+        ),
+        state=inert(look.state),
+        waits_in=inert(look.waits_in),
+        trouble=inert(look.trouble),
+        command=inert(look.command),
+    )

@@ -1,0 +1,1 @@
+"""Pages of text: a diagnosis, and a picture of stacks. Pure."""

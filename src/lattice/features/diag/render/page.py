@@ -1,0 +1,182 @@
+"""A diagnosis as one page: the verdict, what is sick, and the rest by what it is about. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from lattice.base.moment import duration
+from lattice.base.style import Style
+from lattice.base.text import cells, cut, inert, pad, wrapped
+from lattice.domain.nodeset import NodeSet
+from lattice.features.diag.model import Area, Diagnosis, Finding, Sense, Verdict
+from lattice.features.diag.render.numbers import number
+
+_LOOKS = {
+    Verdict.OK: ("✓", "+", "green"),
+    Verdict.ATTENTION: ("!", "!", "yellow"),
+    Verdict.BAD: ("✗", "x", "red"),
+    Verdict.UNKNOWN: ("—", "-", "dim"),
+}
+_TITLES = {
+    Area.JOB: "Job",
+    Area.NETWORK: "Network",
+    Area.STORAGE: "Storage",
+    Area.GPU: "GPUs",
+    Area.PROCESSOR: "Processors",
+    Area.MEMORY: "Memory",
+}
+_SENSES = {Sense.AT_MOST: "at most", Sense.AT_LEAST: "at least", Sense.OF: "of"}
+_LEAST_ROOM, _WIDEST_TITLE = 20, 28
+
+
+def page(diagnosis: Diagnosis, style: Style, *, everything: bool = False) -> str:
+    """The whole of it; with `everything` each line that is well has its evidence too."""
+    sick = [each for each in diagnosis.findings if each.verdict.is_sick]
+    fine = [each for each in diagnosis.findings if each.verdict is Verdict.OK]
+    unknown = [each for each in diagnosis.findings if each.verdict is Verdict.UNKNOWN]
+    lines = [_head(diagnosis, style), *_verdict(diagnosis, style)]
+    for each in sick:
+        lines += ["", *_sick(each, diagnosis, style)]
+    for area, title in _TITLES.items():
+        of_area = [each for each in fine if each.area is area]
+        if of_area:
+            lines += ["", style.paint(title, "bold")]
+            for each in of_area:
+                lines += _fine(each, style, everything=everything)
+    if unknown:
+        lines += ["", style.paint("Not known", "bold"), *_unknown(unknown, style)]
+    lines += ["", *(_told(style, text) for text in _foot(diagnosis))]
+    return "\n".join(lines) + "\n"
+
+
+def _head(diagnosis: Diagnosis, style: Style) -> str:
+    ran_s = (diagnosis.taken - diagnosis.started).total_seconds() if diagnosis.started else None
+    parts = [diagnosis.id, diagnosis.name, diagnosis.state.value, duration(ran_s), diagnosis.nodes]
+    text = inert("  ".join(parts))
+    return style.paint(cut(text, style.width) if style.width is not None else text, "bold")
+
+
+def _mark(verdict: Verdict, style: Style) -> str:
+    sign, plain, look = _LOOKS[verdict]
+    return style.paint(style.glyph(sign, plain), look)
+
+
+def _verdict(diagnosis: Diagnosis, style: Style) -> Iterator[str]:
+    """Sign and word, so that neither colour nor a font is needed."""
+    look = _LOOKS[diagnosis.verdict][2]
+    word = diagnosis.verdict.value
+    room = _room(style, 2 + len(word) + 2)
+    first, *rest = wrapped(inert(diagnosis.words), room) or [""]
+    yield f"{_mark(diagnosis.verdict, style)} {style.paint(f'{word}:', f'bold {look}')} {first}"
+    yield from (" " * (4 + len(word)) + each for each in rest)
+
+
+def _room(style: Style, margin: int) -> int:
+    return max((style.width or 100) - margin, _LEAST_ROOM)
+
+
+def _sick(finding: Finding, diagnosis: Diagnosis, style: Style) -> Iterator[str]:
+    figures = _figures(finding)
+    where = _where(finding, diagnosis)
+    title = inert("  ".join(each for each in (finding.title, figures, where) if each))
+    word = finding.verdict.value
+    head = cut(title, _room(style, 4 + len(word))) if style.width is not None else title
+    yield f"{_mark(finding.verdict, style)} {word}  {style.paint(head, 'bold')}"
+    for piece in wrapped(_sentence(finding.evidence), _room(style, 4)):
+        yield f"    {piece}"
+    arrow = style.glyph("→", ">")
+    for place, piece in enumerate(wrapped(_remedy(finding, diagnosis), _room(style, 6))):
+        yield f"    {arrow if not place else ' '} {piece}"
+    yield style.paint(f"    source: {inert(finding.source)}", "dim")
+
+
+def _sentence(text: str) -> str:
+    said = inert(text)
+    first = said.split(" ", 1)[0]
+    # A word of the sentence begins it with a capital; a name stays as it is.
+    said = said[:1].upper() + said[1:] if first.isalpha() else said
+    return said + ("" if said.endswith((".", "?", "!")) else ".")
+
+
+def _remedy(finding: Finding, diagnosis: Diagnosis) -> str:
+    """With the job's own id and the sick nodes in the commands."""
+    nodes = _nodes(finding)
+    text = finding.remedy.replace("`scancel`", f"`scancel {diagnosis.id}`")
+    for verb in ("diag", "top"):
+        text = text.replace(f"lattice {verb} ID", f"lattice {verb} {diagnosis.id}")
+    return inert(text.replace("--exclude=NODE", f"--exclude={nodes}") if nodes else text)
+
+
+def _nodes(finding: Finding) -> str:
+    names = {each.node for each in finding.subjects if each.node}
+    try:
+        return NodeSet(sorted(names)).fold()
+    except ValueError:
+        return ",".join(sorted(names))
+
+
+def _where(finding: Finding, diagnosis: Diagnosis) -> str:
+    """Who it is, if it is not everyone."""
+    names = {each.node for each in finding.subjects if each.node}
+    if not names or (len(names) == diagnosis.node_count and len(names) > 1):
+        return "every node" if names else ""
+    ranks = sorted({each.rank for each in finding.subjects if each.rank is not None})
+    cards = {each.gpu for each in finding.subjects if each.gpu}
+    more = [f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"] if ranks else []
+    more += [f"{len(cards)} GPUs"] if len(cards) > 1 else []
+    return ", ".join([*more, _nodes(finding)])
+
+
+def _figures(finding: Finding) -> str:
+    if finding.measured is None:
+        return ""
+    said = number(finding.measured, finding.unit)
+    if finding.target is None:
+        return said
+    return f"{said} ({_SENSES[finding.sense]} {number(finding.target, finding.unit)})"
+
+
+def _fine(finding: Finding, style: Style, *, everything: bool) -> Iterator[str]:
+    name = inert(finding.title)
+    # What a number alone says little about is told in words.
+    plain = not finding.unit and finding.target is None
+    told = finding.area is Area.STORAGE or plain
+    figures = finding.evidence if told and finding.evidence else _figures(finding)
+    figures = figures or finding.evidence
+    partly = finding.covered
+    if partly.nodes and partly.measured < partly.nodes and finding.rule != "group_span":
+        figures += f"  {partly}"
+    wide = min(_WIDEST_TITLE, (style.width or 100) // 3)
+    title = pad(cut(name, wide), wide)
+    text = inert(figures)
+    room = max((style.width or 100) - 9 - cells(title), 1)
+    yield f"  {_mark(Verdict.OK, style)} ok {title}  {cut(text, room) if style.width else text}"
+    if everything:
+        said = "" if figures.startswith(finding.evidence) else _sentence(finding.evidence)
+        for piece in wrapped(f"{said} Source: {inert(finding.source)}.".strip(), _room(style, 7)):
+            yield style.paint(f"       {piece}", "dim")
+
+
+def _unknown(findings: Iterable[Finding], style: Style) -> Iterator[str]:
+    """Each reason once, with what it leaves open and where."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for each in findings:
+        reasons.setdefault((each.reason, _nodes(each)), []).append(each.title)
+    for (reason, nodes), titles in reasons.items():
+        where = f" on {nodes}" if nodes else ""
+        text = inert(f"{', '.join(dict.fromkeys(titles))}{where}: {reason}")
+        for place, piece in enumerate(wrapped(text, _room(style, 4))):
+            yield f"  {_mark(Verdict.UNKNOWN, style) if not place else ' '} {piece}"
+
+
+def _foot(diagnosis: Diagnosis) -> Iterator[str]:
+    yield f"{diagnosis.covered} told all they know; {diagnosis.took_s:.1f} s"
+    yield from diagnosis.notes
+    for each in diagnosis.sources:
+        if not each.ok:
+            yield f"{each.name} does not answer; the state of the job may be older"
+
+
+def _told(style: Style, text: str) -> str:
+    said = inert(text)
+    return style.paint(cut(said, style.width) if style.width is not None else said, "dim")

@@ -1,0 +1,96 @@
+"""A job that is quiet because its output waits in a buffer. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lattice.base.moment import age
+from lattice.domain.jobfacts import FactKind, NodeFacts
+from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, Verdict
+from lattice.features.diag.rules.saying import (
+    Line,
+    Seen,
+    Unseen,
+    each_facts,
+    findings,
+    no_fact,
+)
+
+
+class BufferedOutput:
+    """Reads when the job last wrote, whether it works, and how its Pythons were started."""
+
+    name, title, area = "buffered_output", "Last output", Area.JOB
+    explains = frozenset[str]()
+
+    def judge(self, case: Case) -> Iterator[Finding]:
+        seen: list[Seen] = []
+        unseen: list[Unseen] = []
+        # Which node writes a job's output is Slurm's business: the newest of all counts.
+        written = [facts.last_output for _, facts in each_facts(case) if facts.last_output]
+        written += [
+            sight.progress.output
+            for sight in case.sights.values()
+            if sight.progress is not None and sight.progress.output
+        ]
+        quiet_s = max(0.0, case.now - max([case.started, *written]))
+        for node, facts in each_facts(case):
+            if facts.tasks:
+                seen += _judged(case, node, facts, quiet_s, unseen)
+            else:
+                unseen.append(no_fact(node, facts, FactKind.TASKS, "it has no task of the job"))
+        yield from findings(
+            self,
+            case,
+            seen,
+            unseen,
+            Line(
+                target=case.targets.quiet_s,
+                unit="s",
+                remedy="Put `export PYTHONUNBUFFERED=1` into the script (or `python -u`, and `srun "
+                "--unbuffered`); `print(..., flush=True)` does for single lines.",
+                nothing="no node told facts",
+            ),
+        )
+
+
+def _judged(
+    case: Case, node: str, facts: NodeFacts, quiet_s: float, unseen: list[Unseen]
+) -> Iterator[Seen]:
+    buffered = [
+        each
+        for each in facts.tasks
+        if each.python_unbuffered is False and each.output_piped is not False
+    ]
+    works = _works(case, node)
+    quiet = quiet_s >= case.targets.quiet_s
+    if quiet and buffered and works is None:
+        reason = "whether the job works is not told yet"
+        unseen.append(Unseen(node=node, reason=reason, lack=Lack.TOO_EARLY))
+        return
+    sick = quiet and bool(buffered) and bool(works)
+    words = f"the job last wrote {age(quiet_s)} ago"
+    if sick:
+        words = (
+            f"nothing was written for {age(quiet_s)} though the job works on {node}: its Python "
+            "keeps what it prints in a buffer"
+        )
+    elif quiet and not buffered:
+        words += "; its output is not held back"
+    ranks = {each.rank for each in buffered} if sick else {None}
+    for rank in sorted(ranks, key=lambda each: -1 if each is None else each):
+        yield Seen(
+            subject=Subject(node=node, rank=rank),
+            verdict=Verdict.ATTENTION if sick else Verdict.OK,
+            measured=quiet_s,
+            words=words,
+        )
+
+
+def _works(case: Case, node: str) -> bool | None:
+    sight = case.sights.get(node)
+    if sight is None or sight.progress is None:
+        return None
+    told = sight.progress
+    signs = [each for each in (told.processor, told.storage, told.network) if each]
+    return bool(signs) and case.now - max(signs) < case.targets.hang_s

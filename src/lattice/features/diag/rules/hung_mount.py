@@ -1,0 +1,115 @@
+"""A file system that does not answer. One line for each that the job sees. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lattice.base.moment import age
+from lattice.domain.jobfacts import FactKind, MountFact
+from lattice.domain.telemetry import Coverage
+from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, Verdict
+from lattice.features.diag.rules.mounting import rates, size, target_of, time_words
+from lattice.features.diag.rules.saying import PROBE, each_facts, folded, no_fact, unknown
+
+_TITLE = "{path} ({kind})"
+
+
+class HungMount:
+    """Reads how long a look at each mount's root took, inside the job's own namespace."""
+
+    name, title, area = "hung_mount", "Mounts", Area.STORAGE
+    explains = frozenset(
+        {
+            *("job_hang", "gpu_hang", "gpu_idle", "data_loader", "straggler", "buffered_output"),
+            *("slow_mount", "io_latency"),
+        }
+    )
+
+    def judge(self, case: Case) -> Iterator[Finding]:
+        mounts: dict[tuple[str, str], list[tuple[str, MountFact]]] = {}
+        lacks: dict[tuple[str, Lack], list[str]] = {}
+        for node, facts in each_facts(case):
+            for each in facts.mounts:
+                mounts.setdefault((each.path, each.kind), []).append((node, each))
+            if not facts.mounts:
+                told = no_fact(node, facts, FactKind.MOUNTS, "it tells of no mount")
+                lacks.setdefault((told.reason, told.lack), []).append(node)
+        for (path, kind), found in mounts.items():
+            yield self._line(case, _TITLE.format(path=path, kind=kind), found)
+        for (reason, lack), nodes in lacks.items():
+            yield unknown(self, case, reason, lack, nodes)
+        if not mounts and not lacks:
+            yield unknown(self, case, "no node told facts", Lack.SILENT, ())
+
+    def _line(self, case: Case, title: str, found: list[tuple[str, MountFact]]) -> Finding:
+        sick = [each for each in found if each[1].answered_s is None or each[1].trouble]
+        untold = [each for each in sick if each[1].waited_s is None and not each[1].trouble]
+        if untold and len(untold) == len(sick) == len(found):
+            return self._untold(case, title, found)
+        sick = [each for each in sick if each not in untold]
+        shown = sick or [each for each in found if each not in untold]
+        _, mount = max(shown, key=lambda each: each[1].answered_s or 0.0)
+        return Finding(
+            rule=self.name,
+            title=title,
+            area=self.area,
+            verdict=Verdict.BAD if sick else Verdict.OK,
+            subjects=tuple(Subject(node=each, thing=mount.path) for each, _ in shown),
+            measured=mount.waited_s if sick else mount.answered_s,
+            target=case.targets.mount_answers_s,
+            unit="s",
+            source=PROBE,
+            evidence=_sick_words(sick) if sick else _use(case, found),
+            remedy=_REMEDY if sick else "",
+            covered=Coverage(len({each for each, _ in shown}), len(case.nodes)),
+        )
+
+    def _untold(self, case: Case, title: str, found: list[tuple[str, MountFact]]) -> Finding:
+        told = unknown(self, case, "it was not looked at", Lack.FAILED, [node for node, _ in found])
+        return Finding(
+            rule=told.rule,
+            title=title,
+            area=told.area,
+            verdict=told.verdict,
+            subjects=told.subjects,
+            source=told.source,
+            reason=told.reason,
+            lack=told.lack,
+            covered=told.covered,
+        )
+
+
+_REMEDY = (
+    "Tell the site which server it is. Processes that touch it stay until it answers; work on "
+    "another file system, and submit again if it does not come back."
+)
+
+
+def _sick_words(sick: list[tuple[str, MountFact]]) -> str:
+    _, mount = sick[0]
+    where = f"on {folded(each for each, _ in sick)}, from {mount.source}"
+    if mount.trouble:
+        return f"{mount.path} answers with an error {where}: {mount.trouble}"
+    waited = f" for {age(mount.waited_s)}" if mount.waited_s and mount.waited_s >= 1 else ""
+    return f"{mount.path} has not answered{waited} {where}"
+
+
+def _use(case: Case, found: list[tuple[str, MountFact]]) -> str:
+    """What the job reads and writes there, as far as it is counted."""
+    slowest = max(mount.answered_s or 0.0 for _, mount in found)
+    parts = [f"answers in {time_words(slowest)}"]
+    target = target_of(case, found[0][1].path)
+    told = [each for node, mount in found if (each := rates(case, node, mount)) is not None]
+    for name in ("read", "write"):
+        values = [value for each in told if (value := getattr(each, f"{name}_bytes_s")) is not None]
+        if values:
+            floor = getattr(target, f"{name}_bytes_s") if target is not None else None
+            of = f" (floor {size(floor)} a node)" if floor else ""
+            parts.append(f"{size(sum(values))} {name}{of}")
+    operations = [each.operations_s for each in told if each.operations_s is not None]
+    if operations:
+        parts.append(f"{sum(operations):.0f} operations/s")
+    latencies = [mount.latency_s for _, mount in found if mount.latency_s is not None]
+    if latencies:
+        parts.append(f"{time_words(max(latencies))} an operation")
+    return ", ".join(parts)

@@ -1,0 +1,94 @@
+"""Runs the rules over a case: all of them, folded so that a cause stands before what follows. Pure.
+
+A rule that fails is an unknown line of its own: one that a site added must not cost the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from lattice.features.diag.model import Area, Case, Finding, Lack, Rule, Verdict, worst
+from lattice.features.diag.rules.saying import unknown
+
+_ORDER = {Verdict.BAD: 0, Verdict.ATTENTION: 1, Verdict.UNKNOWN: 2, Verdict.OK: 3}
+ALWAYS = "node_silent"
+"""Judged whatever area is asked for: who does not answer is missing from every line."""
+
+
+def judged(rules: Sequence[Rule], case: Case, areas: Iterable[Area] = ()) -> tuple[Finding, ...]:
+    """Sick lines first, then unknown ones, then those that are well."""
+    wanted = frozenset(areas)
+    found = [each for rule in rules for each in _of(rule, case)]
+    found = _folded(rules, found)
+    if wanted:
+        found = [each for each in found if each.area in wanted or each.rule == ALWAYS]
+    return tuple(sorted(found, key=lambda each: _ORDER[each.verdict]))
+
+
+def _of(rule: Rule, case: Case) -> list[Finding]:
+    try:
+        return list(rule.judge(case))
+    except Exception as error:  # noqa: BLE001 - whatever a rule of a site does
+        return [unknown(rule, case, f"the rule failed ({type(error).__name__})", Lack.FAILED, ())]
+
+
+def _folded(rules: Sequence[Rule], found: Sequence[Finding]) -> list[Finding]:
+    """Without sick lines that follow from another sick one; that one names them."""
+    explains = {rule.name: rule.explains for rule in rules}
+    sick = {each.rule for each in found if each.verdict.is_sick}
+    by: dict[str, str] = {}
+    for rule in rules:
+        for name in explains[rule.name] if rule.name in sick else ():
+            if name in sick and rule.name not in explains.get(name, frozenset()):
+                by.setdefault(name, rule.name)
+    kept = []
+    for each in found:
+        if each.verdict.is_sick and each.rule in by:
+            continue
+        follows = [
+            other.title
+            for other in found
+            if other.verdict.is_sick and _root(by, other.rule) == each.rule != other.rule
+        ]
+        if each.verdict.is_sick and follows:
+            titles = ", ".join(dict.fromkeys(follows))
+            each = replace(each, evidence=f"{each.evidence} (from this follows: {titles})")  # noqa: PLW2901
+        kept.append(each)
+    return kept
+
+
+def _root(by: dict[str, str], name: str) -> str:
+    seen = {name}
+    while name in by and by[name] not in seen:
+        name = by[name]
+        seen.add(name)
+    return name
+
+
+def verdict_of(findings: Sequence[Finding]) -> Verdict:
+    """The worst there is. What this system does not measure anyway does not count."""
+    counted = [
+        each.verdict
+        for each in findings
+        if each.verdict is not Verdict.UNKNOWN or each.lack is None or each.lack.counts
+    ]
+    return worst(counted)
+
+
+def words_of(verdict: Verdict, findings: Sequence[Finding]) -> str:
+    """The verdict in one sentence."""
+    sick = [each for each in findings if each.verdict.is_sick]
+    unknowns = sum(each.verdict is Verdict.UNKNOWN for each in findings)
+    rest = f"; {_several(unknowns, 'check')} could not be made" if unknowns else ""
+    if sick:
+        titles = ", ".join(dict.fromkeys(each.title for each in sick))
+        return f"{_several(len(sick), 'finding')}: {titles}{rest}"
+    fine = sum(each.verdict is Verdict.OK for each in findings)
+    if verdict is Verdict.UNKNOWN:
+        return f"nothing sick was found, but not everything could be looked at{rest}"
+    return f"{_several(fine, 'check')} and nothing sick{rest}"
+
+
+def _several(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

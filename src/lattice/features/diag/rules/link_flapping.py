@@ -1,0 +1,62 @@
+"""A link that is up and was down a moment ago. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lattice.base.moment import age
+from lattice.domain.jobfacts import LinkFact
+from lattice.features.diag.model import Area, Case, Finding, Subject, Verdict
+from lattice.features.diag.rules.linking import counted, of_links
+from lattice.features.diag.rules.saying import Line, Seen, Unseen, findings
+
+_RECENT_S = 600.0
+
+
+class LinkFlapping:
+    """Reads how often each port lost its carrier of late, and when it last did."""
+
+    name, title, area = "link_flapping", "Links steady", Area.NETWORK
+    explains = frozenset({"retransmits", "link_errors", "straggler"})
+
+    def judge(self, case: Case) -> Iterator[Finding]:
+        def judged(node: str, link: LinkFact) -> Seen | Unseen | None:
+            return _one(case, node, link)
+
+        seen, unseen = of_links(case, judged)
+        yield from findings(
+            self,
+            case,
+            seen,
+            unseen,
+            Line(
+                target=0.0,
+                remedy="Tell the site: a cable or a port is loose. Leave the node out next time "
+                "(`sbatch --exclude=NODE`).",
+                nothing="no node told facts",
+            ),
+        )
+
+
+def _one(case: Case, node: str, link: LinkFact) -> Seen | Unseen | None:
+    if not link.up:
+        return None
+    since = max(case.started, case.now - _RECENT_S)
+    counts = counted(case, node, link)
+    told = [each.downs for each in (counts, link.of_job) if each is not None]
+    downs = max((each for each in told if each is not None), default=None)
+    if downs is None and link.changed is None:
+        return Unseen(node=node, reason="its ports do not say how often they were down")
+    recently = link.changed is not None and link.changed >= since
+    # When it last changed is also when it came up; only a carrier that was lost is a fault.
+    lost = bool(downs) and (recently or link.changed is None)
+    words = "no link has lost its carrier of late"
+    if lost:
+        ago = f", last {age(case.now - link.changed)} ago" if link.changed is not None else ""
+        words = f"{link.name} on {node} lost its carrier {downs:.0f} times{ago}"
+    return Seen(
+        subject=Subject(node=node, thing=link.name),
+        verdict=Verdict.ATTENTION if lost else Verdict.OK,
+        measured=downs,
+        words=words,
+    )

@@ -1,0 +1,65 @@
+"""What the rules about mounts share. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lattice.domain.jobfacts import MountFact
+from lattice.features.diag.model import Case, MountTarget
+
+_SHORTEST_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class MountRates:
+    """A second, between two looks. None: it is not counted."""
+
+    read_bytes_s: float | None
+    write_bytes_s: float | None
+    operations_s: float | None
+
+
+def rates(case: Case, node: str, mount: MountFact) -> MountRates | None:
+    """None where there is no look before."""
+    earlier, now = case.earlier.get(node), case.facts[node].time
+    if earlier is None or now - earlier.time < _SHORTEST_S:
+        return None
+    before = next((each for each in earlier.mounts if each.path == mount.path), None)
+    if before is None:
+        return None
+    over_s = now - earlier.time
+    return MountRates(
+        _rate(before.read_bytes, mount.read_bytes, over_s),
+        _rate(before.write_bytes, mount.write_bytes, over_s),
+        _rate(before.operations, mount.operations, over_s),
+    )
+
+
+def _rate(before: float | None, now: float | None, over_s: float) -> float | None:
+    return None if before is None or now is None or now < before else (now - before) / over_s
+
+
+def target_of(case: Case, path: str) -> MountTarget | None:
+    """What the site promises there: the longest path that it is below."""
+    found = [
+        each
+        for each in case.targets.mounts
+        if path == each.path or path.startswith(each.path.rstrip("/") + "/")
+    ]
+    return max(found, key=lambda each: len(each.path), default=None)
+
+
+def size(rate: float) -> str:
+    """`12.5 GB/s`."""
+    for unit, step in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if rate >= step:
+            return f"{rate / step:.3g} {unit}/s"
+    return f"{rate:.0f} B/s"
+
+
+def time_words(seconds: float) -> str:
+    """`3 ms`."""
+    for unit, step in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= step:
+            return f"{seconds / step:.3g} {unit}"
+    return f"{seconds * 1e6:.0f} µs"

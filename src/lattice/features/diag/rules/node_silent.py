@@ -1,0 +1,47 @@
+"""Nodes that tell nothing: of them nothing is known, which is not the same as well. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lattice.base.moment import age
+from lattice.features.diag.model import Area, Case, Finding, Lack, Subject
+from lattice.features.diag.rules.saying import Line, Seen, findings, unknown
+
+_STALE_LOOKS = 3.0
+
+
+class NodeSilent:
+    """Reads who answered, and how old what they measured is."""
+
+    name, title, area = "node_silent", "Nodes that answer", Area.JOB
+    explains = frozenset[str]()
+
+    def judge(self, case: Case) -> Iterator[Finding]:
+        answered: list[Seen] = []
+        reasons: dict[str, list[str]] = {}
+        for node in case.nodes:
+            reason = _silence(case, node)
+            if reason:
+                reasons.setdefault(reason, []).append(node)
+            else:
+                answered.append(Seen(subject=Subject(node=node), words="every node answers"))
+        for reason, nodes in reasons.items():
+            yield unknown(self, case, reason, Lack.SILENT, nodes)
+        if answered and not reasons:
+            yield from findings(self, case, answered, (), Line())
+        if case.no_traces:
+            yield unknown(self, case, case.no_traces, Lack.SILENT, ())
+
+
+def _silence(case: Case, node: str) -> str:
+    sight, told = case.sights.get(node), case.silences.get(node)
+    if sight is not None and node in case.facts:
+        old_s = case.now - sight.now.time
+        if old_s > _STALE_LOOKS * max(case.interval_s, sight.now.resolution_s):
+            return f"what it measured is {age(old_s)} old"
+        return ""
+    if told is None:
+        return "its agent has told nothing" if sight is None else "its agent has told no facts"
+    since = f", for {age(max(0.0, case.now - told.since))}" if told.since is not None else ""
+    return f"{told.reason}{since}"

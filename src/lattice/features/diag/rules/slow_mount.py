@@ -1,0 +1,114 @@
+"""A file system that answers, but slower than the site promises. Pure.
+
+A rate below its floor is a fault only while the job wants more: while it stalls for storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lattice.domain.jobfacts import MountFact
+from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, Verdict
+from lattice.features.diag.rules.mounting import rates, size, target_of
+from lattice.features.diag.rules.saying import (
+    Line,
+    Seen,
+    each_facts,
+    findings,
+    pressure,
+    unknown,
+)
+
+_WAITS_PERCENT = 20.0
+
+
+class SlowMount:
+    """Reads how long a look at each mount took, and its rates against the floors of the site."""
+
+    name, title, area = "slow_mount", "Speed of mounts", Area.STORAGE
+    explains = frozenset({"data_loader", "straggler", "gpu_idle", "io_latency"})
+
+    def judge(self, case: Case) -> Iterator[Finding]:
+        seen: list[Seen] = []
+        unjudged: dict[str, list[str]] = {}
+        told = False
+        for node, facts in each_facts(case):
+            waits = _waits(case, node)
+            for mount in facts.mounts:
+                if mount.answered_s is None or mount.trouble:
+                    continue
+                told = True
+                judged = _one(case, node, mount, waits=waits)
+                if isinstance(judged, str):
+                    unjudged.setdefault(judged, []).append(node)
+                else:
+                    seen.append(judged)
+        if told:
+            line = Line(
+                target=case.targets.mount_answers_s,
+                unit="s",
+                remedy="Tell the site. Meanwhile put what is read often on local scratch "
+                "(`sbatch --tmp`), in fewer and larger files.",
+            )
+            seen.sort(key=lambda each: each.measured or 0.0, reverse=True)
+            yield from findings(self, case, seen, (), line) if seen else ()
+        elif not case.facts:
+            yield unknown(self, case, "no node told facts", Lack.SILENT, ())
+        for reason, nodes in unjudged.items():
+            yield unknown(self, case, reason, Lack.TOO_EARLY, nodes)
+
+
+def _waits(case: Case, node: str) -> bool | None:
+    sight = case.sights.get(node)
+    stalled = pressure(sight, "io") if sight is not None else None
+    if stalled is not None and stalled >= _WAITS_PERCENT:
+        return True
+    if any(each.state == "D" for each in case.facts[node].tasks):
+        return True
+    return None if stalled is None else False
+
+
+def _one(case: Case, node: str, mount: MountFact, *, waits: bool | None) -> Seen | str:
+    assert mount.answered_s is not None
+    target = target_of(case, mount.path)
+    bound = case.targets.mount_answers_s
+    if target is not None and target.answers_s is not None:
+        bound = target.answers_s
+    slow = []
+    if mount.answered_s > bound:
+        slow.append(f"took {mount.answered_s:.2g} s to answer (at most {bound:g} s)")
+    if target is not None and waits is not False:
+        floors = _below(case, node, mount)
+        if isinstance(floors, str):
+            return floors
+        if waits:
+            slow += floors
+    words = f"{mount.path} on {node} {' and '.join(slow)}" if slow else "none is below its floor"
+    return Seen(
+        subject=Subject(node=node, thing=mount.path),
+        verdict=Verdict.ATTENTION if slow else Verdict.OK,
+        measured=mount.answered_s,
+        words=words,
+    )
+
+
+def _below(case: Case, node: str, mount: MountFact) -> list[str] | str:
+    """Which of its floors it does not reach, or why that can't be told."""
+    target = target_of(case, mount.path)
+    assert target is not None
+    told = rates(case, node, mount)
+    if told is None:
+        return _TOO_EARLY if target.read_bytes_s or target.write_bytes_s else []
+    moved = (told.read_bytes_s or 0.0) + (told.write_bytes_s or 0.0)
+    found = []
+    for rate, floor, word in (
+        (told.read_bytes_s, target.read_bytes_s, "reads"),
+        (told.write_bytes_s, target.write_bytes_s, "writes"),
+    ):
+        # Only what the job does most is what it waits for.
+        if rate is not None and floor and rate * 2 >= moved and moved > 0 and rate < floor:
+            found.append(f"{word} {size(rate)} of {size(floor)} while the job waits for it")
+    return found
+
+
+_TOO_EARLY = "its rate needs two looks; ask again in a few seconds"

@@ -1,0 +1,160 @@
+"""One rank or node that is slower than the rest, by a robust test. Pure.
+
+Ranks that work in step wait for the slowest, so its work is what all get. It shows in what each
+uses: a card that is less used than the others, a node or a rank with less processor time, or one
+rank that computes while all others wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+
+from lattice.domain.jobfacts import NodeFacts, TaskFact
+from lattice.domain.measured import Shown
+from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, TraceKey, Verdict
+from lattice.features.diag.rules.robust import FEWEST, outliers
+from lattice.features.diag.rules.saying import Line, Seen, each_facts, findings, unknown
+
+_LOOKED_S = 300.0
+_FEWEST_POINTS = 4
+_SHORTEST_S = 3.0
+_YOUNGEST_S = 60.0
+_ALONE_BUSY_PERCENT = 80.0
+_REST_WAITS_PERCENT = 50.0
+_FLOORS = {Shown.GPU_UTILIZATION: 15.0, Shown.CPU_UTILIZATION: 50.0}
+_WORDS = {Shown.GPU_UTILIZATION: "GPU utilization", Shown.CPU_UTILIZATION: "processor use"}
+
+
+class Straggler:
+    """Reads the traces of the last five minutes, and each rank's processor time."""
+
+    name, title, area = "straggler", "Ranks alike", Area.JOB
+    explains = frozenset[str]()
+
+    def judge(self, case: Case) -> Iterator[Finding]:
+        parts = [*_groups(case)]
+        if not parts:
+            if len(case.nodes) < FEWEST and (case.job.allocation.tasks or 0) < FEWEST:
+                # Nothing to compare: one or two say nothing about each other.
+                return
+            reason = case.no_traces or "too little was measured yet to compare"
+            lack = Lack.SILENT if case.no_traces else Lack.TOO_EARLY
+            yield unknown(self, case, reason, lack, ())
+            return
+        seen = [each for what, values in parts for each in _judged(case, what, values)]
+        yield from findings(
+            self,
+            case,
+            seen,
+            (),
+            Line(
+                target=case.targets.straggler_percent,
+                unit="%",
+                remedy="`lattice diag ID --stacks` shows what it does; `lattice top ID --per-node` "
+                "what it uses. If the node is at fault, leave it out (`sbatch --exclude=NODE`).",
+            ),
+        )
+
+
+def _groups(case: Case) -> Iterator[tuple[str, Mapping[Subject, float]]]:
+    """What is compared with what: only what was measured of at least three."""
+    ranks = _ranks(case)
+    if len(ranks) >= FEWEST:
+        yield "rank", ranks
+    for metric in _FLOORS:
+        means = _means(case, metric)
+        if len(means) >= FEWEST:
+            yield metric.value, means
+
+
+def _ranks(case: Case) -> dict[Subject, float]:
+    """Percent of a core that each rank used since the look before, else since it began."""
+    found: dict[Subject, float] = {}
+    for node, facts in each_facts(case):
+        earlier = case.earlier.get(node)
+        if earlier is not None and facts.time - earlier.time < _SHORTEST_S:
+            earlier = None
+        for rank, tasks in _by_rank(facts.tasks).items():
+            share = _lately(facts, earlier, tasks) if earlier is not None else _ever(facts, tasks)
+            if share is not None:
+                found[Subject(node=node, rank=rank)] = share
+    return found
+
+
+def _lately(now: NodeFacts, earlier: NodeFacts, tasks: Sequence[TaskFact]) -> float | None:
+    before = {each.pid: each for each in earlier.tasks}
+    used_s = [
+        each.cpu_seconds - old.cpu_seconds
+        for each in tasks
+        if (old := before.get(each.pid)) is not None
+        and old.started == each.started
+        and each.cpu_seconds is not None
+        and old.cpu_seconds is not None
+    ]
+    return 100.0 * max(0.0, sum(used_s)) / (now.time - earlier.time) if used_s else None
+
+
+def _ever(now: NodeFacts, tasks: Sequence[TaskFact]) -> float | None:
+    """Since it began: all there is at the first look."""
+    begun = [each.started for each in tasks if each.started is not None]
+    used_s = [each.cpu_seconds for each in tasks if each.cpu_seconds is not None]
+    if not begun or not used_s or now.time - min(begun) < _YOUNGEST_S:
+        return None
+    return 100.0 * sum(used_s) / (now.time - min(begun))
+
+
+def _by_rank(tasks: tuple[TaskFact, ...]) -> dict[int, list[TaskFact]]:
+    found: dict[int, list[TaskFact]] = {}
+    for each in tasks:
+        if each.rank is not None:
+            found.setdefault(each.rank, []).append(each)
+    return found
+
+
+def _means(case: Case, metric: Shown) -> dict[Subject, float]:
+    since = case.now - _LOOKED_S
+    found = {}
+    key: TraceKey
+    for key, points in case.traces.items():
+        if key[0] is not metric or key[1] not in case.nodes:
+            continue
+        values = [value for time, value in points if time >= since]
+        if len(values) >= _FEWEST_POINTS:
+            found[Subject(node=key[1], gpu=key[2])] = sum(values) / len(values)
+    return found
+
+
+def _judged(case: Case, what: str, values: Mapping[Subject, float]) -> Iterator[Seen]:
+    middle = median(values.values())
+    least = case.targets.straggler_percent
+    floor = 30.0 if what == "rank" else _FLOORS[Shown(what)]
+    far = outliers(values, least_percent=least, floor=floor)
+    for subject, value in values.items():
+        by = far.get(subject, 0.0)
+        # One that does more than the rest is the slow one only if the rest waits for it.
+        alone = (
+            what == "rank"
+            and value >= _ALONE_BUSY_PERCENT
+            and middle <= _REST_WAITS_PERCENT * value / 100.0
+        )
+        odd = by < 0 or (by > 0 and alone)
+        yield Seen(
+            subject=subject,
+            verdict=Verdict.ATTENTION if odd else Verdict.OK,
+            measured=abs(by),
+            words=_words(what, subject, value, middle, odd=odd, among=len(values)),
+        )
+
+
+def _words(
+    what: str, subject: Subject, value: float, middle: float, *, odd: bool, among: int
+) -> str:
+    if not odd:
+        return f"none of {among} stands apart from the others"
+    noun = "processor use" if what == "rank" else _WORDS[Shown(what)]
+    name = f"rank {subject.rank} on {subject.node}" if subject.rank is not None else subject.node
+    name = f"{subject.gpu[:12]} on {subject.node}" if subject.gpu else name
+    if value < middle:
+        return f"{name}: {noun} {value:.0f} %, of the {among - 1} others {middle:.0f} %"
+    return f"{name}: {noun} {value:.0f} %, while the {among - 1} others wait at {middle:.0f} %"

@@ -1,0 +1,1 @@
+"""On the server: a case is gathered, judged and told; stacks are taken and merged."""

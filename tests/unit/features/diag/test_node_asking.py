@@ -1,0 +1,347 @@
+"""From a server's port to a node's sources and back: of the right run, in time, nothing made up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lattice.access.grants import GrantChecker, GrantSigner
+from lattice.base.clock import SystemClock
+from lattice.base.errors import DataUnavailable, NotFound, Unavailable
+from lattice.base.signing import SigningKey
+from lattice.domain.attempts import AttemptFinder, JobAttempt, attempts_of
+from lattice.domain.grant import Act
+from lattice.domain.jobfacts import (
+    FactAbsence,
+    FactKind,
+    Frame,
+    GpuFact,
+    LinkFact,
+    LinkKind,
+    MountFact,
+    RankStack,
+    StackLanguage,
+    TaskFact,
+)
+from lattice.domain.nodejobs import JobAppeared, JobEnded, JobEvent, JobIdentity, NodeJob, StartSign
+from lattice.domain.privileged import DumpStacks, ProbeMounts, ReadTasks, read_request
+from lattice.domain.privileged import digest_of as question_digest
+from lattice.domain.probed import StackLook
+from lattice.domain.stream import Serve, Session, StreamKind, StreamQuestion, digest_of
+from lattice.features.diag.node.facts import SILENT, FactFeed, Found, NetworkFound, Sources
+from lattice.features.diag.node.lives import FirstLooks, Lives
+from lattice.features.diag.node.stacks import StackFeed
+from lattice.features.diag.service.asking import NodeAsking
+from tests.fakes.cluster import ACCOUNTS, allocation
+from tests.fakes.echoing_nodes import QueueCarrier, answered_by
+from tests.fakes.in_memory_scheduler import InMemoryScheduler
+
+pytestmark = [pytest.mark.spec("DIAG-1", "DIAG-6"), pytest.mark.timeout(30)]
+
+CLOCK = SystemClock()
+BEGUN = CLOCK.now().replace(microsecond=0) - timedelta(minutes=10)
+BEGAN = BEGUN.timestamp() + 0.4
+LINK = LinkFact(name="eth0", kind=LinkKind.ETHERNET, up=True)
+MOUNT = MountFact(path="/home", kind="nfs4", source="filer:/home", answered_s=0.01)
+TASK = TaskFact(rank=0, pid=42, state="S")
+GPU = GpuFact(uuid="GPU-1", health="ok")
+
+
+class Jobs:
+    """Those that are on a node, by the node's clock, which is the servers'."""
+
+    def __init__(self, *began: float) -> None:
+        self._jobs = {
+            each.identity: each
+            for each in (
+                NodeJob(identity=JobIdentity("b", 7, 1, moment), started_by=StartSign.FOLDER)
+                for moment in began
+            )
+        }
+        self.events: asyncio.Queue[JobEvent] = asyncio.Queue()
+
+    @property
+    def jobs(self) -> Mapping[JobIdentity, NodeJob]:
+        return self._jobs
+
+    async def changes(self) -> AsyncIterator[JobEvent]:
+        while True:
+            yield await self.events.get()
+
+
+class Node:
+    """A node's own side, with sources that a test exchanges."""
+
+    def __init__(self, name: str, key: bytes) -> None:
+        self.name = name
+        self.jobs = Jobs(BEGAN)
+        self.checker = GrantChecker(name, CLOCK, [key])
+        self.helper = GrantChecker(name, CLOCK, [key])
+        self.network: Callable[[], Awaitable[NetworkFound]] = self._network
+        self.looks: tuple[StackLook, ...] = (
+            StackLook(
+                pid=42,
+                rank=int(name[1:]),
+                language=StackLanguage.PYTHON,
+                frames=(Frame("load\x1b", "/x.py", 8),),
+                state="S",
+            ),
+        )
+        self.refuses: Exception | None = None
+        self.serving: bool = True
+        self.subjects: list[str] = []
+
+    async def _network(self) -> NetworkFound:
+        return NetworkFound((LINK,))
+
+    def serve(self, kind: StreamKind) -> Serve:
+        lives = Lives(self.jobs, lambda here: here)
+        if kind is StreamKind.STACKS:
+            return StackFeed(self.name, lives, self._dump)
+        return FactFeed(
+            self.name,
+            lives,
+            Sources(
+                network=lambda _: self.network(),
+                mounts=self._mounts,
+                tasks=self._tasks,
+                gpus=self._gpus,
+                clock_ahead_s=lambda: -0.5,
+                last_output=lambda _: BEGAN + 1,
+                now=lambda: BEGAN + 60,
+            ),
+        )
+
+    def _checked(self, request: bytes, kind: type) -> Any:
+        """As the helper does."""
+        grant, verb, question = read_request(request)
+        assert isinstance(question, kind)
+        told = self.helper.check(grant, verb.act, digest=question_digest(question))
+        assert (told.user, told.job_id, told.started) == ("alice", 7, int(BEGUN.timestamp()))
+        self.subjects.append(told.subject)
+        return question
+
+    async def _mounts(self, request: bytes) -> Found[MountFact]:
+        assert 300 <= self._checked(request, ProbeMounts).timeout_ms <= 2000
+        return Found((MOUNT,))
+
+    async def _tasks(self, request: bytes) -> Found[TaskFact]:
+        self._checked(request, ReadTasks)
+        return Found((TASK,))
+
+    async def _gpus(self, _: JobIdentity) -> Found[GpuFact]:
+        return Found((GPU,))
+
+    async def _dump(self, request: bytes) -> tuple[StackLook, ...]:
+        assert 1000 <= self._checked(request, DumpStacks).timeout_ms <= 15_000
+        if self.refuses is not None:
+            raise self.refuses
+        return self.looks
+
+
+class Site:
+    """The port `NodeStreams`, with the grants checked as agents do."""
+
+    def __init__(self, nodes: str = "n[1-2]", count: int = 2) -> None:
+        key = SigningKey.generate()
+        self.nodes = {f"n{at}": Node(f"n{at}", key.public) for at in range(1, count + 1)}
+        self.scheduler = InMemoryScheduler(CLOCK)
+        self.scheduler.accounts = ACCOUNTS
+        job = allocation(7, "alice", "research", submitted=BEGUN, nodes=nodes)
+        self.scheduler.allocations = [job]
+        self.attempt = JobAttempt(job, attempts_of(job)[-1])
+        self.at_once = self.most_at_once = 0
+        finder = AttemptFinder(self.scheduler, CLOCK)
+        self.asking = NodeAsking(self, GrantSigner(key, CLOCK), finder.of)
+
+    def linked_to(self, node: str) -> str:  # noqa: ARG002
+        return "r1"
+
+    @asynccontextmanager
+    async def open(self, question: StreamQuestion) -> AsyncIterator[QueueCarrier]:
+        node = self.nodes[question.node]
+        act = Act.DUMP_STACKS if question.kind is StreamKind.STACKS else Act.READ_FACTS
+        digest = digest_of(question.session, question.kind, question.opening)
+        node.checker.check(question.grant, act, digest=digest)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            if not node.serving:
+                raise Unavailable(f"Node {question.node} is not linked.")
+            async with answered_by(node.serve(question.kind), question.opening) as carrier:
+                yield carrier
+        finally:
+            self.at_once -= 1
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+async def test_every_node_tells_all_it_knows(site: Site) -> None:
+    facts, silences = await site.asking.facts(site.attempt, within_s=3.0)
+    assert [each.node for each in facts] == ["n1", "n2"]
+    assert silences == ()
+    first = facts[0]
+    assert (first.links, first.mounts, first.tasks, first.gpus) == (
+        (LINK,), (MOUNT,), (TASK,), (GPU,),
+    )  # fmt: skip
+    assert (first.clock_ahead_s, first.last_output, first.time) == (-0.5, BEGAN + 1, BEGAN + 60)
+    assert first.absences == ()
+
+
+async def test_a_source_that_hangs_is_an_absence_and_keeps_nobody(site: Site) -> None:
+    async def never() -> NetworkFound:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    site.nodes["n1"].network = never
+    begun = time.monotonic()
+    facts, silences = await site.asking.facts(site.attempt, within_s=1.2)
+    assert time.monotonic() - begun < 1.2
+    assert silences == ()
+    assert (facts[0].links, facts[0].mounts) == ((), (MOUNT,))
+    assert facts[0].absence(FactKind.LINKS) == FactAbsence(FactKind.LINKS, SILENT)
+    assert facts[0].absence(FactKind.TRANSPORT) is not None
+    assert facts[1].links == (LINK,)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Unavailable("lattice-helper does not answer."), "lattice-helper does not answer"),
+        (OSError(5, "broken"), "it could not be read"),
+    ],
+)
+async def test_a_source_that_fails_says_why(site: Site, error: Exception, reason: str) -> None:
+    async def failing() -> NetworkFound:
+        raise error
+
+    site.nodes["n1"].network = failing
+    facts, _ = await site.asking.facts(site.attempt, within_s=3.0)
+    absence = facts[0].absence(FactKind.LINKS)
+    assert absence is not None
+    assert absence.reason == reason
+
+
+async def test_a_node_without_a_link_is_silent_with_the_reason(site: Site) -> None:
+    site.nodes["n2"].serving = False
+    facts, (silence,) = await site.asking.facts(site.attempt, within_s=3.0)
+    assert [each.node for each in facts] == ["n1"]
+    assert (silence.node, silence.reason) == ("n2", "Node n2 is not linked")
+
+
+async def test_an_earlier_run_of_the_number_is_not_the_one_that_is_meant(site: Site) -> None:
+    site.nodes["n1"].jobs = Jobs(BEGAN - 3600)
+    site.nodes["n2"].jobs = Jobs()
+    facts, silences = await site.asking.facts(site.attempt, within_s=3.0)
+    assert facts == ()
+    assert {each.reason for each in silences} == {"it does not know this job"}
+    stacks, silences = await site.asking.stacks("alice@site", site.attempt, within_s=3.0)
+    assert stacks == ()
+    assert {each.reason for each in silences} == {"it does not know this job"}
+
+
+async def test_what_a_node_says_of_another_run_is_not_believed(site: Site) -> None:
+    site.scheduler.allocations = []
+    facts, silences = await site.asking.facts(site.attempt, within_s=3.0)
+    assert facts == ()
+    assert silences[0].reason == "it tells of another run of this number"
+
+
+async def test_stacks_are_told_by_rank_and_who_asked_is_known_there(site: Site) -> None:
+    stacks, silences = await site.asking.stacks("alice@site", site.attempt, within_s=5.0)
+    assert silences == ()
+    assert [(each.node, each.rank) for each in stacks] == [("n1", 1), ("n2", 2)]
+    assert stacks[0] == RankStack(
+        node="n1", rank=1, pid=42, language=StackLanguage.PYTHON,
+        frames=(Frame("load\u241b", "/x.py", 8),), state="S",
+    )  # fmt: skip
+    assert site.nodes["n1"].subjects == ["alice@site"]
+
+
+async def test_a_helper_that_refuses_is_a_silence_in_its_words(site: Site) -> None:
+    site.nodes["n1"].refuses = DataUnavailable("lattice-helper: job 7 was started again meanwhile.")
+    site.nodes["n2"].looks = ()
+    stacks, silences = await site.asking.stacks("s", site.attempt, within_s=5.0)
+    assert stacks == ()
+    assert [each.reason for each in silences] == [
+        "lattice-helper: job 7 was started again meanwhile",
+        "no process of the job's ranks runs on it",
+    ]
+
+
+async def test_a_node_that_never_ends_is_given_up(site: Site) -> None:
+    class Endless(Node):
+        def serve(self, kind: StreamKind) -> Serve:  # noqa: ARG002
+            async def serve(session: Session, opening: bytes) -> None:
+                await asyncio.Event().wait()
+
+            return serve
+
+    slow = site.nodes["n2"]
+    slow.__class__ = Endless
+    begun = time.monotonic()
+    facts, (silence,) = await site.asking.facts(site.attempt, within_s=0.6)
+    assert time.monotonic() - begun < 1.5
+    assert [each.node for each in facts] == ["n1"]
+    assert silence.reason == "it did not answer within 0.6 s"
+
+
+async def test_garbage_from_a_node_is_not_a_fact(site: Site) -> None:
+    class Babbling(Node):
+        def serve(self, kind: StreamKind) -> Serve:  # noqa: ARG002
+            async def serve(session: Session, opening: bytes) -> None:
+                await session.send(b"\xff\xff", last=True)
+
+            return serve
+
+    site.nodes["n1"].__class__ = Babbling
+    facts, (silence,) = await site.asking.facts(site.attempt, within_s=3.0)
+    assert [each.node for each in facts] == ["n2"]
+    assert silence.reason == "what it said can't be read"
+
+
+async def test_many_nodes_are_asked_together_but_not_all_at_once() -> None:
+    site = Site("n[1-100]", 100)
+    facts, silences = await site.asking.facts(site.attempt, within_s=20.0)
+    assert (len(facts), silences) == (100, ())
+    assert 1 < site.most_at_once <= 64
+
+
+async def test_a_question_that_can_not_be_read_is_refused() -> None:
+    node = Node("n1", SigningKey.generate().public)
+    for kind in (StreamKind.FACTS, StreamKind.STACKS):
+        with pytest.raises(NotFound):
+            await node.serve(kind)(None, b"\xff")  # type: ignore[arg-type]
+
+
+async def test_the_first_look_at_a_job_is_kept_until_its_end() -> None:
+    jobs, looks = Jobs(BEGAN), iter((None, "first", "second"))
+    (job,) = jobs.jobs.values()
+
+    async def look() -> str | None:
+        return next(looks)
+
+    kept: FirstLooks[str] = FirstLooks(jobs, look)
+    running = asyncio.create_task(kept.run(), name="first looks")
+    try:
+        seen = []
+        for event in (JobAppeared(job), JobAppeared(job), JobEnded(job)):
+            jobs.events.put_nowait(event)
+            while not jobs.events.empty():
+                await asyncio.sleep(0)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            seen.append(kept.of(job.identity))
+        assert seen == [None, "first", None]
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
