@@ -16,7 +16,6 @@ from lattice.base.signing import SigningKey
 from lattice.domain.counters import IO, ProcessCounters, processes_of
 from lattice.domain.privileged import (
     Answer,
-    DumpStacks,
     Outcome,
     Question,
     WatchCounters,
@@ -84,12 +83,7 @@ def test_nobody_but_the_agent_is_told_numbers(helper: NodeHelper) -> None:
     assert answer.outcome is Outcome.REFUSED
 
 
-def test_what_is_not_built_says_so(helper: NodeHelper) -> None:
-    answer = helper.ask(DumpStacks((1,)), user="alice", job=1)
-    assert (answer.outcome, answer.message) == (
-        Outcome.NOT_OFFERED,
-        "the verb `dump_stacks` is not built into this helper",
-    )
+def test_a_verb_of_the_gate_is_none_of_a_nodes(helper: NodeHelper) -> None:
     answer = helper.ask(CancelQuestion(jobs=("1",)), user="alice", job=1)
     assert answer.outcome is Outcome.NOT_OFFERED
     assert "not one of a node helper" in answer.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -15,6 +16,7 @@ from lattice.access.grants import GrantSigner
 from lattice.access.output import OutputDoor
 from lattice.adapters.oidc.verify import HmacVerifier
 from lattice.base.clock import SystemClock
+from lattice.domain.jobfacts import FactFinding
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.nodelook import NodeLooks
 from lattice.domain.stream import NodeStreams
@@ -30,7 +32,10 @@ from lattice.features.report.service.measuring import RunMeter
 from lattice.features.top.service.looking import TopService
 from lattice.features.watch.service.watch import Sources as WatchSources
 from lattice.features.watch.service.watching import Watching
+from lattice.server.compare import CompareNeeds, compare_service
 from lattice.server.compose import Faces, Parts, compose
+from lattice.server.diag import DiagNeeds, diag_service
+from lattice.server.diagsection import DiagSection
 from lattice.server.figures import Figures
 from lattice.server.report import ReportNeeds, report_service
 from lattice.server.top import TopParts
@@ -38,6 +43,7 @@ from tests.fakes.agent_site import agent_parts
 from tests.fakes.attached import AttachReplica
 from tests.fakes.echoing_nodes import EchoingNodes
 from tests.fakes.held_terminals import HeldTerminals
+from tests.fakes.in_memory_facts import InMemoryFacts, InMemoryStacks
 from tests.fakes.in_memory_gate import InMemoryGate
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.in_memory_objects import InMemoryObjectStore
@@ -63,11 +69,13 @@ def composed(
     origins: tuple[str, ...] = (),
     looks: NodeLooks | None = None,
     metrics: MetricStore | None = None,
+    facts: FactFinding | None = None,
 ) -> Faces:
     """Both faces, behind the real guard; tokens are signed with `SECRET`.
 
     Logs are fed by `nodes`, which believe grants of the `signer`; `terminals` are those of jobs,
-    which pages of `origins` may open; `metrics` is the store that is asked for measurements.
+    which pages of `origins` may open; `metrics` is the store that is asked for measurements, and
+    `facts` are those of nodes.
     """
     clock = SystemClock()
     scheduler = scheduler or InMemoryScheduler(clock)
@@ -101,6 +109,18 @@ def composed(
         clock=clock,
     )
     report = report_service(needs, RunMeter(None, None, clock), None)
+    telemetry = telemetry_parts(scheduler, state, sharing, looks)
+    diag = diag_service(
+        DiagNeeds(
+            scheduler=scheduler,
+            telemetry=replace(telemetry, store=metrics) if metrics else telemetry,
+            facts=facts or InMemoryFacts(),
+            stacks=InMemoryStacks(),
+            sharing=sharing,
+            clock=clock,
+        ),
+        DiagSection(),
+    )
     return compose(
         Parts(
             scheduler=scheduler,
@@ -116,9 +136,20 @@ def composed(
             logs=logs,
             sharing=sharing,
             attach=attach.parts(*origins),
-            telemetry=telemetry_parts(scheduler, state, sharing, looks),
+            telemetry=telemetry,
+            diag=diag,
             watch=watch,
             report=report,
+            compare=compare_service(
+                CompareNeeds(
+                    scheduler=scheduler,
+                    store=metrics or InMemoryMetricStore(),
+                    objects=None,
+                    modes=None,
+                    sharing=sharing,
+                    clock=clock,
+                )
+            ),
             top=TopParts(
                 top=TopService(
                     scheduler,

@@ -43,6 +43,18 @@ UNSAID = {
     # Nor what a length of time is, a query, or which attempts a job has.
     "/v1/allocations/{id}/metrics": [positive_data_acceptance],
     "/v1/allocations/{id}/report": [positive_data_acceptance],
+    # Nor which jobs can be looked at, or beside each other.
+    **{
+        f"/v1/allocations/{{id}}/{rest}": [positive_data_acceptance]
+        for rest in (
+            "diagnostics",
+            "diagnostics/network",
+            "diagnostics/storage",
+            "diagnostics/gpu",
+            "stacks",
+        )
+    },
+    "/v1/compare": [positive_data_acceptance],
     # Nor that Prometheus's clients are refused in the form they know.
     **{
         f"/prometheus/api/v1/{rest}": [positive_data_acceptance, response_schema_conformance]

@@ -22,6 +22,8 @@ _AGENTS = "lattice.features.agents.command"
 _TELEMETRY = "lattice.features.telemetry.command"
 _LINK = "lattice.features.link.command"
 _TOP = "lattice.features.top.command"
+_COMPARE = "lattice.features.compare.command"
+_DIAG = "lattice.features.diag.command"
 
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("login", "Sign in", f"{_IDENTITY}:LOGIN"),
@@ -51,6 +53,8 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
         "What a job asked for, what it used, and what to change",
         f"{_REPORT}:REPORT",
     ),
+    ("diag", "What is sick about a job, how we know, and what to do", f"{_DIAG}:DIAG"),
+    ("compare", "What differs between runs, and how sure that is", f"{_COMPARE}.compare:COMPARE"),
     ("telemetry", "How closely a job is measured, and switching that", f"{_TELEMETRY}:TELEMETRY"),
     ("share", "Let others read a job's output, and see who did", f"{_SHARING}:SHARE"),
     ("unshare", "Let a user read a job's output no longer", f"{_SHARING}:UNSHARE"),

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from lattice.client.following import AsyncFollowing
     from lattice.features.allocations.model import AllocationCard, AllocationList
     from lattice.features.attach.model import AttachSessions
+    from lattice.features.compare.model import Comparison
+    from lattice.features.diag.model import Diagnosis, StackPicture
     from lattice.features.identity.model import AuthDiscovery, Identity
     from lattice.features.logs.api import LogChoice
     from lattice.features.logs.model import LogPage, LogRecord, LogStreams
@@ -380,11 +382,29 @@ class Client:
             )
         )
 
+    async def diagnose(self, reference: str, *, areas: Sequence[str] = ()) -> Diagnosis:
+        """What is sick about a running job; of `network`, `storage` and so on, or of everything."""
+        from lattice.features.diag import api
+
+        return await self.call(api.diagnose(reference, areas=areas))
+
+    async def stacks(self, reference: str) -> StackPicture:
+        """Where every rank of one's own running job stands."""
+        from lattice.features.diag import api
+
+        return await self.call(api.take_stacks(reference))
+
     async def report(self, reference: str, *, attempt: int = 0) -> Report:
         """What an attempt asked for and used, and advice; 0 is the newest that has started."""
         from lattice.features.report import api
 
         return await self.call(api.get_report(reference, attempt=attempt))
+
+    async def compare(self, *references: str, metrics: Sequence[str] = ()) -> Comparison:
+        """What differs between runs, each against the first, and how sure that is."""
+        from lattice.features.compare import api
+
+        return await self.call(api.compare_metrics(references, metrics=metrics))
 
     async def wait(
         self,

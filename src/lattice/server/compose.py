@@ -26,6 +26,8 @@ from lattice.features.agents.rpc import AgentRpc
 from lattice.features.allocations import http as allocations_http
 from lattice.features.allocations.rpc import AllocationRpc
 from lattice.features.allocations.service import AllocationService
+from lattice.features.compare.service.comparing import CompareService
+from lattice.features.diag.service.diagnosing import DiagService
 from lattice.features.health import http as health_http
 from lattice.features.health.rpc import HealthRpc
 from lattice.features.health.service import HealthService
@@ -53,6 +55,8 @@ from lattice.features.watch.service.watching import Watching
 from lattice.server.agents import AgentParts
 from lattice.server.app import build_app, describe
 from lattice.server.attach import AttachParts, offer_attach, serve_attach
+from lattice.server.compare import offer_compare, serve_compare
+from lattice.server.diag import offer_diag, serve_diag
 from lattice.server.figures import Figures
 from lattice.server.gatekeeper import Gatekeeper
 from lattice.server.journal import LoggedJournal
@@ -118,6 +122,10 @@ class Parts:
     """None where no agents are served."""
     report: ReportService | None = None
     """None where there is no agreed state."""
+    compare: CompareService | None = None
+    """None where there is no agreed state."""
+    diag: DiagService | None = None
+    """None where no agents are served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +197,8 @@ def compose(parts: Parts) -> Faces:  # noqa: PLR0915 - a line or two for every f
     offer_top(parts.top, routes)
     offer_watch(parts.watch, routes)
     offer_report(parts.report, routes)
+    offer_compare(parts.compare, routes)
+    offer_diag(parts.diag, routes)
     rest = build_app(routes, parts.figures, parts.log)
 
     grpc = aio.server(
@@ -218,4 +228,6 @@ def compose(parts: Parts) -> Faces:  # noqa: PLR0915 - a line or two for every f
     serve_top(parts.top, grpc)
     serve_watch(parts.watch, grpc)
     serve_report(parts.report, grpc)
+    serve_compare(parts.compare, grpc)
+    serve_diag(parts.diag, grpc)
     return Faces(rest, grpc, routes)

@@ -28,6 +28,7 @@ from lattice.base.setting import Unread, setting_of
 from lattice.base.signing import SigningKey
 from lattice.base.yamltree import short
 from lattice.server.attachsection import AttachSection
+from lattice.server.diagsection import DiagSection
 from lattice.server.objectsection import ObjectsSection
 from lattice.server.sections import (
     Address,
@@ -104,6 +105,7 @@ def judge(config: ServerConfig, report: Report) -> None:
     _sharing(config.sharing, report)
     _attach(config.attach, report)
     _telemetry(config.telemetry, report)
+    _diag(config.diag, report)
     _nodes(config, report)
     for key in fields(ServerConfig):
         value, about = getattr(config, key.name), setting_of(key)
@@ -379,6 +381,19 @@ def _telemetry(telemetry: TelemetrySection, report: Report) -> None:
     if secret and (telemetry.tsdb_endpoint or "").startswith("http://"):
         report.warning(endpoint, "the store's secret can be read on its way: use https://")
     _authority("telemetry.tsdb_ca", telemetry.tsdb_ca, report)
+
+
+def _diag(diag: DiagSection, report: Report) -> None:
+    paths = Counter(each.path for each in diag.mounts)
+    for index, mount in enumerate(diag.mounts):
+        path = f"diag.mounts[{index}].path"
+        if not mount.path.startswith("/"):
+            report.problem(path, "must be an absolute path")
+        elif paths[mount.path] > 1:
+            report.problem(path, f"{mount.path} stands more than once")
+    for index, link in enumerate(diag.links):
+        if not 0 < link.gbit_s <= 1e6:
+            report.problem(f"diag.links[{index}].gbit_s", "must be more than 0")
 
 
 def _sharing(sharing: SharingSection, report: Report) -> None:

@@ -20,6 +20,7 @@ from lattice.base.logsection import LogSection
 from lattice.base.setting import Secret, Unread, required, setting
 from lattice.domain.vcluster import Kind, Vcluster, Vclusters
 from lattice.server.attachsection import AttachSection
+from lattice.server.diagsection import DiagSection
 from lattice.server.logsection import LogsSection
 from lattice.server.objectsection import ObjectsSection
 from lattice.server.sharesection import SharingSection
@@ -371,6 +372,9 @@ class ServerConfig:
         SharingSection(), "How long owners may let others read what their jobs wrote."
     )
     attach: AttachSection = setting(AttachSection(), "Terminals in running jobs.")
+    diag: DiagSection = setting(
+        DiagSection(), "What `lattice diag` measures jobs against, and which rules are in force."
+    )
     log: LogSection = setting(LogSection(), "The server's own log.")
     network: Unread = setting(Unread(), "Accepted, not read: Slurm's switch plugin gives out VNIs.")
     checkpoint: Unread = setting(

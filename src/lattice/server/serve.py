@@ -32,12 +32,15 @@ from lattice.base.errors import ConfigurationError
 from lattice.base.signing import SigningKey
 from lattice.domain.submission import SubmitGate
 from lattice.features.attach.model import LARGEST_MESSAGE_BYTES, PING_EVERY_S, SILENCE_S
+from lattice.features.diag.service.asking import NodeAsking
 from lattice.features.identity.model import AuthDiscovery
 from lattice.features.link.service.peers import Peers
 from lattice.features.logs.service.lastoutput import NodeLastOutputs
 from lattice.server.agents import AgentParts, new_replica_id, open_agents
 from lattice.server.attach import AttachNeeds, open_attach
+from lattice.server.compare import CompareNeeds, compare_service
 from lattice.server.compose import Faces, Parts, compose
+from lattice.server.diag import DiagNeeds, diag_service
 from lattice.server.figures import Figures
 from lattice.server.journal import LoggedJournal
 from lattice.server.limits import open_limits
@@ -227,6 +230,11 @@ async def serve(
             if sharing
             else None
         )
+        asking = (
+            NodeAsking(links.desk, agents.signer, samples.attempts.of)
+            if links and agents and samples
+            else None
+        )
         faces = compose(
             Parts(
                 scheduler=scheduler,
@@ -260,6 +268,35 @@ async def serve(
                 if telemetry and sharing
                 else None,
                 report=report,
+                diag=diag_service(
+                    DiagNeeds(
+                        scheduler=scheduler,
+                        telemetry=telemetry,
+                        facts=asking,
+                        stacks=asking,
+                        sharing=sharing,
+                        clock=clock,
+                        limits=limits,
+                    ),
+                    config.diag,
+                    log,
+                )
+                if telemetry and sharing
+                else None,
+                compare=compare_service(
+                    CompareNeeds(
+                        scheduler=scheduler,
+                        store=metrics,
+                        objects=objects,
+                        modes=telemetry.modes if telemetry else None,
+                        sharing=sharing,
+                        clock=clock,
+                        views=config.views,
+                        limits=limits,
+                    )
+                )
+                if sharing
+                else None,
             )
         )
         tls = _tls(config.api)

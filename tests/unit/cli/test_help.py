@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_examples_can_be_read() -> None:
     for _, _, place in COMMANDS:
         command = load(place)
         for example, _ in command.examples:
-            words = example.split(" | ")[0].split(" && ")[0].split()
+            words = shlex.split(example.split(" | ")[0].split(" && ")[0])
             if words[0] == "lattice":
                 rest = words[1 + len(command.name.split()) :]
                 assert argv.read(command, rest) is not None, example

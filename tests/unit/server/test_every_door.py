@@ -29,6 +29,10 @@ from lattice.wire.v1 import (
     allocations_pb2_grpc,
     attach_pb2,
     attach_pb2_grpc,
+    compare_pb2,
+    compare_pb2_grpc,
+    diag_pb2,
+    diag_pb2_grpc,
     health_pb2,
     health_pb2_grpc,
     identity_pb2,
@@ -176,6 +180,8 @@ NOTHING_THERE = {
 def _concrete(path: str) -> str:
     # One that runs is watched without end.
     path = path.replace("{id}/watch", "101/watch")
+    # Two of alice's.
+    path = path.replace("/compare", "/compare?ids=1,5")
     return path.replace("{id}", "1").replace("{name}", "n1").replace("/raw", "/raw?node=n1")
 
 
@@ -326,6 +332,32 @@ async def test_everyone_switches_only_her_own_telemetry(rest: httpx2.AsyncClient
                 assert _told(answer, str(work.job_id)) == _told(unread, "777")
 
 
+@pytest.mark.spec("DIAG-1", "DIAG-6")
+async def test_a_diagnosis_is_read_like_output_and_stacks_are_the_owners_alone(
+    rest: httpx2.AsyncClient,
+) -> None:
+    for visitor in (each for each in VISITORS if each.user in {"alice", "carol"}):
+        told = visitor.bearer
+        unread = await rest.get("/v1/allocations/777/diagnostics", headers=told)
+        untaken = await rest.get("/v1/allocations/777/stacks", headers=told)
+        reads = visitor.scope != "allocations:attach"
+        takes = visitor.role != "ReadOnly" and visitor.scope != "allocations:read"
+        for work in WORK[:3]:
+            path = f"/v1/allocations/{work.job_id}"
+            answer = await rest.get(f"{path}/diagnostics", headers=told)
+            if reads and visitor.sees(work):
+                assert answer.status_code == 200, (visitor, work, answer.text)
+            else:
+                assert answer.status_code == unread.status_code == (404 if reads else 403)
+                assert _told(answer, str(work.job_id)) == _told(unread, "777")
+            answer = await rest.get(f"{path}/stacks", headers=told)
+            if takes and work.user == visitor.user:
+                assert answer.status_code == 200, (visitor, work, answer.text)
+            else:
+                assert answer.status_code == untaken.status_code == (404 if takes else 403)
+                assert _told(answer, str(work.job_id)) == _told(untaken, "777")
+
+
 async def test_everyone_but_a_reader_submits_as_herself(rest: httpx2.AsyncClient) -> None:
     script = {"script": "#!/bin/sh\ntrue\n"}
     for prefix in ("/v1", "/api/v1"):
@@ -410,6 +442,10 @@ CALLS: dict[str, tuple[Any, Any]] = {
         telemetry_pb2_grpc.TelemetryServiceStub,
         telemetry_pb2.SetTelemetryRequest(id="1", mode="audit"),
     ),
+    "lattice.v1.CompareService/CompareMetrics": (
+        compare_pb2_grpc.CompareServiceStub,
+        compare_pb2.CompareMetricsRequest(ids=["1", "5"]),
+    ),
     "lattice.v1.AttachService/IssueAttachTicket": (
         attach_pb2_grpc.AttachServiceStub,
         attach_pb2.IssueAttachTicketRequest(id="1"),
@@ -417,6 +453,14 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "lattice.v1.AttachService/ListAttachSessions": (
         attach_pb2_grpc.AttachServiceStub,
         attach_pb2.ListAttachSessionsRequest(),
+    ),
+    "lattice.v1.DiagnosticsService/GetDiagnostics": (
+        diag_pb2_grpc.DiagnosticsServiceStub,
+        diag_pb2.GetDiagnosticsRequest(id="1", areas=["network"]),
+    ),
+    "lattice.v1.DiagnosticsService/GetStacks": (
+        diag_pb2_grpc.DiagnosticsServiceStub,
+        diag_pb2.GetStacksRequest(id="1"),
     ),
     "lattice.v1.ReportService/GetReport": (
         report_pb2_grpc.ReportServiceStub,

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lattice.domain.jobfacts import FactAbsence, FactKind, GpuFact
+from lattice.domain.kerneltext import figure
 from lattice.domain.node import Health, NodeHealth
 from lattice.probes.facts.tree import names_in
 from lattice.probes.gpuhealth import CardCondition, ExpectedGpus, GpuHealthJudge, GpuLook
-from lattice.probes.reading import figure, read_text
+from lattice.probes.reading import read_text
 
 _UUID = re.compile(r"GPU UUID:\s*(GPU-[0-9a-fA-F-]{8,64})\s*")
 _WIDEST = 64

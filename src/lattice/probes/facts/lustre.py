@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from lattice.domain.kerneltext import figure
 from lattice.probes.facts.nfs import MountCounts
 from lattice.probes.facts.tree import names_in
-from lattice.probes.reading import figure, read_text
+from lattice.probes.reading import read_text
 
 _PLACES = ("proc/fs/lustre/llite", "sys/kernel/debug/lustre/llite")
 _LINE = re.compile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from lattice.probes.reading import figure
+from lattice.domain.kerneltext import figure
 
 _DEVICE = re.compile(r"device (\S+) mounted on (\S+) with fstype (nfs4?) statvers=1\.[0-9]+")
 _OPERATION = re.compile(r"\s+([A-Z][A-Z_0-9]{1,40}): ([0-9 ]+)", re.ASCII)

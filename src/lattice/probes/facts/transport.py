@@ -6,7 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from lattice.domain.jobfacts import TransportFact
-from lattice.probes.reading import figure, read_text
+from lattice.domain.kerneltext import figure
+from lattice.probes.reading import read_text
 
 
 def transport_of(proc: Path) -> TransportFact | None:

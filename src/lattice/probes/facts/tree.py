@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 
-from lattice.probes.reading import figure, read_text
+from lattice.domain.kerneltext import figure
+from lattice.probes.reading import read_text
 
 _NAME = re.compile(r"[A-Za-z0-9_.:@-]{1,64}", re.ASCII)
 MOST_PORTS = 64

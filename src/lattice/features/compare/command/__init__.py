@@ -1,0 +1,1 @@
+"""`lattice compare` and its `--fail-on`."""

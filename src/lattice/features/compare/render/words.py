@@ -1,0 +1,170 @@
+"""What a comparison says, in sentences. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lattice.base.moment import duration
+from lattice.base.style import Style
+from lattice.domain.measured import Shown
+from lattice.features.compare.model import (
+    POWER_PERCENT,
+    Change,
+    Comparison,
+    MetricComparison,
+    RunDifference,
+    Sureness,
+)
+from lattice.features.compare.render.numbers import interval, minus, number
+
+_VERBS = {
+    Shown.GPU_UTILIZATION: ("uses", "GPU"),
+    Shown.GPU_MEMORY_USED: ("uses", "GPU memory"),
+    Shown.GPU_POWER_DRAW: ("draws", "GPU power"),
+    Shown.CPU_UTILIZATION: ("uses", "CPU"),
+    Shown.MEMORY_USED: ("uses", "memory"),
+    Shown.NETWORK_TX_BYTES: ("sends", "over the network"),
+    Shown.NETWORK_RX_BYTES: ("receives", "over the network"),
+    Shown.IO_READ_BYTES: ("reads", "from storage"),
+    Shown.IO_WRITE_BYTES: ("writes", "to storage"),
+    Shown.MEMORY_CACHE: ("has", "page cache"),
+}
+_NOUNS = {
+    Shown.IO_LATENCY_P99: "I/O latency (p99)",
+    Shown.GPU_TEMPERATURE: "GPU temperature",
+    Shown.GPU_SM_OCCUPANCY: "SM occupancy",
+    Shown.MEMORY_LIMIT: "memory limit",
+    Shown.OOM_KILLS: "number of OOM kills",
+}
+_TOLD = frozenset({Sureness.SURE, Sureness.LIKELY})
+
+
+def told_change(difference: RunDifference) -> Change | None:
+    """The difference that a sentence tells: since the runs part where that is later."""
+    parting = difference.parting
+    if parting is not None and not parting.whole and parting.since is not None:
+        since = parting.since
+        if since.absolute_low > 0 or since.absolute_high < 0:
+            return since
+    return difference.change if difference.sureness in _TOLD else None
+
+
+def sentences(comparison: Comparison, style: Style) -> Iterator[str]:
+    """The verdict, a sentence a line, the surest first."""
+    for number_, run in enumerate(comparison.runs[1:]):
+        yield from _of_run(comparison, number_, run.label, style)
+
+
+def _of_run(comparison: Comparison, number_: int, label: str, style: Style) -> Iterator[str]:
+    rows = [(each, each.differences[number_]) for each in comparison.metrics]
+    told = [(row, one) for row, one in rows if told_change(one) is not None]
+    if not any(one.change is not None for _, one in rows):
+        yield f"{label} can't be compared with A: there is nothing measured that both have."
+        return
+    if not told:
+        yield f"No difference was found between A and {label}." + _would_see(rows, style)
+    order = {Sureness.SURE: 0, Sureness.LIKELY: 1}
+    for row, one in sorted(told, key=lambda each: order.get(each[1].sureness, 0)):
+        yield _sentence(label, row, one, style)
+    perhaps = [
+        row.metric.value
+        for row, one in rows
+        if one.sureness is Sureness.PERHAPS and told_change(one) is None
+    ]
+    if perhaps:
+        names = ", ".join(perhaps)
+        yield f"{label} perhaps differs in {names}: too little to be sure among so many."
+    first = next((each for each in comparison.partings if each.label == label), None)
+    if first is not None and len(told) > 1:
+        names = " and ".join(each.value for each in first.metrics)
+        yield f"A and {label} part first in {names}, {_when(first.at_s)}."
+
+
+def _sentence(label: str, row: MetricComparison, one: RunDifference, style: Style) -> str:
+    change = told_change(one)
+    assert change is not None
+    less = change.absolute < 0
+    amount = (
+        minus(f"{abs(change.percent):.{0 if abs(change.percent) >= 9.95 else 1}f} %", style)
+        if change.percent is not None
+        else number(abs(change.absolute), row.unit)
+    )
+    bounds = interval(change, row.unit, style)
+    if row.metric in _VERBS:
+        verb, noun = _VERBS[row.metric]
+        text = f"{label} {verb} {amount} {'less' if less else 'more'} {noun} ({bounds})"
+    else:
+        noun = _NOUNS[row.metric]
+        text = f"The {noun} of {label} is {amount} {'lower' if less else 'higher'} ({bounds})"
+    if one.parting is not None and change is one.parting.since:
+        text += f", from {duration(one.parting.at_s)} on"
+    if one.sureness is Sureness.LIKELY and change is one.change:
+        text += "; likely, not sure"
+    return text + "."
+
+
+def _when(at_s: float) -> str:
+    return f"at {duration(at_s)}" if at_s else "from the start"
+
+
+def _would_see(rows: list[tuple[MetricComparison, RunDifference]], style: Style) -> str:
+    row, one = next(((row, one) for row, one in rows if one.smallest is not None), (None, None))
+    if row is None or one is None:
+        return ""
+    return f" One of {smallest(row, one, style)} in {row.metric.value} would have been seen."
+
+
+def smallest(row: MetricComparison, one: RunDifference, style: Style) -> str:
+    """The smallest difference that would be found."""
+    if one.smallest_percent is not None:
+        return minus(
+            f"{one.smallest_percent:.{0 if one.smallest_percent >= 9.95 else 1}f} %", style
+        )
+    return number(one.smallest or 0.0, row.unit)
+
+
+def power_line(comparison: Comparison, style: Style) -> str:
+    """What would have been found, of each metric; for several runs the worst of them."""
+    told = []
+    for row in comparison.metrics:
+        known = [each for each in row.differences if each.smallest is not None]
+        if known:
+            worst = max(known, key=lambda each: each.smallest or 0.0)
+            told.append(f"{row.metric.value} {smallest(row, worst, style)}")
+    if not told:
+        return ""
+    return (
+        f"Smallest differences that {POWER_PERCENT} of 100 such comparisons would find: "
+        f"{', '.join(told)}."
+    )
+
+
+def unsteady_lines(comparison: Comparison) -> Iterator[str]:
+    """Where no steady state was found, and what was left out where one was."""
+    for number_, run in enumerate(comparison.runs):
+        reasons: dict[str, list[str]] = {}
+        longest_s = 0.0
+        for row in comparison.metrics:
+            level = row.levels[number_]
+            if level.mean is None:
+                continue
+            longest_s = max(longest_s, level.warm_up_s or 0.0)
+            if level.unsteady:
+                reasons.setdefault(level.unsteady, []).append(row.metric.value)
+        if longest_s:
+            yield f"{run.label}: a warm-up of up to {duration(longest_s)} is left out."
+        for reason, names in reasons.items():
+            named = ", ".join(names)
+            yield f"{run.label}: no steady state of {named} ({reason}); its mean is marked ~."
+
+
+def missing_lines(comparison: Comparison) -> Iterator[str]:
+    """Why there is no number, each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for row in comparison.metrics:
+        for number_, level in enumerate(row.levels):
+            if level.mean is None:
+                said = f"{comparison.runs[number_].label}: {level.reason}"
+                reasons.setdefault(said, []).append(row.metric.value)
+    for said, names in reasons.items():
+        yield f"— {', '.join(names)} of {said}"

@@ -1,0 +1,220 @@
+"""The series of a run: from the metric store, or from what is kept where that has forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from lattice.base.clock import Clock
+from lattice.base.errors import Unavailable
+from lattice.domain.attempts import JobAttempt
+from lattice.domain.measured import Shown
+from lattice.domain.metric import Provenance
+from lattice.domain.metricstore import BadQuery, MetricStore, StoreSilent
+from lattice.domain.objects import BadKeyPart, NoObject, ObjectStore
+from lattice.domain.promql import BadSelector
+from lattice.domain.runsummary import BadSummary, RunSummary, decoded, summary_key
+from lattice.domain.telemetry import Coverage, MetricOrigin, ModeOf
+from lattice.features.compare.service.questions import (
+    Lifetime,
+    lifetime,
+    origin_question,
+    series_question,
+)
+from lattice.features.compare.service.statistics.aligning import Track, track_of
+
+_log = logging.getLogger(__name__)
+
+VIA_STORE, VIA_KEPT = "store", "kept summary"
+_PATIENCE_S = 20.0
+_AT_ONCE = 4
+_ENOUGH = 0.8
+"""The store's word is taken where it covers so much of the run; else the kept one if that has more.
+"""
+NO_STORE = "the server has no metric store"
+SILENT = "the metric store does not answer"
+FORGOTTEN = "the metric store has nothing of this run"
+NOTHING_KEPT = "and no summary of it is kept"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSeries:
+    """What is known of one run, by metric; a metric that is not there was not measured."""
+
+    tracks: Mapping[Shown, Track]
+    origin: MetricOrigin
+    kept: datetime | None = None
+    refused: Mapping[Shown, str] = field(default_factory=dict)
+    """Metrics for which the store could not answer, with its own words."""
+
+    @property
+    def covered(self) -> float:
+        """The share of its time of which anything is known."""
+        shares = (each.measured / max(len(each.values), 1) for each in self.tracks.values())
+        return max(shares, default=0.0)
+
+
+class SeriesSource:
+    """`store` and `objects` are None where the site has none."""
+
+    def __init__(
+        self,
+        store: MetricStore | None,
+        objects: ObjectStore | None,
+        modes: ModeOf | None,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._objects = objects
+        self._modes = modes
+        self._clock = clock
+        self._room = asyncio.Semaphore(_AT_ONCE)
+
+    async def of(self, job: JobAttempt, metrics: Sequence[Shown]) -> RunSeries:
+        """Its series, and where they come from. What is missing is a reason, never an error."""
+        stored = await self._stored(job, metrics)
+        if job.attempt.ended is None or stored.covered >= _ENOUGH:
+            return stored
+        kept = await self._kept(job, metrics)
+        if kept is not None and kept.covered > stored.covered:
+            return kept
+        if stored.tracks:
+            return stored
+        reason = f"{stored.origin.reason}, {NOTHING_KEPT}"
+        return replace(stored, origin=replace(stored.origin, reason=reason))
+
+    async def _stored(self, job: JobAttempt, metrics: Sequence[Shown]) -> RunSeries:
+        if self._store is None:
+            return _nothing(job, NO_STORE)
+        interval_s = self._modes(job.allocation.ref).interval_s if self._modes else 30.0
+        try:
+            life = lifetime(job, interval_s, self._clock.now().timestamp())
+            origin = await self._origin(self._store, job, life)
+            if origin.source is Provenance.UNAVAILABLE:
+                return RunSeries({}, origin)
+            found = await self._tracks(self._store, life, metrics)
+        except BadSelector:
+            return _nothing(job, "Slurm does not say whose it is")
+        except StoreSilent as error:
+            return _nothing(job, SILENT, str(error))
+        tracks = {each: track for each, track in found.items() if isinstance(track, Track)}
+        refused = {each: words for each, words in found.items() if isinstance(words, str)}
+        aged = replace(origin, age_s=self._age_s(life, tracks))
+        return RunSeries(tracks, aged, refused=refused)
+
+    async def _tracks(
+        self, store: MetricStore, life: Lifetime, metrics: Sequence[Shown]
+    ) -> dict[Shown, Track | str | None]:
+        """Of each metric its track, or why the store could not answer. Raises `StoreSilent`."""
+        silence: StoreSilent | None = None
+        tasks: dict[Shown, asyncio.Task[Track | str | None]] = {}
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in metrics:
+                    asked = self._track(store, life, each)
+                    tasks[each] = group.create_task(asked, name=f"compare {each.value}")
+        except* StoreSilent as problems:
+            silence = StoreSilent(str(problems.exceptions[0]))
+        if silence is not None:
+            raise silence
+        return {each: task.result() for each, task in tasks.items()}
+
+    async def _track(self, store: MetricStore, life: Lifetime, metric: Shown) -> Track | str | None:
+        try:
+            async with self._room:
+                series = await store.query_range(
+                    series_question(life, metric),
+                    start=life.begin + life.step_s,
+                    end=life.begin + life.steps * life.step_s,
+                    step_s=life.step_s,
+                    within_s=_PATIENCE_S,
+                )
+        except BadQuery as error:
+            return f"the metric store refused the question ({error})"
+        # A stretch is answered for at its end, and about its middle.
+        middle_s = life.begin + life.window_s(metric) / 2
+        points = [
+            (time - middle_s, value)
+            for each in series
+            for time, value in each.points
+            if math.isfinite(value)
+        ]
+        if not points:
+            return None
+        return track_of(points, life.step_s, life.steps * life.step_s)
+
+    async def _origin(self, store: MetricStore, job: JobAttempt, life: Lifetime) -> MetricOrigin:
+        try:
+            async with self._room:
+                told = await store.query(origin_question(life), at=life.end, within_s=_PATIENCE_S)
+        except BadQuery as error:
+            return _nothing(job, "the metric store refused the question", str(error)).origin
+        nodes = {each.labels.get("node", "") for each in told}
+        sources = [each.labels.get("source", "") for each in told]
+        known = [each for each in sources if each in set(Provenance)]
+        if not known:
+            return _nothing(job, FORGOTTEN).origin
+        had = job.attempt.node_count or len(nodes)
+        return MetricOrigin(
+            source=Provenance(max(known, key=known.count)),
+            resolution_s=float(life.step_s),
+            coverage=Coverage(min(len(nodes), had), had),
+            via=VIA_STORE,
+        )
+
+    def _age_s(self, life: Lifetime, tracks: Mapping[Shown, Track]) -> float | None:
+        newest = [
+            max(at for at, value in enumerate(each.values) if value is not None)
+            for each in tracks.values()
+            if each.measured
+        ]
+        if not newest:
+            return None
+        until = life.begin + (max(newest) + 1) * life.step_s
+        return max(0.0, self._clock.now().timestamp() - until)
+
+    async def _kept(self, job: JobAttempt, metrics: Sequence[Shown]) -> RunSeries | None:
+        summary = await self._summary(job)
+        if summary is None:
+            return None
+        wanted = {each.value: each for each in metrics}
+        tracks = {
+            wanted[each.metric]: Track(each.step_s, each.mean)
+            for each in summary.series
+            if each.metric in wanted and each.step_s > 0
+        }
+        passed_s = max(0.0, (self._clock.now() - summary.written).total_seconds())
+        age_s = summary.origin.age_s
+        step_s = max((each.step_s for each in tracks.values()), default=None)
+        origin = replace(
+            summary.origin,
+            age_s=None if age_s is None else age_s + passed_s,
+            resolution_s=step_s if step_s is not None else summary.origin.resolution_s,
+            via=VIA_KEPT,
+        )
+        return RunSeries(tracks, origin, summary.written)
+
+    async def _summary(self, job: JobAttempt) -> RunSummary | None:
+        if self._objects is None:
+            return None
+        try:
+            return decoded(await self._objects.read(summary_key(job)))
+        except (NoObject, BadKeyPart):
+            return None
+        except BadSummary as error:
+            _log.warning("compare: what is kept of %s does not read: %s", job.allocation.ref, error)
+        except Unavailable as error:
+            _log.info("compare: what is kept of %s: %s", job.allocation.ref, error.message)
+        return None
+
+
+def _nothing(job: JobAttempt, reason: str, last_error: str = "") -> RunSeries:
+    coverage = Coverage(0, job.attempt.node_count)
+    origin = MetricOrigin(
+        source=Provenance.UNAVAILABLE, coverage=coverage, reason=reason, last_error=last_error
+    )
+    return RunSeries({}, origin)

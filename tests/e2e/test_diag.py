@@ -1,0 +1,160 @@
+"""Faults made for real: the right rule finds each, names the right node, and no other cries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from lab.laboratory import Lab
+from tests.e2e.people import Person, eventually
+from tests.e2e.topped import debugged, measured_top
+
+pytestmark = [pytest.mark.lab, pytest.mark.spec("DIAG-1", "DIAG-5")]
+
+
+def page(person: Person, job: int) -> dict[str, Any]:
+    found: dict[str, Any] = person.asks("diag", str(job))
+    return found
+
+
+def sick(answer: dict[str, Any]) -> dict[str, set[str]]:
+    """Each rule that cries, with the nodes it names."""
+    found: dict[str, set[str]] = {}
+    for each in answer["findings"]:
+        if each["verdict"] in {"attention", "bad"}:
+            names = {subject["node"] for subject in each["subjects"]}
+            found.setdefault(each["rule"], set()).update(names)
+    return found
+
+
+def told(person: Person, job: int, rule: str, timeout_s: float = 40) -> dict[str, set[str]]:
+    """What cries once that rule does."""
+    return eventually(lambda: sick(page(person, job)), lambda found: rule in found, timeout_s)
+
+
+@contextmanager
+def healthy(lab: Lab, alice: Person, *words: str, wrap: str) -> Iterator[int]:
+    """A job that is measured, and of which nobody has anything to say."""
+    with debugged(lab, alice, *words, wrap=wrap) as job:
+        measured_top(alice, job)
+        assert sick(page(alice, job)) == {}
+        yield job
+
+
+def test_a_healthy_job_and_whose_page_it_is(lab: Lab, alice: Person, bob: Person) -> None:
+    work = "srun -n2 -N2 sh -c 'while :; do echo on; sleep 0.2; done'"
+    with healthy(lab, alice, "-w", "n[1-2]", wrap=work) as job:
+        answer = page(alice, job)
+        assert answer["covered"] == {"measured": 2, "nodes": 2}
+        assert answer["verdict"] in {"ok", "unknown"}
+        rules = {each["rule"] for each in answer["findings"]}
+        assert len(rules) >= 8, rules
+        shown = alice.tries("diag", str(job))
+        assert shown.code == 0
+        assert shown.out
+        refused = {
+            (said.code, said.err.replace(str(name), "ID"))
+            for name in (job, 999_999)
+            for said in [bob.tries("diag", str(name))]
+        }
+        assert len(refused) == 1
+
+
+def test_an_oom_kill(lab: Lab, alice: Person) -> None:
+    eater = "/usr/bin/python3 -c 'x = bytearray(400 << 20)'"
+    work = f"for i in 1 2 3 4 5 6 7 8 9; do echo on; sleep 1; done; {eater}; sleep 300"
+    with debugged(lab, alice, "-w", "n1", "--mem=150M", wrap=work) as job:
+        found = told(alice, job, "oom_kill", 60)
+        assert found == {"oom_kill": {"n1"}}
+        (line,) = [each for each in page(alice, job)["findings"] if each["rule"] == "oom_kill"]
+        assert "--mem" in line["remedy"]
+        assert alice.tries("diag", str(job), "--exit-status").code in {110, 111}
+
+
+def test_memory_near_its_limit(lab: Lab, alice: Person) -> None:
+    holder = (
+        "import time; x = bytearray(190 << 20)\nwhile True: time.sleep(1); print(1, flush=True)"
+    )
+    work = f"/usr/bin/python3 -c '{holder}'"
+    with debugged(lab, alice, "-w", "n1", "--mem=200M", wrap=work) as job:
+        assert told(alice, job, "memory_limit") == {"memory_limit": {"n1"}}
+
+
+@pytest.mark.spec("DIAG-3")
+def test_an_agent_that_does_not_answer_is_unknown_and_not_well(lab: Lab, alice: Person) -> None:
+    with debugged(lab, alice, "-w", "n[1-2]", wrap="srun sh -c 'while :; do :; done'") as job:
+        measured_top(alice, job, "--per-node", node="n2")
+        lab.node("n2").agent.freeze()
+        try:
+            answer = page(alice, job)
+            assert answer["covered"]["measured"] < 2
+            assert answer["verdict"] != "ok"
+        finally:
+            lab.node("n2").agent.thaw()
+
+
+@pytest.mark.spec("DIAG-2")
+def test_packets_that_are_sent_again(lab: Lab, alice: Person) -> None:
+    """A tenth of what n1 sends to n2 is dropped on its way."""
+    receive = (
+        "import socket; d = socket.create_server((chr(0) * 0, 47012)); p, _ = d.accept()\n"
+        "while p.recv(1 << 16): pass"
+    )
+    send = (
+        'import socket, time; time.sleep(3); p = socket.create_connection(("n2", 47012))\n'
+        'while True: p.sendall(b"x" * 100000); time.sleep(0.1); print(1, flush=True)'
+    )
+    work = (
+        f"srun -N1 -n1 -w n2 --overlap /usr/bin/python3 -c '{receive}' & "
+        f"srun -N1 -n1 -w n1 --overlap /usr/bin/python3 -c '{send}' & wait"
+    )
+    node = lab.node("n2")
+    with debugged(lab, alice, "-w", "n[1-2]", wrap=work) as job:
+        measured_top(alice, job, "--per-node", node="n2")
+        assert "retransmits" not in sick(page(alice, job))
+        rules = (
+            "add table inet drops; add chain inet drops in { type filter hook input priority 0; }"
+        )
+        node.run(["nft", rules])
+        node.run(["nft", "add rule inet drops in tcp dport 47012 numgen random mod 10 0 drop"])
+        try:
+            found = told(alice, job, "retransmits", 60)
+            assert found["retransmits"] == {"n1"}
+        finally:
+            node.run(["nft", "delete table inet drops"], check=False)
+
+
+@pytest.mark.spec("DIAG-6")
+def test_the_stacks_of_all_ranks_in_one_picture(lab: Lab, alice: Person, bob: Person) -> None:
+    """One of four sleeps somewhere else; it is named with its line, and goes on unharmed."""
+    program = (
+        "import os, time\n"
+        "def load():\n"
+        '    while not os.path.exists(os.path.expanduser("~/stacks-go")): time.sleep(0.1)\n'
+        "def train():\n"
+        '    while not os.path.exists(os.path.expanduser("~/stacks-go")): time.sleep(0.1)\n'
+        'load() if os.environ["SLURM_PROCID"] == "3" else train()\n'
+        'print("done", os.environ["SLURM_PROCID"], flush=True)\n'
+    )
+    home = lab.layout.home / "alice"
+    (home / "stacked.py").write_text(program)
+    (home / "stacks-go").unlink(missing_ok=True)
+    with debugged(
+        lab, alice, "-w", "n[1-2]", "-n4", wrap="srun -n4 /usr/bin/python3 ~/stacked.py"
+    ) as job:
+        measured_top(alice, job)
+        answer = eventually(
+            lambda: alice.asks("diag", str(job), "--stacks"),
+            lambda seen: sum(len(each["ranks"]) for each in seen["groups"]) == 4,
+            40,
+        )
+        (odd,) = [each for each in answer["groups"] if each["is_odd"]]
+        assert odd["ranks"] == [3]
+        assert bob.tries("diag", str(job), "--stacks").code == 102
+        (home / "stacks-go").touch()
+        lab.wait_job_state(job, "COMPLETED", 30)
+        said = alice.tries("logs", str(job))
+        assert said.out.count("done") == 4

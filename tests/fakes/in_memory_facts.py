@@ -1,0 +1,50 @@
+"""Nodes that tell the facts and the stacks a test says they have."""
+
+from __future__ import annotations
+
+import asyncio
+
+from lattice.domain.attempts import JobAttempt
+from lattice.domain.jobfacts import NodeFacts, RankStack
+from lattice.domain.nodelook import NodeSilence
+
+
+class InMemoryFacts:
+    """`FactFinding`. `hangs`: it does not even come back."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, NodeFacts] = {}
+        self.silences: dict[str, NodeSilence] = {}
+        self.hangs = False
+        self.asked = 0
+
+    async def facts(
+        self,
+        attempt: JobAttempt,  # noqa: ARG002
+        *,
+        within_s: float,  # noqa: ARG002
+    ) -> tuple[tuple[NodeFacts, ...], tuple[NodeSilence, ...]]:
+        self.asked += 1
+        if self.hangs:
+            await asyncio.Event().wait()
+        return tuple(self.told.values()), tuple(self.silences.values())
+
+
+class InMemoryStacks:
+    """`StackTaking`."""
+
+    def __init__(self) -> None:
+        self.told: list[RankStack] = []
+        self.silences: list[NodeSilence] = []
+        self.asked: list[tuple[str, str]] = []
+        """Who asked, and about which allocation."""
+
+    async def stacks(
+        self,
+        subject: str,
+        attempt: JobAttempt,
+        *,
+        within_s: float,  # noqa: ARG002
+    ) -> tuple[tuple[RankStack, ...], tuple[NodeSilence, ...]]:
+        self.asked.append((subject, attempt.allocation.id))
+        return tuple(self.told), tuple(self.silences)

@@ -1,0 +1,134 @@
+"""What a real metric store makes of the questions of a comparison."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lattice.access.actor import Actor
+from lattice.base.clock import SystemClock
+from lattice.domain.allocation import State
+from lattice.domain.attempts import JobAttempt, attempts_of
+from lattice.domain.measured import Shown
+from lattice.domain.metric import PREFIX
+from lattice.domain.metricstore import SeriesPoints
+from lattice.domain.promql import scope_of
+from lattice.domain.telemetry import Mode, ModeInForce
+from lattice.features.compare.model import CompareQuery, Comparison, MetricComparison, Sureness
+from lattice.features.compare.service.comparing import CompareService
+from lattice.server.compare import CompareNeeds, compare_service
+from tests.contract.metric_stores import KINDS, place_of
+from tests.fakes.cluster import ACCOUNTS, allocation
+from tests.fakes.in_memory_scheduler import InMemoryScheduler
+from tests.fakes.in_memory_state import InMemoryStateStore
+from tests.fakes.sharing import sharing_parts
+
+pytestmark = pytest.mark.spec("COMPARE-1", "COMPARE-2")
+
+ALICE = Actor(sub="sub-alice", user="alice")
+STEP_S, SAMPLES, NODES = 30, 120, 2
+SLOWER_AT = 60
+"""The sample from which on the second run does less."""
+
+
+def series_of(job: JobAttempt, begun: float, *, slower: bool) -> list[SeriesPoints]:
+    """Every 30 s on two nodes; a slower one does a fifth less in its second half."""
+    draw = random.Random(job.allocation.id)
+    shared = {**dict(scope_of(job)), "vcluster": "batch", "source": "host_local_probe"}
+    found = []
+
+    def pace(at: int) -> float:
+        return 0.8 if slower and at >= SLOWER_AT else 1.0
+
+    def add(node: int, name: str, of: Callable[[int], float], **labels: str) -> None:
+        named = {"__name__": PREFIX + name, "node": f"n{node}", **shared, **labels}
+        # A little after the beginning, as agents measure.
+        points = tuple((begun + 3 + STEP_S * at, of(at)) for at in range(SAMPLES))
+        found.append(SeriesPoints(named, points))
+
+    def counter(a_second: float) -> Callable[[int], float]:
+        total, totals = 0.0, []
+        for at in range(SAMPLES):
+            totals.append(total)
+            total += STEP_S * a_second * pace(at) * draw.uniform(0.97, 1.03)
+        return lambda at: totals[at]
+
+    for node in range(1, NODES + 1):
+        add(node, "cpu_seconds_total", counter(2.0))
+        add(node, "memory_used_bytes", lambda _: 1e9)
+        for card in range(2):
+            uuid = {"gpu_uuid": f"GPU-{node}-{card}"}
+            add(
+                node,
+                "gpu_utilization_percent",
+                lambda at: 90 * pace(at) + draw.uniform(-1, 1),
+                **uuid,
+            )
+        for edge, share in (("0.001", 50.0), ("0.01", 100.0), ("+Inf", 100.0)):
+            add(node, "io_latency_seconds_bucket", lambda at, share=share: share * at, le=edge)
+    return found
+
+
+@pytest.fixture(params=[each for each in KINDS if each != "memory"])
+async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[CompareService]:
+    clock = SystemClock()
+    scheduler = InMemoryScheduler(clock)
+    scheduler.accounts = ACCOUNTS
+    began = clock.now() - timedelta(seconds=STEP_S * SAMPLES + 60)
+    facts: dict[str, Any] = {"submitted": began, "nodes": "n[1-2]", "node_count": NODES}
+    over = {"state": State.COMPLETED, "ended": began + timedelta(seconds=STEP_S * SAMPLES)}
+    scheduler.allocations = [
+        allocation(1, "alice", "research", **facts, **over),
+        allocation(2, "alice", "research", **facts),
+        allocation(3, "bob", "genomics", **facts),
+    ]
+    async with place_of(request.param, tmp_path) as place:
+        for each in scheduler.allocations:
+            job = JobAttempt(each, attempts_of(each)[0])
+            written = series_of(job, began.timestamp(), slower=each.job_id != 1)
+            await place.store.write(written)
+        await place.settle()
+        usual = ModeInForce(allocation="", mode=Mode.PROD, interval_s=float(STEP_S))
+        yield compare_service(
+            CompareNeeds(
+                scheduler=scheduler,
+                store=place.store,
+                objects=None,
+                modes=lambda _: usual,
+                sharing=sharing_parts(InMemoryStateStore(clock)),
+                clock=clock,
+            )
+        )
+
+
+def row(answer: Comparison, metric: Shown) -> MetricComparison:
+    return next(each for each in answer.metrics if each.metric is metric)
+
+
+async def test_a_run_that_slows_down_is_dated_and_measured(service: CompareService) -> None:
+    answer = await service.compare(ALICE, CompareQuery(ids=("1", "2")))
+    assert [each.origin.via for each in answer.runs] == ["store", "store"]
+    assert [str(each.origin.coverage) for each in answer.runs] == ["2/2 nodes"] * 2
+    for metric in (Shown.GPU_UTILIZATION, Shown.CPU_UTILIZATION):
+        (one,) = row(answer, metric).differences
+        assert one.parting is not None, metric
+        assert abs(one.parting.at_s - SLOWER_AT * STEP_S) <= 2 * STEP_S, metric
+        assert one.parting.since is not None
+        assert one.parting.since.percent == pytest.approx(-20.0, abs=2.0), metric
+    assert row(answer, Shown.GPU_UTILIZATION).levels[0].mean == pytest.approx(90, abs=0.5)
+    assert row(answer, Shown.CPU_UTILIZATION).levels[0].mean == pytest.approx(400, rel=0.02)
+
+
+async def test_what_is_alike_is_not_said_to_differ(service: CompareService) -> None:
+    answer = await service.compare(ALICE, CompareQuery(ids=("1", "2")))
+    memory = row(answer, Shown.MEMORY_USED)
+    assert [each.mean for each in memory.levels] == [2e9, 2e9]
+    assert memory.differences[0].sureness is Sureness.NONE_FOUND
+    latency = row(answer, Shown.IO_LATENCY_P99)
+    assert latency.levels[0].mean == pytest.approx(9820, rel=0.01)
+    assert {each.metric for each in answer.metrics}.isdisjoint({Shown.GPU_POWER_DRAW})
