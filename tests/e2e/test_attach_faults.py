@@ -135,6 +135,7 @@ def test_a_certificate_that_changes_is_not_noticed(lab: Lab, alice: Person, job:
 
 
 @pytest.mark.spec("ATTACH-5")
+@pytest.mark.long
 def test_a_node_without_power_is_told_within_twenty_seconds(lab: Lab, alice: Person) -> None:
     own = lab.sbatch("alice", "-w", "n2", "--no-requeue", wrap="sleep 600")
     lab.wait_job_state(own, "RUNNING")

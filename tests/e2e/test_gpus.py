@@ -70,6 +70,7 @@ def test_the_same_shape_from_a_broken_node_and_from_one_without_a_driver(
 
 
 @pytest.mark.spec("OPS-10")
+@pytest.mark.long
 def test_a_card_that_falls_off_the_bus_stands_beside_the_node(lab: Lab, alice: Person) -> None:
     def agent(node: str) -> dict[str, Any]:
         found: dict[str, Any] = alice.asks("nodes", node)["node"]["agent"]

@@ -252,6 +252,7 @@ def test_the_leader_of_etcd_killed(lab: Lab, olga: Person) -> None:
 
 
 @pytest.mark.spec("OPS-1")
+@pytest.mark.long
 def test_the_quorum_lost(lab: Lab, olga: Person) -> None:
     """What is known is read and labelled; what would change something is refused, not guessed."""
     with echoes(lab, olga, 15, "n1") as running:

@@ -87,6 +87,7 @@ def with_objects(lab: Lab, keys: Mapping[str, Any]) -> Iterator[None]:
             server.process.restart()
 
 
+@pytest.mark.long
 def test_a_store_that_is_slow_torn_and_answers_503(quiet_lab: Lab, alice: Person) -> None:
     """Four of ten requests fail in one of seven ways, while jobs end and people read."""
     upstream = f"{quiet_lab.seaweedfs.endpoint.removeprefix('http://')}"
@@ -137,6 +138,7 @@ def test_the_store_away_for_a_minute(quiet_lab: Lab, alice: Person) -> None:
 
 
 @pytest.mark.parametrize("name", ["intake.verified", "intake.stored"])
+@pytest.mark.long
 def test_a_server_killed_while_storing(quiet_lab: Lab, alice: Person, name: str) -> None:
     """Before the object is there, and after it is there and before the node has heard so."""
     for server in quiet_lab.servers:

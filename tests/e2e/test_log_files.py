@@ -65,6 +65,7 @@ def stored(lab: Lab, job: int) -> None:
     )
 
 
+@pytest.mark.long
 def test_agents_away_while_tasks_end(quiet_lab: Lab, alice: Person) -> None:
     """Two nodes with two tasks each: killed in the middle, started when all is over."""
     even = ("-N2", "-n4", "--ntasks-per-node=2")
@@ -148,6 +149,7 @@ def test_a_file_that_is_gone_when_the_agent_is_back_is_a_gap(quiet_lab: Lab, ali
     stored(quiet_lab, job)
 
 
+@pytest.mark.long
 def test_labelled_lines_have_ranks(quiet_lab: Lab, alice: Person) -> None:
     """Written by srun in one file, by slurmstepd in one a task; the script's `3: x` is nobody's."""
     even = "-N2 -n4 --ntasks-per-node=2"

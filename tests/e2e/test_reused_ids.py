@@ -11,6 +11,7 @@ pytestmark = pytest.mark.lab
 
 
 @pytest.mark.spec("ALLOC-1", "AUTH-12")
+@pytest.mark.long
 def test_a_job_id_used_twice(quiet_lab: Lab, alice: Person, bob: Person) -> None:
     job = quiet_lab.sbatch("alice", "-J", "elder", wrap="true")
     quiet_lab.wait_job_state(job, "COMPLETED")
