@@ -214,13 +214,14 @@ def _dead_share(bench: ProbingBench, folder: Path, job: int = JOB) -> None:
 
 
 def _hanging() -> set[int]:
-    """Looks of the helper's that wait for an answer: alice's, and not what the test started."""
+    """Looks of the helper's that wait for an answer: alice's, and in the kernel (state D)."""
     found = set()
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with suppress(OSError):
                 status = (folder / "status").read_text()
                 uid = f"Uid:\t{pwd.getpwnam('alice').pw_uid}\t"
-                if uid in status and "python" in status.splitlines()[0].lower():
+                waits = "State:\tD" in status
+                if waits and uid in status and "python" in status.splitlines()[0].lower():
                     found.add(int(folder.name))
     return found
