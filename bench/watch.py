@@ -30,8 +30,8 @@ from statistics import median, quantiles
 
 import structlog
 import uvicorn
-from bench.measuring import Part, end_with_the_first, processor_s, say
 
+from bench.measuring import Part, end_with_the_first, processor_s, say
 from bench.poll import Figure
 from lattice.base.clock import SystemClock
 from lattice.client.asynchronous import Client
