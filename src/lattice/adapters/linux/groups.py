@@ -28,6 +28,8 @@ _TRUTH = ("freezer", V2, "memory", "cpuacct", "cpu,cpuacct", "cpu", "devices", "
 _SLICE = "system.slice"
 _MOST_JOBS = 4096
 """On one node; what is beyond is not looked at. Slurm itself gives out far fewer."""
+_LINKS_OF_EMPTY = 2
+"""A control group counts the folders in it as links."""
 
 Watch = Callable[[str], object]
 Birth = Callable[[str, os.stat_result], float]
@@ -65,6 +67,8 @@ class JobGroup:
     uid: int | None
     inode: int
     born: float
+    empty: bool
+    """No step has a folder in it."""
 
 
 def find_bases(root: Path, watch: Watch) -> tuple[Base, ...]:
@@ -126,7 +130,8 @@ def find_jobs(
                     found = os.stat(path)  # noqa: PTH116
                 except OSError:
                     continue
-                groups.append(JobGroup(base, path, job, uid, found.st_ino, birth(path, found)))
+                born, empty = birth(path, found), found.st_nlink == _LINKS_OF_EMPTY
+                groups.append(JobGroup(base, path, job, uid, found.st_ino, born, empty))
     return tuple(groups)
 
 

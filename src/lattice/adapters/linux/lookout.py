@@ -6,6 +6,7 @@ Blocking and not for two threads at once; `NodeJobs` owns it and gives it its tu
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -39,6 +40,9 @@ _AGAIN_S = (0.2, 1.0, 3.0)
 """After its folders moved a job is read again: tasks and processes follow without a notice."""
 _RECENT_S = 60.0
 """The sockets of a job outlive its groups by less than this."""
+_MAKING_S = 0.3
+"""Slurm needs less than this from a job's folder to the first one inside, on a busy node too."""
+_MAKING_LOOKS = 30
 _NAMELESS_S = 3.0
 """A group without a job number waits this long for a daemon that tells it."""
 
@@ -102,7 +106,7 @@ class Lookout:
             self._watch_spool()
             self._bases = find_bases(self._cgroup, self._watch)
             self._truth = truth_among(self._bases)
-        groups = find_jobs(self._truth, self._watch, self._birth)
+        groups = self._groups()
         moved = self._moved(notices, groups)
         jobs = self._jobs(groups, None if everything else moved)
         flashes = self._flashes(notices, groups)
@@ -112,6 +116,24 @@ class Lookout:
         flashes += self._sparks(notices, (*told, *self.picture.values(), *picture.values()))
         self.picture = picture
         return (*flashes, *events)
+
+    def _groups(self) -> tuple[JobGroup, ...]:
+        """The groups of all jobs, waiting a moment for one that is being made just now.
+
+        Slurm makes a job's folder, then changes its owner, at which the time of its birth moves,
+        and then makes that of a step inside: before that it has no identity which would last.
+        """
+        groups = find_jobs(self._truth, self._watch, self._birth)
+        patience = _MAKING_LOOKS
+        while patience and any(self._being_made(group) for group in groups):
+            patience -= 1
+            time.sleep(_MAKING_S / _MAKING_LOOKS)
+            groups = find_jobs(self._truth, self._watch, self._birth)
+        return groups
+
+    def _being_made(self, group: JobGroup) -> bool:
+        young = abs(self._clock.now().timestamp() - group.born) < _MAKING_S
+        return group.empty and young and group.path not in self._read
 
     def _watch(self, folder: str) -> None:
         if self.inotify is None:

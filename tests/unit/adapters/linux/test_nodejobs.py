@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TypeVar
 import pytest
 
 from lattice.adapters.linux import nodejobs as module
+from lattice.adapters.linux.groups import Birth
 from lattice.adapters.linux.inotify import Inotify, WatchLimit
 from lattice.adapters.linux.nodejobs import NodeJobs
 from lattice.base.clock import Clock, SystemClock
@@ -56,10 +58,19 @@ class _Story:
 
 @asynccontextmanager
 async def _watched(
-    tree: NodeTree, *, clock: Clock | None = None, notices: bool = True, rescan_s: float = 60
+    tree: NodeTree,
+    *,
+    clock: Clock | None = None,
+    birth: Birth | None = None,
+    notices: bool = True,
+    rescan_s: float = 60,
 ) -> AsyncIterator[_Story]:
     node = NodeJobs(
-        tree.roots, clock or SystemClock(), birth=tree.birth, notices=notices, rescan_s=rescan_s
+        tree.roots,
+        clock or SystemClock(),
+        birth=birth or tree.birth,
+        notices=notices,
+        rescan_s=rescan_s,
     )
     running = asyncio.create_task(node.run())
     await node.ready()
@@ -93,6 +104,21 @@ async def test_a_job_from_its_first_folder_to_its_last(tmp_path: Path) -> None:
         assert (await story.next(JobEnded)).identity == appeared.identity
         assert not story.node.jobs
         assert story.node.trouble is None
+
+
+async def test_a_folder_that_is_still_being_made_has_no_identity_yet(tmp_path: Path) -> None:
+    tree = NodeTree(tmp_path)
+    tree.group("freezer/slurm_n1")
+    births = [time.time()]
+    async with _watched(tree, birth=lambda *_: births[-1]) as story:
+        tree.group(_JOB)
+        await asyncio.sleep(0.1)  # long enough to be seen
+        births.append(time.time())  # its owner is changed
+        tree.group(f"{_JOB}/step_0")
+        appeared = await story.next(JobAppeared)
+        assert appeared.identity.started == births[-1]
+        tree.remove(_JOB)
+        assert (await story.next(JobEnded)).identity == appeared.identity
 
 
 async def test_processes_that_follow_their_folder_are_found(tmp_path: Path) -> None:
