@@ -20,10 +20,10 @@ from pathlib import Path
 
 from bench.attach_bare import TLS_PORT
 from bench.attach_terminals import echoes_ms
+from bench.figures import Figure, paired
 from bench.logs_live import laboratory
-from bench.logs_live_jobs import NODE, OWNER, Bench, Job, ratio
+from bench.logs_live_jobs import NODE, OWNER, Bench, Job
 from bench.logs_live_peers import Ssh, end_peers, until_listening
-from bench.poll import Figure
 from lab.certificates import SERVER_NAMES, Authority
 from lab.laboratory import Lab
 from lab.screen import Screen, screen
@@ -50,8 +50,10 @@ def start(bench: Bench, rounds: int) -> list[Figure]:
                     took[name].append(seconds * 1000)
             _note("start", took)
     return [
-        _figure("start to prompt, ssh", took["ours"], took["ssh"], "ms", 0.35),
-        _figure("start to prompt, srun --overlap --pty", took["ours"], took["srun"], "ms", 2.0),
+        paired("start to prompt, ssh", "ms", took["ours"], took["ssh"], at_most=0.35),
+        paired(
+            "start to prompt, srun --overlap --pty", "ms", took["ours"], took["srun"], at_most=2.0
+        ),
     ]
 
 
@@ -78,9 +80,9 @@ def echo(bench: Bench, rounds: int) -> list[Figure]:
             _note("echo p99", late)
     worst = statistics.median(late["ours"])
     return [
-        _figure("echo p50, bare relay", middle["ours"], middle["bare"], "ms", 1.2),
-        _figure("echo p99, bare relay", late["ours"], late["bare"], "ms", 1.5),
-        _figure("echo p50, ssh", middle["ours"], middle["ssh"], "ms", None),
+        paired("echo p50, bare relay", "ms", middle["ours"], middle["bare"], at_most=1.2),
+        paired("echo p99, bare relay", "ms", late["ours"], late["bare"], at_most=1.5),
+        paired("echo p50, ssh", "ms", middle["ours"], middle["ssh"]),
         Figure(name="echo p99", value=round(worst, 3), unit="ms", goal=5.0, ok=worst <= 5.0),
     ]
 
@@ -137,24 +139,6 @@ def _bare(bench: Bench) -> Iterator[Screen]:
             yield shown
     finally:
         end_peers(bench, started, "bench.attach_bare")
-
-
-def _figure(
-    name: str, ours: list[float], other: list[float], unit: str, at_most: float | None
-) -> Figure:
-    found = ratio(ours, other)
-    low, middle, high = statistics.quantiles(ours, n=4)
-    return Figure(
-        name=name,
-        value=round(middle, 3),
-        unit=unit,
-        low=round(low, 3),
-        high=round(high, 3),
-        bare=round(statistics.median(other), 3),
-        ratio=round(found, 3),
-        goal=at_most,
-        ok=None if at_most is None else found <= at_most,
-    )
 
 
 def _note(what: str, values: Mapping[str, list[float]]) -> None:

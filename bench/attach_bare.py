@@ -110,8 +110,9 @@ async def client(folder: str) -> None:
     tty.setraw(0, termios.TCSANOW)
     os.write(1, b"ready$ ")
     held = b""
+    both: list[int | ssl.SSLSocket] = [0, line]
     while True:
-        ready, _, _ = select.select([0, line], [], [])
+        ready, _, _ = select.select(both, [], [])
         if 0 in ready:
             text = os.read(0, _READ)
             line.sendall(_HEAD.pack(len(text)) + text)

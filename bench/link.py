@@ -13,12 +13,11 @@ import argparse
 import asyncio
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,8 @@ import grpc
 import msgspec
 from grpc import aio
 
+from bench.figures import Figure, paired, say
+from bench.measuring import Part, resident_kb
 from lattice.adapters.pki.replica import ReplicaIdentity
 from lattice.wire.carriers import EOF, STREAM_OPTIONS
 from tests.integration.link.site import Agent, Caller, NodeKey, Server, Site, eventually
@@ -45,7 +46,7 @@ async def serve_ours(folder: Path) -> None:
     site.people_show_certificates = True
     server = Server(site, "a")
     await server.start()
-    print(json.dumps({"people": server.people_port, "agents": server.port}), flush=True)
+    say({"people": server.people_port, "agents": server.port})
     await asyncio.Event().wait()
 
 
@@ -53,7 +54,7 @@ async def agent_ours(folder: Path, port: str) -> None:
     agent = Agent(Site(folder), "n1", [f"127.0.0.1:{port}"])
     agent.start()
     await eventually(lambda: agent.keeper.line is not None, 20)
-    print("{}", flush=True)
+    say({"ready": True})
     await asyncio.Event().wait()
 
 
@@ -90,13 +91,13 @@ async def serve_bare(folder: Path) -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bare.Relay", handlers),))
     port = server.add_secure_port("127.0.0.1:0", identity.grpc_server_credentials())
     await server.start()
-    print(json.dumps({"people": port, "agents": port}), flush=True)
+    say({"people": port, "agents": port})
     await asyncio.Event().wait()
 
 
 async def agent_bare(folder: Path, port: str) -> None:
     """Keeps one stream in waiting; the first message says what is wanted of it."""
-    print("{}", flush=True)
+    say({"ready": True})
     async with _bare_channel(folder, port) as channel:
         dial: Any = channel.stream_stream
         while True:
@@ -192,99 +193,69 @@ async def chunks_per_s(way: Any) -> float:
         return got / CHUNK / (time.perf_counter() - begun)
 
 
-async def relay_memory_kib(way: Any, relay: subprocess.Popen[str]) -> tuple[int, int]:
+async def relay_memory_kib(way: Any, relay: int) -> tuple[int, int]:
     """The relay's memory when idle, and at most while the node writes and the client hardly reads.
 
     To be asked of a relay that has carried nothing large yet: what it once took it keeps.
     """
-    idle = most = _resident(relay.pid)
+    idle = most = resident_kb(relay)
     async with way.stream(FLOOD) as stream:
         for _ in range(30):
             await way.receive(stream)
             await asyncio.sleep(0.1)
-            most = max(most, _resident(relay.pid))
+            most = max(most, resident_kb(relay))
     return idle, most
 
 
-def _resident(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1])
-    raise AssertionError("no VmRSS")
+async def rounds_of(folder: Path, count: int) -> list[Figure]:
+    with ExitStack() as stack:
+
+        def part(role: str, *words: str) -> Part:
+            made = Part("bench.link", "--role", role, str(folder), *words)
+            stack.callback(made.end)
+            made.until(bool, 60)
+            return made
+
+        replica, relay = part("serve_ours"), part("serve_bare")
+        part("agent_ours", str(replica.last["agents"]))
+        part("agent_bare", str(relay.last["agents"]))
+        ours = Ours(folder, str(replica.last["people"]))
+        bare = Bare(folder, str(relay.last["people"]))
+        await echo_ms(ours)
+        idle_kib, most_kib = await relay_memory_kib(ours, replica.process.pid)
+        for way in (ours, bare):  # warm
+            await echo_ms(way)
+            await chunks_per_s(way)
+        echo: dict[Any, list[float]] = {ours: [], bare: []}
+        chunks: dict[Any, list[float]] = {ours: [], bare: []}
+        for _ in range(count):
+            for way in (ours, bare):
+                echo[way].append(await echo_ms(way))
+                chunks[way].append(await chunks_per_s(way))
+    growth = most_kib / idle_kib
+    return [
+        paired("link echo p50", "ms", echo[ours], echo[bare], at_most=1.3),
+        paired("link 64 KiB chunks", "1/s", chunks[ours], chunks[bare], at_least=0.85),
+        Figure(
+            name="relay memory, fast writer and slow reader to idle",
+            value=most_kib,
+            unit="KiB",
+            bare=idle_kib,
+            ratio=growth,
+            goal=1.2,
+            ok=growth <= 1.2,
+        ),
+    ]
 
 
-@contextmanager
-def part(role: str, folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], Any]]:
-    argv = [sys.executable, "-m", "bench.link", "--role", role, str(folder), *words]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield process, json.loads(process.stdout.readline())
-    finally:
-        process.kill()
-        process.wait()
-
-
-async def measure(rounds: int) -> int:
+def measure(rounds: int) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         Site(folder)
-        with (
-            part("serve_ours", folder) as (replica, ours_at),
-            part("agent_ours", folder, str(ours_at["agents"])),
-            part("serve_bare", folder) as (_, bare_at),
-            part("agent_bare", folder, str(bare_at["agents"])),
-        ):
-            ours, bare = Ours(folder, str(ours_at["people"])), Bare(folder, str(bare_at["people"]))
-            await echo_ms(ours)
-            idle_kib, most_kib = await relay_memory_kib(ours, replica)
-            for way in (ours, bare):  # warm
-                await echo_ms(way)
-                await chunks_per_s(way)
-            echo: dict[str, list[float]] = {"ours": [], "bare": []}
-            chunks: dict[str, list[float]] = {"ours": [], "bare": []}
-            for _ in range(rounds):
-                for label, way in (("ours", ours), ("bare", bare)):
-                    echo[label].append(await echo_ms(way))
-                    chunks[label].append(await chunks_per_s(way))
-    good = [
-        _tell("link echo p50", echo, "ms", 1.3, at_most=True),
-        _tell("link 64 KiB chunks", chunks, "1/s", 0.85, at_most=False),
-    ]
-    growth = most_kib / idle_kib
-    good.append(growth <= 1.2)
-    figure = {
-        "name": "relay memory, fast writer and slow reader to idle",
-        "value": most_kib,
-        "unit": "KiB",
-        "bare": idle_kib,
-        "ratio": round(growth, 3),
-        "goal": 1.2,
-        "ok": good[-1],
-    }
-    print(json.dumps(figure))
-    return 0 if all(good) else 1
-
-
-def _tell(
-    name: str, rounds: dict[str, list[float]], unit: str, goal: float, *, at_most: bool
-) -> bool:
-    # The ratio of each round by itself: the machine drifts, and both of a round drift alike.
-    ratios = [ours / bare for ours, bare in zip(rounds["ours"], rounds["bare"], strict=True)]
-    ratio = statistics.median(ratios)
-    ok = ratio <= goal if at_most else ratio >= goal
-    figure = {
-        "name": name,
-        "value": round(statistics.median(rounds["ours"]), 3),
-        "unit": unit,
-        "bare": round(statistics.median(rounds["bare"]), 3),
-        "ratio": round(ratio, 3),
-        "goal": goal,
-        "ok": ok,
-        "rounds": len(ratios),
-    }
-    print(json.dumps(figure), flush=True)
-    return ok
+        figures = asyncio.run(rounds_of(folder, rounds))
+    for figure in figures:
+        figure.print(rounds=rounds)
+    return 0 if all(figure.ok for figure in figures) else 1
 
 
 def main() -> int:
@@ -297,7 +268,7 @@ def main() -> int:
         folder, *rest = asked.words
         asyncio.run(globals()[asked.role](Path(folder), *rest))
         return 0
-    return asyncio.run(measure(max(asked.rounds, 7)))
+    return measure(max(asked.rounds, 7))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import argparse
 import sys
 
 from bench import logs_beside, logs_history, logs_live, logs_pipeline
-from bench.poll import Figure
+from bench.figures import Figure
 
 
 def figures(rounds: int) -> list[Figure]:

@@ -23,9 +23,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.figures import Figure, paired
 from bench.logs_live import laboratory
-from bench.logs_live_jobs import NODE, TICKER, Bench, cpu_s, ended, ratio
-from bench.poll import Figure
+from bench.logs_live_jobs import NODE, TICKER, Bench, cpu_s, ended
 from lab.laboratory import Lab
 
 ROUNDS = 7
@@ -226,20 +226,11 @@ def _slower(
 ) -> Figure:
     with_it = [float(getattr(each, field)) for each in ours]
     without = [float(getattr(each, field)) for each in bare]
-    found = ratio(with_it, without)
-    low, middle, high = statistics.quantiles(with_it, n=4)
-    good = found >= 1 - GOAL if field == "speed" else found <= 1 + GOAL
-    return Figure(
-        name=name,
-        value=round(middle, 3),
-        unit=unit,
-        low=round(low, 3),
-        high=round(high, 3),
-        bare=round(statistics.median(without), 3),
-        ratio=round(found, 3),
-        goal=(1 - GOAL if field == "speed" else 1 + GOAL) if judged else None,
-        ok=good if judged else None,
-    )
+    if not judged:
+        return paired(name, unit, with_it, without)
+    if field == "speed":
+        return paired(name, unit, with_it, without, at_least=1 - GOAL)
+    return paired(name, unit, with_it, without, at_most=1 + GOAL)
 
 
 def _note(number: int, found: dict[bool, list[Window]]) -> None:

@@ -19,73 +19,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import obstore
 from backports import zstd
-from obstore.store import S3Store
 
-from bench.logs_pipeline import log_text, paired
-from bench.poll import Figure
+from bench.figures import Figure, paired
+from bench.logs_history_site import Counting, Site, s3_place
 from lab.laboratory import Lab
-from lab.seaweedfs import ACCESS_KEY, BUCKET, SECRET_KEY
-from lattice.adapters.objects.s3 import S3ObjectStore, S3Place
-from lattice.base.clock import SystemClock
-from lattice.base.errors import Unavailable
-from lattice.domain.allocation import State
-from lattice.domain.attempts import attempts_of
 from lattice.domain.logchunk import FRAME_BYTES
-from lattice.domain.logs import LogKind, LogSource
-from lattice.domain.objects import ObjectInfo, ObjectStore
-from lattice.features.logs.node.spool import StreamHead, StreamSpool
+from lattice.domain.logs import LogKind
+from lattice.domain.objects import ObjectStore
 from lattice.features.logs.service.archive import Archive, Span, StoredStream
-from lattice.features.logs.service.intake import LogIntake
 from lattice.features.logs.service.lines import Lines
-from lattice.features.logs.service.naming import AttemptName, Naming
 from lattice.features.logs.service.view import Start, StreamView
-from tests.fakes.cluster import allocation
-from tests.fakes.in_memory_scheduler import InMemoryScheduler
 
 ROUNDS = 9
 SIZE = 2_000_000_000
-LASTED = timedelta(hours=1)
 TIME_GOAL = 1.25
 BYTES_GOAL = 1.05
-_READ = 64 * 1024
-_NODE = "n1"
 _TIMED_SHARE = 0.05
-_TRIES = 120
-
-
-class Counting:
-    """The store, and how much was fetched from it."""
-
-    def __init__(self, objects: ObjectStore) -> None:
-        self._objects = objects
-        self.fetched_bytes = 0
-        self.fetches = 0
-
-    async def read(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
-        return self._count(await self._objects.read(key, begin, end))
-
-    async def read_end(self, key: str, most_bytes: int) -> tuple[bytes, int]:
-        body, size = await self._objects.read_end(key, most_bytes)
-        return self._count(body), size
-
-    def listing(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
-        return self._objects.listing(prefix, after=after)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._objects, name)
-
-    def _count(self, body: bytes) -> bytes:
-        self.fetches += 1
-        self.fetched_bytes += len(body)
-        return body
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,91 +54,6 @@ class Run:
     @property
     def size(self) -> int:
         return self.ends[-1] - self.begin
-
-
-class Site:
-    """A finished job whose log is in the store."""
-
-    def __init__(self, place: S3Place) -> None:
-        clock = SystemClock()
-        self.began = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=3)
-        scheduler = InMemoryScheduler(clock)
-        job = allocation(
-            7,
-            "alice",
-            "research",
-            submitted=self.began,
-            started=self.began,
-            ended=self.began + LASTED,
-            state=State.COMPLETED,
-            nodes=_NODE,
-        )
-        scheduler.allocations.append(job)
-        scheduler.read()
-        self.name = AttemptName(job, attempts_of(job)[0])
-        self.objects = S3ObjectStore(place, clock)
-        unused: Any = None
-        self.intake = LogIntake(
-            Naming(scheduler, clock), unused, self.objects, unused, journal=unused
-        )
-        self.bare = S3Store(
-            place.bucket,
-            prefix=place.prefix,
-            config={
-                "endpoint": place.endpoint,
-                "region": place.region,
-                "access_key_id": ACCESS_KEY,
-                "secret_access_key": SECRET_KEY,
-                "virtual_hosted_style_request": False,
-            },
-            client_options={"allow_http": True},
-        )
-
-    async def fill(self, folder: Path, size: int) -> None:
-        """As a node would: read bit by bit, chunks sent as they are closed."""
-        started = self.began.timestamp()
-        head = StreamHead(
-            node=_NODE, job_id=7, started=started, kind=LogKind.STDOUT, source=LogSource("batch")
-        )
-        spool = StreamSpool(folder, head)
-        text = log_text(16 * 1024 * 1024)
-        for offset in range(0, size, _READ):
-            begin = offset % len(text)
-            now_ms = self.ms(offset / size)
-            spool.add(text[begin : begin + min(_READ, size - offset)], now_ms)
-            if spool.close_if_due(now_ms):
-                await self._ship(spool)
-        spool.close_chunk(last=True)
-        await self._ship(spool)
-        spool.remove()
-
-    async def _ship(self, spool: StreamSpool) -> None:
-        for number, path in spool.closed():
-            await self._store(spool.head, number, path.read_bytes())
-            path.unlink()
-
-    async def _store(self, head: StreamHead, number: int, content: bytes) -> None:
-        for left in reversed(range(_TRIES)):
-            try:
-                await self.intake.store(
-                    head.node, head.job_id, head.started, head.kind.value, str(head.source),
-                    number, content,
-                )  # fmt: skip
-            except Unavailable:
-                # A store that has just begun has no volume to write to.
-                if not left:
-                    raise
-                await asyncio.sleep(1.0)
-            else:
-                return
-
-    def ms(self, share: float) -> int:
-        return int((self.began + share * LASTED).timestamp() * 1000)
-
-    async def stored(self) -> StoredStream:
-        """Everything that is known of it."""
-        (stream,) = (await Archive(self.objects).streams(self.name, (LogKind.STDOUT,))).values()
-        return stream
 
 
 def runs_of(stream: StoredStream, since_ms: int, until_ms: int) -> list[Run]:
@@ -320,21 +190,6 @@ async def counted(site: Site, stream: StoredStream, rounds: int) -> list[Figure]
         name="logs: requests for it", value=sorted(fetches)[len(fetches) // 2], unit="1"
     )
     return [figure, requests]
-
-
-def s3_place(folder: Path, endpoint: str) -> S3Place:
-    access, secret = folder / "s3.access", folder / "s3.secret"
-    access.write_text(f"{ACCESS_KEY}\n")
-    secret.write_text(f"{SECRET_KEY}\n")
-    return S3Place(
-        bucket=BUCKET,
-        prefix="bench",
-        endpoint=endpoint,
-        region="us-east-1",
-        access_key_file=access,
-        secret_key_file=secret,
-        allow_http=True,
-    )
 
 
 async def inside(endpoint: str, rounds: int, size: int) -> list[Figure]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
-import statistics
 import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ time.sleep(600)
 """
 """So many bytes as fast as the file takes them, once its sign is there."""
 
+FLOOD_BYTES = 100_000_000
 _PAD = 4096
 _FRESH_MS = 500.0
 
@@ -180,6 +182,19 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def ratio(ours: Sequence[float], bare: Sequence[float]) -> float:
-    """The median of each round's own ratio: the machine drifts, and both of a round drift alike."""
-    return statistics.median(one / other for one, other in zip(ours, bare, strict=True))
+@contextmanager
+def flood(bench: Bench, *, with_srun: bool = False) -> Iterator[tuple[Job, Path]]:
+    """A job that waits for its sign, and the sign."""
+    sign = bench.name() + ".go"
+    words = (str(FLOOD_BYTES), sign)
+    try:
+        with bench.job(FLOOD, *words, with_srun=with_srun) as job:
+            bench.until_written(job)
+            yield job, bench.seen_from_here(sign)
+    finally:
+        bench.seen_from_here(sign).unlink(missing_ok=True)
+
+
+def note(what: str, words: Mapping[str, object]) -> None:
+    """For whoever watches the bench."""
+    print(f"{what}: {json.dumps(words)}", file=sys.stderr, flush=True)

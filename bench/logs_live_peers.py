@@ -15,7 +15,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -229,4 +229,9 @@ def until_listening(bench: Bench, port: int, host: str = CONTROL) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run({"node": node, "relay": relay, "client": client}[sys.argv[1]](*sys.argv[2:]))
+    roles: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
+        "node": node,
+        "relay": relay,
+        "client": client,
+    }
+    asyncio.run(roles[sys.argv[1]](*sys.argv[2:]))

@@ -13,18 +13,17 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from backports import zstd
 
-from bench.poll import Figure
+from bench.figures import Figure, paired
 from lattice.base.clock import SystemClock
 from lattice.domain.logchunk import FRAME_BYTES, read_index
 from lattice.domain.logs import LogKind, LogSource
@@ -62,36 +61,6 @@ def log_text(size: int) -> bytes:
         made += len(line)
     block = "".join(lines).encode()[:_BLOCK]
     return (block * -(-size // len(block)))[:size]
-
-
-def paired(
-    name: str,
-    unit: str,
-    ours: Sequence[float],
-    bare: Sequence[float],
-    *,
-    at_most: float | None = None,
-    at_least: float | None = None,
-) -> Figure:
-    """Interleaved rounds as one figure."""
-    ratio = statistics.median(one / other for one, other in zip(ours, bare, strict=True))
-    low, middle, high = statistics.quantiles(ours, n=4)
-    ok = None
-    if at_most is not None:
-        ok = ratio <= at_most
-    elif at_least is not None:
-        ok = ratio >= at_least
-    return Figure(
-        name=name,
-        value=middle,
-        unit=unit,
-        low=low,
-        high=high,
-        bare=statistics.median(bare),
-        ratio=ratio,
-        goal=at_least if at_most is None else at_most,
-        ok=ok,
-    )
 
 
 def captured(file: Path, folder: Path) -> None:

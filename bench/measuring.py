@@ -1,122 +1,33 @@
-"""A server as agents meet it, for benches: its listener, its intakes and what stands behind them.
-
-Real are the listener with its certificates and its guard, the links, the intake of samples and of
-output, and what agents are told of their jobs. Made up are Slurm, which says which jobs run, and
-the agreed state, which is in memory.
-"""
+"""How benches measure: parts in processes of their own, what those use, and a store to ask."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
+import resource
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import structlog
 
-from lattice.base.clock import SystemClock
-from lattice.base.errors import NotFound
-from lattice.domain.metricstore import MetricStore
-from lattice.domain.outputs import NamedOutputs
-from lattice.domain.vcluster import Vclusters
-from lattice.features.link.service.peers import Peers
-from lattice.server.agents import open_agents, with_single_identity
-from lattice.server.figures import Figures
-from lattice.server.journal import LoggedJournal
-from lattice.server.limits import NoOtherReplica, Rates, limit_table
-from lattice.server.links import Intakes, open_links, open_reach
-from lattice.server.logs import log_intake
-from lattice.server.sections import Address, ApiSection, RateLimitsSection, ServerConfig
-from lattice.server.telemetry import TelemetryIntake, TelemetryNeeds, open_telemetry
-from tests.fakes.in_memory_objects import InMemoryObjectStore
-from tests.fakes.in_memory_scheduler import InMemoryScheduler
-from tests.fakes.in_memory_state import InMemoryStateStore
-from tests.fakes.sharing import sharing_parts
-
 HERE = "127.0.0.1"
-_REPLICA = "r1"
+TELL_S = 0.25
+"""How often a part that tells how it is does so."""
+_MOST_FILES = 65_536
+_STARTED_WITHIN_S = 60.0
 _TICKS = os.sysconf("SC_CLK_TCK")
-
-
-class StillScheduler(InMemoryScheduler):
-    """Nothing changes in it, so that it is read once and found the same from then on."""
-
-    def read(self) -> None:
-        if self._cluster is None:
-            super().read()
-        else:
-            self._cluster = self._cluster.confirmed(self._clock.now())
-            self._read_at_s = self._clock.monotonic()
-
-
-class _NoFiles:
-    """Slurm names no output files."""
-
-    async def of(self, job_id: int) -> NamedOutputs:
-        raise NotFound(f"Slurm names no files of job {job_id}.")
-
-
-@asynccontextmanager
-async def serving(
-    folder: Path, port: int, scheduler: InMemoryScheduler, store: MetricStore
-) -> AsyncIterator[TelemetryIntake]:
-    """Agents are served on that port until the context ends; the authority is in the folder."""
-    clock = SystemClock()
-    state = InMemoryStateStore(clock)
-    figures = Figures()
-    log: Any = structlog.wrap_logger(
-        structlog.PrintLogger(sys.stderr),
-        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
-    )
-    journal = LoggedJournal(log, figures)
-    config = with_single_identity(
-        ServerConfig(api=ApiSection(agent_listen=Address(HERE, port))), folder
-    )
-    async with AsyncExitStack() as stack:
-        enter = stack.enter_async_context
-        reach = await enter(open_reach(config, state, clock, _REPLICA))
-        agents = await enter(
-            open_agents(
-                config,
-                state,
-                clock,
-                replica_id=_REPLICA,
-                presences=reach.presences,
-                replicas=reach.addresses,
-            )
-        )
-        assert agents is not None
-        peers = Peers(agents.replica.channel_credentials, agents.replica.channel_options)
-        stack.push_async_callback(peers.aclose)
-        needs = TelemetryNeeds(
-            scheduler=scheduler,
-            state=state,
-            sharing=sharing_parts(state),
-            clock=clock,
-            views=Vclusters(),
-            figures=figures,
-            journal=journal,
-        )
-        intake = await enter(open_telemetry(needs, config.telemetry, store))
-        objects = InMemoryObjectStore(clock)
-        logs = log_intake(scheduler, _NoFiles(), objects, agents.signer, clock, journal)
-        rates = Rates(
-            limit_table(RateLimitsSection()),
-            clock,
-            replica=_REPLICA,
-            replicas=lambda: (_REPLICA,),
-            others=NoOtherReplica(),
-        )
-        intakes = Intakes(logs=logs, metrics=intake.rpc)
-        await enter(open_links(config, reach, agents, peers, rates, figures, log, intakes))
-        yield intake
 
 
 class Part:
@@ -145,13 +56,13 @@ class Part:
             self._said.notify_all()
 
     def until(self, holds: Callable[[dict[str, Any]], bool], within_s: float) -> dict[str, Any]:
-        """The first it says of which this holds, or what it said last."""
+        """What it says last, once this holds of it: a part says again what has to be known."""
         deadline = time.monotonic() + within_s
         with self._said:
             while not (self.last and holds(self.last)):
                 left_s = deadline - time.monotonic()
                 if self._over or left_s <= 0:
-                    raise SystemExit(f"{self.process.args}: only {self.last} in {within_s:g} s")
+                    raise SystemExit(f"{self.process.args!r}: only {self.last} in {within_s:g} s")
                 self._said.wait(left_s)
             return self.last
 
@@ -165,10 +76,6 @@ class Part:
         self.process.wait()
 
 
-def say(told: dict[str, Any]) -> None:
-    print(json.dumps(told), flush=True)
-
-
 def end_with_the_first() -> None:
     """A part ends when whoever started it does, however that was."""
 
@@ -179,10 +86,47 @@ def end_with_the_first() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+def quiet() -> None:
+    """A part whose nodes are made up has nothing to log."""
+    logging.disable(logging.WARNING)
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+
+
+def allow_many_files() -> None:
+    """Every connection is one; the parts inherit it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, _MOST_FILES)), hard))
+
+
 def processor_s(pid: int) -> float:
     """What a process has used, all its threads together."""
     told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(told[11]) + int(told[12])) / _TICKS
+
+
+def resident_kb(pid: int) -> int:
+    """The memory that a process has now."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    raise AssertionError("no VmRSS")
+
+
+def most_resident_kb() -> int:
+    """The most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+async def interleaved(rounds: int, *acts: Callable[[], Awaitable[None]]) -> Sequence[list[float]]:
+    """Milliseconds of each, round by round; one that is not counted first."""
+    found: list[list[float]] = [[] for _ in acts]
+    for number in range(rounds + 1):
+        for took, act in zip(found, acts, strict=True):
+            begun = time.perf_counter()
+            await act()
+            if number:
+                took.append((time.perf_counter() - begun) * 1000)
+    return found
 
 
 def program(name: str, package: str, places: Sequence[str] = ("/usr/bin",)) -> str:
@@ -194,3 +138,47 @@ def program(name: str, package: str, places: Sequence[str] = ("/usr/bin",)) -> s
         f"{name} is not installed: run scripts/setup, or "
         f"`apt-get install --no-install-recommends {package}`"
     )
+
+
+def free_port() -> int:
+    with socket.create_server((HERE, 0)) as door:
+        return int(door.getsockname()[1])
+
+
+async def answering(url: str) -> None:
+    """Until something does."""
+    async with asyncio.timeout(_STARTED_WITHIN_S), httpx2.AsyncClient(trust_env=False) as http:
+        while True:
+            try:
+                await http.get(url)
+            except httpx2.HTTPError:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+@dataclass(frozen=True, slots=True)
+class RunningStore:
+    """A VictoriaMetrics of the bench's own."""
+
+    url: str
+    pid: int
+    folder: str
+    """For whatever else the bench has to keep; gone when the store is."""
+
+
+@contextmanager
+def metric_store() -> Iterator[RunningStore]:
+    """Empty, and answering."""
+    path = program("victoria-metrics", "victoria-metrics")
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("wb") as log:
+        words = [path, f"-storageDataPath={folder}/data", f"-httpListenAddr={HERE}:{port}"]
+        engine = subprocess.Popen(words, stdout=log, stderr=log)
+        try:
+            url = f"http://{HERE}:{port}"
+            asyncio.run(answering(f"{url}/health"))
+            yield RunningStore(url, engine.pid, folder)
+        finally:
+            engine.terminate()
+            engine.wait()

@@ -20,8 +20,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
+from bench.figures import Figure, against
 from lab.laboratory import Lab
 from lattice.adapters.slurm.answer import read_answer
 from lattice.adapters.slurm.dialect import Dialects
@@ -41,43 +42,6 @@ ROUNDS = 21
 DECODE_ROUNDS = 5
 IDLE_GOAL = 1 / 20
 _SETTLE_S = 4.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """One line of output."""
-
-    name: str
-    value: float
-    unit: str
-    low: float | None = None
-    high: float | None = None
-    bare: float | None = None
-    ratio: float | None = None
-    goal: float | None = None
-    ok: bool | None = None
-
-    def print(self) -> None:
-        print(json.dumps(asdict(self)), flush=True)
-
-
-def against(
-    name: str, unit: str, values: Sequence[float], bare: Sequence[float], goal: float | None
-) -> Figure:
-    low, middle, high = statistics.quantiles(values, n=4)
-    bare_middle = statistics.median(bare)
-    ratio = middle / bare_middle
-    return Figure(
-        name=name,
-        value=middle,
-        unit=unit,
-        low=low,
-        high=high,
-        bare=bare_middle,
-        ratio=ratio,
-        goal=goal,
-        ok=None if goal is None else ratio <= goal,
-    )
 
 
 class Slurm:

@@ -14,7 +14,6 @@ import asyncio
 import json
 import logging
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.measuring import allow_many_files, resident_kb
 from lab.laboratory import Lab
 from lattice.adapters.etcd.members import EtcdTls
 from lattice.adapters.etcd.store import open_etcd
@@ -49,7 +49,7 @@ async def replica(folder: Path, name: str, *etcd: str) -> None:
                 "port": server.port,
                 "held": len(held),
                 "published": sum(each.published for each in held),
-                "rss_kb": _resident_kb(),
+                "rss_kb": resident_kb(os.getpid()),
                 "cpu_s": time.process_time(),
                 "at": time.monotonic(),
             }
@@ -69,13 +69,6 @@ async def agents(folder: Path, first: str, count: str, *ports: str) -> None:
     for agent in crowd:
         agent.start()
     await asyncio.Event().wait()
-
-
-def _resident_kb() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1])
-    raise AssertionError("no VmRSS")
 
 
 class Part:
@@ -195,8 +188,7 @@ def main() -> int:
     parser.add_argument("--role", help=argparse.SUPPRESS)
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 65536)), hard))
+    allow_many_files()
     if asked.role == "inside":
         return inside(asked.agents, asked.words)
     if asked.role:

@@ -25,7 +25,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from bench.poll import Figure, against
+from bench.figures import Figure, against
 from lab.laboratory import Lab
 from lattice.adapters.etcd.members import EtcdTls, Members
 from lattice.adapters.etcd.store import EtcdStateStore, store_of

@@ -17,97 +17,44 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
-import os
-import resource
 import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from pathlib import Path
 from statistics import median, quantiles
 
-import structlog
-import uvicorn
-
-from bench.measuring import Part, end_with_the_first, processor_s, say
-from bench.poll import Figure
-from lattice.base.clock import SystemClock
+from bench.figures import Figure, load, say
+from bench.measuring import (
+    HERE,
+    TELL_S,
+    Part,
+    allow_many_files,
+    end_with_the_first,
+    most_resident_kb,
+    processor_s,
+    quiet,
+)
+from bench.simulated import LinkedServer, began_of, rest_served
+from bench.simulated_nodes import linked_agents, node_names, snapshot
 from lattice.client.asynchronous import Client
 from lattice.client.settings import Settings
 from lattice.client.tokens import FixedToken
 from lattice.domain.alert import Progress
-from lattice.domain.attempts import AttemptFinder
 from lattice.domain.measured import JobSnapshot
-from lattice.domain.metric import Sample, labelled
-from lattice.domain.nodejobs import JobIdentity
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.stream import Session, StreamKind
-from lattice.domain.telemetry import Mode, ModeInForce
+from lattice.domain.telemetry import Mode
 from lattice.features.telemetry.convert.looks import sight_message
-from lattice.features.telemetry.service.following import Means
-from lattice.features.telemetry.service.looks import AgentLooks
 from lattice.features.watch.model import WatchMeasured
 from lattice.wire.v1 import telemetry_pb2 as pb
-from tests.fakes.cluster import ACCOUNTS, allocation
-from tests.fakes.in_memory_scheduler import InMemoryScheduler
+from tests.fakes.cluster import allocation
 from tests.fakes.server import composed, token
-from tests.integration.link.site import Agent, Server, Site
 
 JOB, OWNER = 42, "alice"
-GPUS = 8
 _PROCESSES = 2
-_TELL_S = 0.25
-_BEGAN = "began"
 _HEARD_WITHIN_S = 120.0
 _TOLD = 0.99
-
-
-def names(count: int) -> list[str]:
-    return [f"n{number:04}" for number in range(1, count + 1)]
-
-
-def snapshot(began: float, at: float, interval_s: float) -> JobSnapshot:
-    """What a node with eight GPUs tells."""
-    ran_s = at - began
-    job = {
-        "cpu_seconds_total": ran_s * 60,
-        "cpu_cores": 64.0,
-        "memory_used_bytes": 3e11,
-        "memory_cache_bytes": 2e11,
-        "memory_limit_bytes": 1e12,
-        "memory_oom_kills_total": 0.0,
-        "processes": 40.0,
-        "threads": 900.0,
-        "io_read_bytes_total": ran_s * 1e8,
-        "io_write_bytes_total": ran_s * 5e6,
-    }
-    readings = [Sample(name, value, at) for name, value in job.items()]
-    for name in ("tx_bytes", "rx_bytes", "packets", "errors"):
-        scope = labelled(scope="node")
-        readings.append(Sample(f"network_{name}_total", ran_s * 1e6, at, labels=scope))
-    for edge in ("0.0001", "0.001", "0.01", "0.1", "+Inf"):
-        le = labelled(le=edge)
-        readings.append(Sample("io_latency_seconds_bucket", ran_s * 1000, at, labels=le))
-    card = {
-        "gpu_utilization_percent": 97.0,
-        "gpu_memory_used_bytes": 7e10,
-        "gpu_memory_total_bytes": 8e10,
-        "gpu_power_watts": 640.0,
-        "gpu_power_limit_watts": 700.0,
-        "gpu_energy_joules_total": ran_s * 640,
-        "gpu_temperature_celsius": 61.0,
-        "gpu_clock_sm_hertz": 1.9e9,
-        "gpu_clock_memory_hertz": 2.6e9,
-        "gpu_ecc_corrected_total": 0.0,
-        "gpu_ecc_uncorrected_total": 0.0,
-        "gpu_nvlink_bytes_total": ran_s * 1e10,
-    }
-    for number in range(GPUS):
-        uuid = labelled(gpu_uuid=f"GPU-00000000-0000-0000-0000-{number:012}")
-        readings += [Sample(name, value, at, labels=uuid) for name, value in card.items()]
-    return JobSnapshot(JobIdentity("", JOB, 0, began), at, interval_s, tuple(readings))
 
 
 class Crowd:
@@ -132,7 +79,7 @@ class Crowd:
         before: JobSnapshot | None = None
         while True:
             await asyncio.sleep(self._interval_s - time.time() % self._interval_s)
-            now = snapshot(self._began, time.time(), self._interval_s)
+            now = snapshot(JOB, self._began, time.time(), self._interval_s)
             progress = Progress(output=now.time, processor=now.time)
             sight = sight_message(self._began, before, now, (), progress)
             before = now
@@ -143,55 +90,27 @@ class Crowd:
 
 async def serve(folder: Path, asked: argparse.Namespace) -> None:
     """The server; tells where it is, then how it is."""
-    clock = SystemClock()
-    site = Site(folder)
-    server = Server(site, "r1")
-    await server.start()
-    scheduler = InMemoryScheduler(clock)
-    scheduler.accounts = ACCOUNTS
-    nodes = NodeSet(names(asked.nodes)).fold()
-    scheduler.allocations.append(
-        allocation(JOB, OWNER, "research", nodes=nodes, node_count=asked.nodes)
+    nodes = NodeSet(node_names(asked.nodes)).fold()
+    job = allocation(JOB, OWNER, "research", nodes=nodes, node_count=asked.nodes)
+    server = LinkedServer(folder, [job], Mode.DEBUG, asked.interval)
+    ports = {"agents": await server.start()}
+    faces = composed(
+        server.scheduler, nodes=server.desk, signer=server.site.signer, looks=server.looks
     )
-    began = scheduler.allocations[0].started
-    assert began is not None
-    (folder / _BEGAN).write_text(str(began.timestamp()))
-    mode = ModeInForce(allocation=str(JOB), mode=Mode.DEBUG, interval_s=asked.interval)
-    looks = AgentLooks(
-        Means(
-            nodes=server.desk,
-            signer=site.signer,
-            clock=clock,
-            whose=AttemptFinder(scheduler, clock).of,
-            modes=lambda _: mode,
-        )
-    )
-    faces = composed(scheduler, nodes=server.desk, signer=site.signer, looks=looks)
-    door = uvicorn.Server(
-        uvicorn.Config(faces.rest, port=server.people_port + 1, log_level="error", lifespan="off")
-    )
-    serving = asyncio.create_task(door.serve(), name="rest")
-    while not door.started:
-        await asyncio.sleep(0.01)
-    ports = {"agents": server.port, "people": server.people_port + 1}
-    while not serving.done():
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        say(ports | {"linked": len(server.hub.held), "rss_kb": used.ru_maxrss})
-        await asyncio.sleep(_TELL_S)
+    async with rest_served(faces.rest) as port:
+        ports["people"] = port
+        while True:
+            say(ports | {"linked": server.linked, "rss_kb": most_resident_kb()})
+            await asyncio.sleep(TELL_S)
 
 
 async def crowd(folder: Path, asked: argparse.Namespace) -> None:
     """A share of the nodes."""
-    site = Site(folder)
-    told = Crowd(float((folder / _BEGAN).read_text()), asked.interval)
+    told = Crowd(began_of(folder), asked.interval)
+    every = list(enumerate(node_names(asked.nodes)))
     serves = {StreamKind.METRICS: told.serve}
-    made = [
-        Agent(site, name, [f"127.0.0.1:{asked.port}"], seed=number, serves=serves)
-        for number, name in list(enumerate(names(asked.nodes)))[asked.share :: _PROCESSES]
-    ]
-    for agent in made:
-        agent.start()
-    await told.run()
+    async with linked_agents(folder, asked.port, dict(every[asked.share :: _PROCESSES]), serves):
+        await told.run()
 
 
 class Tally:
@@ -217,7 +136,7 @@ class Tally:
 @asynccontextmanager
 async def watching(port: int, tally: Tally, *, alerts_only: bool = False) -> AsyncIterator[None]:
     """One person, for as long as the context lasts."""
-    settings = Settings(urls=(f"http://127.0.0.1:{port}",))
+    settings = Settings(urls=(f"http://{HERE}:{port}",))
     owner = FixedToken(token(OWNER, preferred_username=OWNER))
 
     async def watch() -> None:
@@ -279,7 +198,7 @@ def _tell(
     late_ms = [each * 1000 for each in tally.late_s] or [0.0, 0.0]
     told = tally.events / measured
     facts = {"nodes": asked.nodes, "interval_s": asked.interval, "moments": asked.moments}
-    facts |= {"load": round(os.getloadavg()[0], 2)}
+    facts |= {"load": load()}
     for figure in (
         Figure(name="watch: events told", value=told, unit="of those measured", goal=1.0,
                ok=told >= _TOLD),
@@ -297,7 +216,7 @@ def _tell(
                unit="ms"),
         Figure(name="watch: server, most resident memory", value=rss_kb / 1024, unit="MiB"),
     ):  # fmt: skip
-        say(asdict(figure) | facts)
+        figure.print(**facts)
 
 
 def run(asked: argparse.Namespace) -> None:
@@ -326,13 +245,11 @@ def main() -> None:
     for hidden in ("--share", "--port"):
         parser.add_argument(hidden, type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 65536)), hard))
+    allow_many_files()
     if asked.role is None:
         run(asked)
         return
-    logging.disable(logging.WARNING)
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    quiet()
     end_with_the_first()
     folder = Path(asked.folder)
     asyncio.run(serve(folder, asked) if asked.role == "serve" else crowd(folder, asked))

@@ -135,7 +135,7 @@ def _figures(
     answer: Mapping[str, Any],
 ) -> list[bool]:
     gone, begin, back = moments
-    away = {"away_s": round(back - gone, 1)}
+    away: dict[str, Any] = {"away_s": round(back - gone, 1)}
     hole_s = holes(found, begin, back)
     there = sum(begin <= each <= back for times in found.values() for each in times)
     wanted = (back - begin) * len(_NODES)

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+_SETUP = Path(__file__).parents[2] / "scripts" / "setup"
 
 
 class Stories:
@@ -32,6 +36,8 @@ class Stories:
 
 
 def main() -> int:
+    # With what only these need; standard output is for the figures.
+    subprocess.run([str(_SETUP), "long"], check=True, stdout=sys.stderr)
     words = ["-q", "-p", "no:cacheprovider", "-m", "long", "tests"]
     with contextlib.redirect_stdout(sys.stderr):
         return int(pytest.main(words, plugins=[Stories()]))

@@ -1,0 +1,188 @@
+"""Servers for benches: what they serve is real; Slurm and the agreed state are made up.
+
+Two of them. `serving` is a server as agents meet it: its listener with certificates and guard, the
+links, the intakes of samples and of output, and what agents are told of their jobs. `LinkedServer`
+is one that people ask about jobs, and that asks the nodes which are linked to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+from bench.measuring import HERE, free_port
+from lattice.base.clock import SystemClock
+from lattice.base.errors import NotFound
+from lattice.domain.allocation import Allocation
+from lattice.domain.attempts import AttemptFinder
+from lattice.domain.metricstore import MetricStore
+from lattice.domain.outputs import NamedOutputs
+from lattice.domain.telemetry import Mode, ModeInForce
+from lattice.domain.vcluster import Vclusters
+from lattice.features.link.service.peers import Peers
+from lattice.features.telemetry.service.following import Means
+from lattice.features.telemetry.service.looks import AgentLooks
+from lattice.server.address import Address
+from lattice.server.agents import open_agents, with_single_identity
+from lattice.server.figures import Figures
+from lattice.server.journal import LoggedJournal
+from lattice.server.limits import NoOtherReplica, Rates, limit_table
+from lattice.server.links import Intakes, open_links, open_reach
+from lattice.server.logs import log_intake
+from lattice.server.sections import ApiSection, RateLimitsSection, ServerConfig
+from lattice.server.telemetry import TelemetryIntake, TelemetryNeeds, open_telemetry
+from tests.fakes.cluster import ACCOUNTS
+from tests.fakes.in_memory_objects import InMemoryObjectStore
+from tests.fakes.in_memory_scheduler import InMemoryScheduler
+from tests.fakes.in_memory_state import InMemoryStateStore
+from tests.fakes.sharing import sharing_parts
+from tests.integration.link.site import Server, Site
+
+_REPLICA = "r1"
+_BEGAN = "began"
+
+
+class StillScheduler(InMemoryScheduler):
+    """Nothing changes in it, so that it is read once and found the same from then on."""
+
+    def read(self) -> None:
+        if self._cluster is None:
+            super().read()
+        else:
+            self._cluster = self._cluster.confirmed(self._clock.now())
+            self._read_at_s = self._clock.monotonic()
+
+
+class _NoFiles:
+    """Slurm names no output files."""
+
+    async def of(self, job_id: int) -> NamedOutputs:
+        raise NotFound(f"Slurm names no files of job {job_id}.")
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, port: int, scheduler: InMemoryScheduler, store: MetricStore
+) -> AsyncIterator[TelemetryIntake]:
+    """Agents are served on that port until the context ends; the authority is in the folder."""
+    clock = SystemClock()
+    state = InMemoryStateStore(clock)
+    figures = Figures()
+    log: Any = structlog.wrap_logger(
+        structlog.PrintLogger(sys.stderr),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+    )
+    journal = LoggedJournal(log, figures)
+    config = with_single_identity(
+        ServerConfig(api=ApiSection(agent_listen=Address(HERE, port))), folder
+    )
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        reach = await enter(open_reach(config, state, clock, _REPLICA))
+        agents = await enter(
+            open_agents(
+                config,
+                state,
+                clock,
+                replica_id=_REPLICA,
+                presences=reach.presences,
+                replicas=reach.addresses,
+            )
+        )
+        assert agents is not None
+        peers = Peers(agents.replica.channel_credentials, agents.replica.channel_options)
+        stack.push_async_callback(peers.aclose)
+        needs = TelemetryNeeds(
+            scheduler=scheduler,
+            state=state,
+            sharing=sharing_parts(state),
+            clock=clock,
+            views=Vclusters(),
+            figures=figures,
+            journal=journal,
+        )
+        intake = await enter(open_telemetry(needs, config.telemetry, store))
+        objects = InMemoryObjectStore(clock)
+        logs = log_intake(scheduler, _NoFiles(), objects, agents.signer, clock, journal)
+        rates = Rates(
+            limit_table(RateLimitsSection()),
+            clock,
+            replica=_REPLICA,
+            replicas=lambda: (_REPLICA,),
+            others=NoOtherReplica(),
+        )
+        intakes = Intakes(logs=logs, metrics=intake.rpc)
+        await enter(open_links(config, reach, agents, peers, rates, figures, log, intakes))
+        yield intake
+
+
+class LinkedServer:
+    """Jobs that run, the nodes that link to it, and how it looks at them."""
+
+    def __init__(self, folder: Path, jobs: Sequence[Allocation], mode: Mode, step_s: float) -> None:
+        self.clock = SystemClock()
+        self.site = Site(folder)
+        self._server = Server(self.site, _REPLICA)
+        self.desk = self._server.desk
+        self.scheduler = InMemoryScheduler(self.clock)
+        self.scheduler.accounts = ACCOUNTS
+        self.scheduler.allocations = list(jobs)
+        self.whose = AttemptFinder(self.scheduler, self.clock).of
+        in_force = ModeInForce(allocation="", mode=mode, interval_s=step_s)
+        self.looks = AgentLooks(
+            Means(
+                nodes=self.desk,
+                signer=self.site.signer,
+                clock=self.clock,
+                whose=self.whose,
+                modes=lambda _: in_force,
+            )
+        )
+        (folder / _BEGAN).write_text(str(self.began))
+
+    @property
+    def began(self) -> float:
+        """All of them at once."""
+        started = self.scheduler.allocations[0].started
+        assert started is not None
+        return started.timestamp()
+
+    @property
+    def linked(self) -> int:
+        return len(self._server.hub.held)
+
+    async def start(self) -> int:
+        """The port that nodes dial."""
+        await self._server.start()
+        return self._server.port
+
+
+def began_of(folder: Path) -> float:
+    """When the jobs of the linked server in this folder began."""
+    return float((folder / _BEGAN).read_text())
+
+
+@asynccontextmanager
+async def rest_served(app: FastAPI) -> AsyncIterator[int]:
+    """The port that people ask."""
+    port = free_port()
+    door = uvicorn.Server(
+        uvicorn.Config(app, host=HERE, port=port, log_level="error", lifespan="off")
+    )
+    task = asyncio.create_task(door.serve(), name="rest")
+    while not door.started and not task.done():
+        await asyncio.sleep(0.01)
+    try:
+        yield port
+    finally:
+        door.should_exit = True
+        await asyncio.gather(task, return_exceptions=True)
