@@ -18,8 +18,9 @@ from typing import Any
 
 from lattice.agent.sections import AgentConfig
 from lattice.base.setting import Secret, Setting, Unread, setting_of
+from lattice.server.address import Address
 from lattice.server.objectsection import ObjectsUrl
-from lattice.server.sections import Address, ServerConfig
+from lattice.server.sections import ServerConfig
 
 _FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 

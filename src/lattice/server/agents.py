@@ -6,7 +6,6 @@ The agents' listener itself is not here; whoever opens it adds `renewal` to it a
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
 import socket
@@ -25,13 +24,15 @@ from lattice.base.clock import Clock, SystemClock
 from lattice.base.config import load
 from lattice.base.errors import ConfigurationError
 from lattice.base.signing import SigningKey
+from lattice.base.tasks import running
 from lattice.domain.presence import Presences
 from lattice.domain.state import StateStore
 from lattice.features.agents.rpc import AgentIdentityRpc
 from lattice.features.agents.service.enrolment import EnrolmentService
 from lattice.features.agents.service.records import TRUST
 from lattice.features.agents.service.trust import TrustedNodes
-from lattice.server.sections import Address, IdentitySection, ServerConfig
+from lattice.server.address import Address
+from lattice.server.sections import IdentitySection, ServerConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +151,5 @@ async def open_agents(
         replicas=replicas or (lambda: (own,)),
         development_token=token.reveal() if token else None,
     )
-    watching = asyncio.create_task(view.run(), name="trust")
-    try:
+    async with running(("trust", view.run())):
         yield AgentParts(replica=replica, signer=signer, trust=trust, enrolment=enrolment)
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from lattice.access.finding import AllocationFinder
 from lattice.access.grants import GrantSigner
 from lattice.access.limits import CallerLimits
 from lattice.base.clock import Clock
+from lattice.base.tasks import running
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.state import StateStore
 from lattice.domain.stream import NodeStreams
@@ -95,17 +95,14 @@ async def open_attach(
         needs.replica,
     )
     figures.show(lambda: {"attach_connections": float(service.open)})
-    tidying = asyncio.create_task(
-        Tidying(records, clock, needs.replicas).run(), name="attach records"
-    )
+    tidying = Tidying(records, clock, needs.replicas)
     try:
-        yield AttachParts(
-            service,
-            AttachListing(finder, records),
-            AttachTickets(finder, state, clock),
-            frozenset(section.origins),
-        )
+        async with running(("attach records", tidying.run())):
+            yield AttachParts(
+                service,
+                AttachListing(finder, records),
+                AttachTickets(finder, state, clock),
+                frozenset(section.origins),
+            )
     finally:
-        tidying.cancel()
-        await asyncio.gather(tidying, return_exceptions=True)
         await keeping.aclose()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lattice.base.config import Report
 from lattice.base.setting import setting
+from lattice.server.configchecks import check_url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,3 +24,12 @@ class AttachSection:
     record_days: float = setting(
         30.0, "How long the record of a session is kept after its end.", least=1, most=3650
     )
+
+
+def judge_attach(attach: AttachSection, report: Report) -> None:
+    """What must hold of its keys."""
+    for index, origin in enumerate(attach.origins):
+        path = f"attach.origins[{index}]"
+        check_url(path, origin, report, outside=("https",))
+        if origin.count("/") != 2 or origin != origin.lower():
+            report.problem(path, "must be scheme and host alone, as a browser writes them")

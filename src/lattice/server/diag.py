@@ -14,7 +14,7 @@ from lattice.access.finding import AllocationFinder
 from lattice.access.limits import CallerLimits
 from lattice.access.output import OutputDoor
 from lattice.base.clock import Clock
-from lattice.domain.jobfacts import FactFinding, StackTaking
+from lattice.domain.factfinding import FactFinding, StackTaking
 from lattice.domain.scheduler import Scheduler
 from lattice.features.diag import http
 from lattice.features.diag.model import Area, LinkTarget, MountTarget, Rule, Targets

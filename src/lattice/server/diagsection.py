@@ -1,12 +1,14 @@
 """The section `diag` of the server: what jobs are measured against, and which rules are in force.
 
-Rules between its keys are in `lattice.server.config`; `lattice.server.diag` makes targets of it.
+`lattice.server.diag` makes targets of it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
+from lattice.base.config import Report
 from lattice.base.setting import required, setting
 from lattice.features.diag.model import Targets
 
@@ -89,3 +91,17 @@ class DiagSection:
         least=30,
         most=86400,
     )
+
+
+def judge_diag(diag: DiagSection, report: Report) -> None:
+    """What must hold between its keys."""
+    paths = Counter(each.path for each in diag.mounts)
+    for index, mount in enumerate(diag.mounts):
+        path = f"diag.mounts[{index}].path"
+        if not mount.path.startswith("/"):
+            report.problem(path, "must be an absolute path")
+        elif paths[mount.path] > 1:
+            report.problem(path, f"{mount.path} stands more than once")
+    for index, link in enumerate(diag.links):
+        if not 0 < link.gbit_s <= 1e6:
+            report.problem(f"diag.links[{index}].gbit_s", "must be more than 0")

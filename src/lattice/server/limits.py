@@ -9,7 +9,6 @@ is stood in for by the bucket of the replica that was asked, and counted.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
@@ -28,6 +27,7 @@ from lattice.access.limits import (
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.errors import RateLimited, Unavailable
+from lattice.base.tasks import running
 from lattice.domain.state import StateStore
 from lattice.server.figures import Figures
 from lattice.server.sections import RateLimitsSection, UserLimits
@@ -182,13 +182,5 @@ async def open_limits(
         }
     )
     figures.show(lambda: {"sessions_open": slots.held})
-    running = [
-        asyncio.create_task(view.run(), name="limits view"),
-        asyncio.create_task(slots.run(), name="limits slots"),
-    ]
-    try:
+    async with running(("limits view", view.run()), ("limits slots", slots.run())):
         yield Limits(slots, rates, refused)
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)

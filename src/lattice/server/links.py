@@ -6,11 +6,9 @@ agreed state; `open_links` opens the agents' listener on top of it.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 from grpc import aio
@@ -19,6 +17,7 @@ from lattice.access.limits import Questions, Verdict
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.errors import ConfigurationError, LatticeError, Unavailable
+from lattice.base.tasks import running
 from lattice.domain.presence import LINKS, NODES
 from lattice.domain.state import StateStore, StateView
 from lattice.features.link.model import REPLICAS, BadReplica, Replica, read_replica
@@ -95,7 +94,7 @@ async def open_reach(
     )
     presences = PresenceKeeper(store, links, nodes, clock, times_of(config.node_agent))
     membership = Membership(store, me)
-    async with _running(
+    async with running(
         ("state links", links.run()),
         ("state nodes", nodes.run()),
         ("state replicas", replicas.run()),
@@ -205,7 +204,7 @@ async def open_links(
             desk.expel(node)
 
         await stack.enter_async_context(
-            _running(("links", hub.tend()), ("trust lost", agents.trust.watch(expel)))
+            running(("links", hub.tend()), ("trust lost", agents.trust.watch(expel)))
         )
         log.info("agents are served", at=address, reached_at=reach.membership.me.address)
         yield Links(hub, desk, ProbeService(desk, agents.signer, clock, hub.replica))
@@ -229,14 +228,3 @@ def _listener(
     add_PeerServiceServicer_to_server(PeerRpc(hub, rates.answer), listener)
     add_AgentIdentityServiceServicer_to_server(agents.renewal, listener)
     return listener
-
-
-@asynccontextmanager
-async def _running(*steps: tuple[str, Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(step, name=name) for name, step in steps]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from lattice.access.grants import GrantSigner
 from lattice.access.limits import CallerLimits
 from lattice.access.output import OutputDoor
 from lattice.base.clock import Clock
+from lattice.base.tasks import running
 from lattice.domain.objects import ObjectStore
 from lattice.domain.outputs import JobFiles
 from lattice.domain.scheduler import Scheduler
@@ -82,16 +82,8 @@ async def open_log_keeping(
     summaries = Summaries(objects, scheduler, clock)
     retention = Retention(objects, scheduler, clock, rules)
     figures.watch(lambda: _keeping_counts(summaries, retention))
-    tasks = [
-        asyncio.create_task(summaries.run(), name="log metadata"),
-        asyncio.create_task(retention.run(state), name="log retention"),
-    ]
-    try:
+    async with running(("log metadata", summaries.run()), ("log retention", retention.run(state))):
         yield summaries
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _keeping_counts(summaries: Summaries, retention: Retention) -> dict[str, float]:

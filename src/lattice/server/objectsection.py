@@ -1,6 +1,6 @@
 """The section `objects` of the server's configuration: which object store, and as whom.
 
-Rules between its keys are in `lattice.server.config`; `lattice.server.objects` opens it.
+`lattice.server.objects` opens it.
 """
 # ruff: noqa: RUF009 - `setting` declares a field, as `dataclasses.field` does.
 
@@ -10,12 +10,15 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from lattice.base.config import Report
 from lattice.base.setting import setting
 from lattice.domain.objects import BadKeyPart, check_key
+from lattice.server.configchecks import check_authority, check_file, check_url
 
 LONGEST_PREFIX = 100
 """Together with the longest key it stays within S3's 1 024 bytes."""
 
+_REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
@@ -77,3 +80,30 @@ class ObjectsSection:
     allow_http: bool = setting(
         False, "Allow plain text outside loopback. What is stored can then be read on the way."
     )
+
+
+def judge_objects(objects: ObjectsSection, report: Report) -> None:
+    """What must hold between its keys."""
+    url, plain = "objects.url", ("http", "https")
+    of_s3 = ("endpoint", "region", "access_key_file", "secret_key_file", "ca")
+    given = [name for name in of_s3 if getattr(objects, name) is not None]
+    if objects.url is None or not objects.url.is_s3:
+        text = "is for s3://" if objects.url else "needs objects.url too"
+        for name in given:
+            report.problem(f"objects.{name}", text, url)
+        return
+    outside = plain if objects.allow_http else ("https",)
+    check_url("objects.endpoint", objects.endpoint, report, outside=outside)
+    if objects.endpoint is None and objects.region is None:
+        report.problem(url, "needs objects.endpoint, or objects.region for AWS", "objects.endpoint")
+    if objects.region is not None and not _REGION.fullmatch(objects.region):
+        report.problem("objects.region", f"{objects.region[:60]!r} is no region")
+    if objects.allow_http and objects.endpoint and objects.endpoint.startswith("http://"):
+        report.warning("objects.allow_http", "what is stored can be read on its way")
+    for name in ("access_key_file", "secret_key_file"):
+        path, file = f"objects.{name}", getattr(objects, name)
+        if file is None:
+            report.problem(url, f"needs {path} too", path)
+        elif check_file(path, file, report, secret=True) and not file.read_bytes().strip():
+            report.problem(path, f"{file} is empty")
+    check_authority("objects.ca", objects.ca, report)

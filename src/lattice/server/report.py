@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from lattice.access.finding import AllocationFinder
 from lattice.access.limits import CallerLimits
 from lattice.access.output import OutputDoor
 from lattice.base.clock import Clock
+from lattice.base.tasks import running
 from lattice.domain.accounted import Accounting
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.objects import ObjectStore
@@ -53,20 +53,16 @@ async def open_report(needs: ReportNeeds, figures: Figures) -> AsyncIterator[Rep
     """Until the context ends."""
     meter = RunMeter(needs.store, needs.accounting, needs.clock)
     kept = KeptSummaries(needs.objects) if needs.objects is not None else None
-    tasks = []
+    steps = []
     if kept is not None and needs.store is not None:
         keeping = SummaryKeeping(
             needs.scheduler, meter, kept, needs.clock, needs.replica, needs.replicas
         )
         figures.watch(lambda: _counts(keeping))
         figures.show(lambda: {"run_summaries_waiting": float(keeping.waiting)})
-        tasks.append(asyncio.create_task(keeping.run(), name="summaries of runs"))
-    try:
+        steps.append(("summaries of runs", keeping.run()))
+    async with running(*steps):
         yield report_service(needs, meter, kept)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def report_service(

@@ -9,7 +9,6 @@ word on where they live.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -19,52 +18,13 @@ from lattice.access.actor import ClaimNames
 from lattice.base.logsection import LogSection
 from lattice.base.setting import Secret, Unread, required, setting
 from lattice.domain.vcluster import Kind, Vcluster, Vclusters
+from lattice.server.address import Address
 from lattice.server.attachsection import AttachSection
 from lattice.server.diagsection import DiagSection
 from lattice.server.logsection import LogsSection
 from lattice.server.objectsection import ObjectsSection
 from lattice.server.sharesection import SharingSection
 from lattice.server.telemetrysection import TelemetrySection
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a listener stands."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        host, colon, port = text.rpartition(":")
-        if not colon or not host or not port.isascii() or not port.isdigit() or len(port) > 5:
-            raise ValueError(f"must be host:port, not {text[:60]!r}")
-        if int(port) > 65535:
-            raise ValueError(f"{port} is no port")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        elif ":" in host:
-            raise ValueError(f"an IPv6 address stands in brackets: [{host}]:{port}")
-        return cls(host, int(port))
-
-    @property
-    def is_wildcard(self) -> bool:
-        """True if it stands for every address of the machine, so that nobody can dial it."""
-        try:
-            return ipaddress.ip_address(self.host).is_unspecified
-        except ValueError:
-            return False
-
-    @property
-    def is_loopback(self) -> bool:
-        """False for a name that only a resolver could judge: it may answer otherwise tomorrow."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Listener(StrEnum):
@@ -296,6 +256,18 @@ class NodeAgentSection:
     grace_period_s: float = setting(90.0, "Silence after which a node is Down.", least=5, most=3600)
     sensitive_grace_period_s: float = setting(
         600.0, "The same for a node with sensitive work.", least=5, most=7200
+    )
+    drain_failed: bool = setting(
+        False, "Drain a node in Slurm whose GPUs are in `failure`. Only a person puts it back."
+    )
+    drain_after_s: float = setting(
+        60.0, "For how long they have to be so before that.", least=0, most=3600
+    )
+    drain_most_per_hour: int = setting(
+        4,
+        "How many nodes are drained so within an hour at most, by all servers together.",
+        least=1,
+        most=500,
     )
 
 

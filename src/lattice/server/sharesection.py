@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lattice.base.config import Report
 from lattice.base.setting import setting
 
 
@@ -15,3 +16,13 @@ class SharingSection:
     longest_days: float = setting(
         30.0, "The longest an owner may share for at a time.", least=0.01, most=365
     )
+
+
+def judge_sharing(sharing: SharingSection, report: Report) -> None:
+    """What must hold between its keys."""
+    if sharing.usual_days > sharing.longest_days:
+        report.problem(
+            "sharing.usual_days",
+            "is longer than sharing.longest_days allows",
+            "sharing.longest_days",
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from datetime import timedelta
 
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
+from lattice.base.tasks import running
 from lattice.domain.state import StateStore
 from lattice.features.sharing.model import ShareTerms
 from lattice.features.sharing.service.reads import WrittenReads
@@ -33,13 +33,9 @@ async def open_sharing(
 ) -> AsyncIterator[SharingParts]:
     """Keeps the shares in sight until the context ends."""
     view = WatchedStateView(store, SHARES, clock)
-    keeping = asyncio.create_task(view.run(), name="state shares")
-    try:
+    async with running(("state shares", view.run())):
         yield SharingParts(
             SharedAllocations(store, view, clock),
             WrittenReads(store, clock, journal),
             ShareTerms(timedelta(days=section.usual_days), timedelta(days=section.longest_days)),
         )
-    finally:
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)

@@ -6,7 +6,6 @@ state than it was told to expect does not.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from lattice.adapters.sqlite.store import open_sqlite
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.errors import ConfigurationError, Unavailable
+from lattice.base.tasks import running
 from lattice.domain.state import StateStore, StateView
 from lattice.server.bootstrap import CLUSTER_KEY, bootstrap, find_cluster
 from lattice.server.sections import QuorumSection
@@ -58,12 +58,8 @@ async def open_state(
         except Unavailable as error:
             log.warning("agreed state is away", error=error.message, hint=error.hint)
         view = WatchedStateView(store, CLUSTER_KEY, clock)
-        keeping = asyncio.create_task(view.run(), name="state cluster")
-        try:
+        async with running(("state cluster", view.run())):
             yield AgreedState(store, view, SINGLE if single is not None else "")
-        finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
 
 
 async def bootstrap_state(

@@ -6,7 +6,6 @@ call, `telemetry_parts` what is asked of them.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from lattice.adapters.metricstore.store import HttpMetricStore, StorePlace
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
+from lattice.base.tasks import running
 from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import AttemptFinder
 from lattice.domain.metricstore import MetricStore
@@ -127,18 +127,10 @@ async def open_telemetry(
             intake = SampleIntake(attempts.of, writing, needs.clock, needs.journal, is_sensitive)
             _show(needs.figures, intake, writing)
         needs.figures.show(lambda: {"telemetry_allocations_in_debug": float(modes.debugging)})
-        tasks = [
-            asyncio.create_task(view.run(), name="state telemetry"),
-            asyncio.create_task(telling.run(), name="telemetry told"),
-        ]
-        try:
+        async with running(("state telemetry", view.run()), ("telemetry told", telling.run())):
             yield TelemetryIntake(
                 rpc=MetricIntakeRpc(intake, telling), store=store, modes=modes, attempts=attempts
             )
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def agreed_modes(needs: TelemetryNeeds, section: TelemetrySection, view: StateView) -> AgreedModes:

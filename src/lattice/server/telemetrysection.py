@@ -1,6 +1,6 @@
 """The section `telemetry` of the server: the metric store, and how closely jobs are measured.
 
-Rules between its keys are in `lattice.server.config`; `lattice.server.telemetry` opens the store.
+`lattice.server.telemetry` opens the store.
 """
 # ruff: noqa: RUF009 - `setting` declares a field, as `dataclasses.field` does.
 
@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from lattice.base.config import Report
 from lattice.base.setting import setting
 from lattice.domain.telemetry import Mode
 from lattice.features.telemetry.service.modes import MOST_DEBUGGING
+from lattice.server.configchecks import check_authority, check_file, check_url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +50,26 @@ class TelemetrySection:
         "write to the metric store themselves. Such a node can put any name on a series: only "
         "where the site trusts its nodes. Sensitive jobs never go that way.",
     )
+
+
+def judge_telemetry(telemetry: TelemetrySection, report: Report) -> None:
+    """What must hold between its keys."""
+    endpoint = "telemetry.tsdb_endpoint"
+    check_url(endpoint, telemetry.tsdb_endpoint, report, outside=("http", "https"))
+    others = ("tsdb_username", "tsdb_password_file", "tsdb_bearer_file", "tsdb_ca")
+    if telemetry.tsdb_endpoint is None:
+        for name in (each for each in others if getattr(telemetry, each) is not None):
+            report.problem(f"telemetry.{name}", f"needs {endpoint} too", endpoint)
+    for have, lack in (others[:2], others[1::-1]):
+        if getattr(telemetry, have) is not None and getattr(telemetry, lack) is None:
+            text = f"needs telemetry.{lack} too"
+            report.problem(f"telemetry.{have}", text, f"telemetry.{lack}")
+    if telemetry.tsdb_password_file and telemetry.tsdb_bearer_file:
+        text = "goes with no password: name one of the two"
+        report.problem("telemetry.tsdb_bearer_file", text, "telemetry.tsdb_password_file")
+    for name in ("tsdb_password_file", "tsdb_bearer_file"):
+        check_file(f"telemetry.{name}", getattr(telemetry, name), report, secret=True)
+    secret = telemetry.tsdb_password_file or telemetry.tsdb_bearer_file
+    if secret and (telemetry.tsdb_endpoint or "").startswith("http://"):
+        report.warning(endpoint, "the store's secret can be read on its way: use https://")
+    check_authority("telemetry.tsdb_ca", telemetry.tsdb_ca, report)

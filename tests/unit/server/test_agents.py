@@ -10,6 +10,7 @@ import pytest
 from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.base.errors import ConfigurationError
 from lattice.domain.peer import checked_name
+from lattice.server.address import Address
 from lattice.server.agents import (
     begin_identity,
     identity_paths,
@@ -19,7 +20,7 @@ from lattice.server.agents import (
     with_single_identity,
 )
 from lattice.server.config import check_server_config
-from lattice.server.sections import Address, ServerConfig
+from lattice.server.sections import ServerConfig
 from tests.fakes.agent_site import ADMIN
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock

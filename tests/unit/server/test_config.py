@@ -17,8 +17,9 @@ from lattice.base.clock import SystemClock
 from lattice.base.errors import ConfigurationError, status_of
 from lattice.base.setting import Secret, Unread, setting_of
 from lattice.domain.vcluster import Kind
+from lattice.server.address import Address
 from lattice.server.config import Checked, check_server_config, load_server_config
-from lattice.server.sections import Address, AuthMode, Listener, ServerConfig
+from lattice.server.sections import AuthMode, Listener, ServerConfig
 
 CONFIG = Path(__file__).parents[3] / "config"
 SECRET = "0123456789abcdef0123456789abcdef"

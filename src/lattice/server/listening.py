@@ -1,0 +1,116 @@
+"""The two doors that people and services come to: REST and gRPC, opened and closed together."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any
+
+import uvicorn
+
+from lattice.base.errors import ConfigurationError
+from lattice.features.attach.model import LARGEST_MESSAGE_BYTES, PING_EVERY_S, SILENCE_S
+from lattice.server.address import Address
+from lattice.server.compose import Faces
+from lattice.server.sections import ApiSection, Listener
+from lattice.server.tls import ServerTls, TlsFiles
+
+_LARGEST_HEADER_BYTES = 32 * 1024
+
+
+@asynccontextmanager
+async def listening(api: ApiSection, faces: Faces, tls: ServerTls | None) -> AsyncIterator[None]:
+    """Serve both until the context ends; open calls then get their grace.
+
+    Raises `ConfigurationError` where an address can't be had.
+    """
+    door = _bound(api.rest_listen)
+    _offer_grpc(api.grpc_listen, faces, tls)
+    rest = RestServer(rest_config(api, faces, tls))
+    await faces.grpc.start()
+    serving = asyncio.create_task(rest.serve(sockets=[door]), name="rest")
+    watching = asyncio.create_task(tls.watch(), name="tls") if tls else None
+    try:
+        while not rest.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event
+            await asyncio.sleep(0.01)
+        yield
+    finally:
+        if watching:
+            watching.cancel()
+        rest.should_exit = True
+        await faces.grpc.stop(api.shutdown_grace_s)
+        await asyncio.gather(serving, return_exceptions=True)
+        door.close()
+
+
+def server_tls(api: ApiSection) -> ServerTls | None:
+    """The certificates of both doors; None where they are plain."""
+    if api.tls_cert is None or api.tls_key is None:
+        return None
+    return ServerTls(
+        TlsFiles(api.tls_cert, api.tls_key, api.tls_ca),
+        rest_mtls=api.requires_client_certificate(Listener.REST),
+        grpc_mtls=api.requires_client_certificate(Listener.GRPC),
+    )
+
+
+class RestServer(uvicorn.Server):
+    """Uvicorn without a hand on the process."""
+
+    def capture_signals(self) -> Any:
+        """Signals are the process's, handled once for both listeners."""
+        return nullcontext()
+
+
+def rest_config(api: ApiSection, faces: Faces, tls: ServerTls | None) -> uvicorn.Config:
+    """How REST is served."""
+    config = uvicorn.Config(
+        faces.rest,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        h11_max_incomplete_event_size=_LARGEST_HEADER_BYTES,
+        # Reads a message when the one before was taken, so a slow reader slows the writer.
+        ws="websockets-sansio",
+        ws_max_size=LARGEST_MESSAGE_BYTES,
+        ws_per_message_deflate=False,
+        ws_ping_interval=PING_EVERY_S,
+        ws_ping_timeout=SILENCE_S - PING_EVERY_S,
+        timeout_graceful_shutdown=max(1, round(api.shutdown_grace_s)),
+    )
+    if tls is not None:
+        config.load()
+        config.ssl = tls.http_context()
+    return config
+
+
+def _bound(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        door = socket.create_server((address.host, address.port), family=family, backlog=2048)
+    except OSError as error:
+        raise _unusable(address, error.strerror or str(error)) from None
+    # Connections inherit it. asyncio would not set it on them: it looks for a protocol number that
+    # `create_server` leaves out. Without it every other key of a terminal waits 40 ms.
+    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return door
+
+
+def _offer_grpc(address: Address, faces: Faces, tls: ServerTls | None) -> None:
+    try:
+        if tls is None:
+            faces.grpc.add_insecure_port(str(address))
+        else:
+            faces.grpc.add_secure_port(str(address), tls.grpc_credentials())
+    except RuntimeError:
+        raise _unusable(address, "the address is in use or not this machine's") from None
+
+
+def _unusable(address: Address, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{address} can't be listened on: {why}.",
+        hint="Change api.rest_listen or api.grpc_listen, or stop what listens there.",
+    )
