@@ -77,8 +77,8 @@ def dead_url() -> str:
 
 
 def test_both_doors_have_the_same_verbs_with_the_same_arguments() -> None:
-    verbs = {name for name in vars(SyncClient) if not name.startswith("_")}
-    assert verbs == {name for name in vars(Client) if not name.startswith("_")}
+    verbs = {name for name in dir(SyncClient) if not name.startswith("_")}
+    assert verbs == {name for name in dir(Client) if not name.startswith("_")}
     assert verbs >= {
         "allocations",
         "allocation",
