@@ -169,6 +169,8 @@ class Allocation:
     command: str = ""
     output: str = ""
     comment: str = ""
+    container: str = ""
+    """The OCI bundle of `--container`; an image that a script starts by itself is not told."""
     dependency: str = ""
     gpu_indices: tuple[NodeGpus, ...] = ()
     """Of the run under way, for the nodes where Slurm says which."""

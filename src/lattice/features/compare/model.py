@@ -187,9 +187,10 @@ class FirstParting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingValue:
-    """Of one run; None: nobody has said."""
+    """Of one run; None: nobody has said, with the reason."""
 
     value: str | None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

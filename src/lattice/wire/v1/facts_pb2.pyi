@@ -504,12 +504,16 @@ class GpuTold(_message.Message):
     WORDS_FIELD_NUMBER: _builtins.int
     PCIE_WIDTH_FIELD_NUMBER: _builtins.int
     PCIE_BEST_WIDTH_FIELD_NUMBER: _builtins.int
+    NVLINKS_FIELD_NUMBER: _builtins.int
+    NVLINK_BYTES_S_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     name: _builtins.str
     health: _builtins.str
     words: _builtins.str
     pcie_width: _builtins.int
     pcie_best_width: _builtins.int
+    nvlinks: _builtins.int
+    nvlink_bytes_s: _builtins.float
     def __init__(
         self,
         *,
@@ -519,15 +523,25 @@ class GpuTold(_message.Message):
         words: _builtins.str = ...,
         pcie_width: _builtins.int | None = ...,
         pcie_best_width: _builtins.int | None = ...,
+        nvlinks: _builtins.int | None = ...,
+        nvlink_bytes_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_pcie_best_width", b"_pcie_best_width", "_pcie_width", b"_pcie_width", "pcie_best_width", b"pcie_best_width", "pcie_width", b"pcie_width"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_nvlink_bytes_s", b"_nvlink_bytes_s", "_nvlinks", b"_nvlinks", "_pcie_best_width", b"_pcie_best_width", "_pcie_width", b"_pcie_width", "nvlink_bytes_s", b"nvlink_bytes_s", "nvlinks", b"nvlinks", "pcie_best_width", b"pcie_best_width", "pcie_width", b"pcie_width"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pcie_best_width", b"_pcie_best_width", "_pcie_width", b"_pcie_width", "health", b"health", "name", b"name", "pcie_best_width", b"pcie_best_width", "pcie_width", b"pcie_width", "uuid", b"uuid", "words", b"words"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_nvlink_bytes_s", b"_nvlink_bytes_s", "_nvlinks", b"_nvlinks", "_pcie_best_width", b"_pcie_best_width", "_pcie_width", b"_pcie_width", "health", b"health", "name", b"name", "nvlink_bytes_s", b"nvlink_bytes_s", "nvlinks", b"nvlinks", "pcie_best_width", b"pcie_best_width", "pcie_width", b"pcie_width", "uuid", b"uuid", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__nvlink_bytes_s: _TypeAlias = _typing.Literal["nvlink_bytes_s"]  # noqa: Y015
+    _WhichOneofArgType__nvlink_bytes_s: _TypeAlias = _typing.Literal["_nvlink_bytes_s", b"_nvlink_bytes_s"]  # noqa: Y015
+    _WhichOneofReturnType__nvlinks: _TypeAlias = _typing.Literal["nvlinks"]  # noqa: Y015
+    _WhichOneofArgType__nvlinks: _TypeAlias = _typing.Literal["_nvlinks", b"_nvlinks"]  # noqa: Y015
     _WhichOneofReturnType__pcie_best_width: _TypeAlias = _typing.Literal["pcie_best_width"]  # noqa: Y015
     _WhichOneofArgType__pcie_best_width: _TypeAlias = _typing.Literal["_pcie_best_width", b"_pcie_best_width"]  # noqa: Y015
     _WhichOneofReturnType__pcie_width: _TypeAlias = _typing.Literal["pcie_width"]  # noqa: Y015
     _WhichOneofArgType__pcie_width: _TypeAlias = _typing.Literal["_pcie_width", b"_pcie_width"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__nvlink_bytes_s) -> _WhichOneofReturnType__nvlink_bytes_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__nvlinks) -> _WhichOneofReturnType__nvlinks | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__pcie_best_width) -> _WhichOneofReturnType__pcie_best_width | None: ...
     @_typing.overload

@@ -406,6 +406,11 @@ class Sight(_message.Message):
     NOW_FIELD_NUMBER: _builtins.int
     FIRING_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    JUDGED_SINCE_FIELD_NUMBER: _builtins.int
+    judged_since: _builtins.float
+    """Since when who judges here has looked at this life of the job, in seconds since 1970 by the
+    servers' clock. What began before and is not in `firing` may only not have been found again.
+    """
     @_builtins.property
     def before(self) -> Global___SnapshotTold: ...
     @_builtins.property
@@ -421,12 +426,15 @@ class Sight(_message.Message):
         now: Global___SnapshotTold | None = ...,
         firing: _abc.Iterable[Global___AlertTold] | None = ...,
         progress: Global___ProgressTold | None = ...,
+        judged_since: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "now", b"now", "progress", b"progress"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_judged_since", b"_judged_since", "before", b"before", "judged_since", b"judged_since", "now", b"now", "progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "firing", b"firing", "now", b"now", "progress", b"progress"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_judged_since", b"_judged_since", "before", b"before", "firing", b"firing", "judged_since", b"judged_since", "now", b"now", "progress", b"progress"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__judged_since: _TypeAlias = _typing.Literal["judged_since"]  # noqa: Y015
+    _WhichOneofArgType__judged_since: _TypeAlias = _typing.Literal["_judged_since", b"_judged_since"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__judged_since) -> _WhichOneofReturnType__judged_since | None: ...
 
 Global___Sight: _TypeAlias = Sight  # noqa: Y015
 

@@ -229,6 +229,7 @@ class WatchAlert(_message.Message):
     LASTED_S_FIELD_NUMBER: _builtins.int
     WORDS_FIELD_NUMBER: _builtins.int
     REMEDY_FIELD_NUMBER: _builtins.int
+    FOLLOWS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     rule: _builtins.str
     subject: _builtins.str
@@ -241,6 +242,8 @@ class WatchAlert(_message.Message):
     lasted_s: _builtins.float
     words: _builtins.str
     remedy: _builtins.str
+    follows: _builtins.bool
+    """Another alert or node of the same moment is the next record."""
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -261,10 +264,11 @@ class WatchAlert(_message.Message):
         lasted_s: _builtins.float | None = ...,
         words: _builtins.str = ...,
         remedy: _builtins.str = ...,
+        follows: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_lasted_s", b"_lasted_s", "_value", b"_value", "bound", b"bound", "lasted_s", b"lasted_s", "since", b"since", "time", b"time", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_lasted_s", b"_lasted_s", "_value", b"_value", "bound", b"bound", "lasted_s", b"lasted_s", "node", b"node", "phase", b"phase", "remedy", b"remedy", "rule", b"rule", "severity", b"severity", "since", b"since", "subject", b"subject", "time", b"time", "unit", b"unit", "value", b"value", "words", b"words"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_lasted_s", b"_lasted_s", "_value", b"_value", "bound", b"bound", "follows", b"follows", "lasted_s", b"lasted_s", "node", b"node", "phase", b"phase", "remedy", b"remedy", "rule", b"rule", "severity", b"severity", "since", b"since", "subject", b"subject", "time", b"time", "unit", b"unit", "value", b"value", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bound: _TypeAlias = _typing.Literal["bound"]  # noqa: Y015
     _WhichOneofArgType__bound: _TypeAlias = _typing.Literal["_bound", b"_bound"]  # noqa: Y015
@@ -291,11 +295,13 @@ class WatchNode(_message.Message):
     SINCE_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    FOLLOWS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     word: _builtins.str
     """`stale`, `back` or `over`."""
     seconds: _builtins.float
     reason: _builtins.str
+    follows: _builtins.bool
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -309,10 +315,11 @@ class WatchNode(_message.Message):
         since: _timestamp_pb2.Timestamp | None = ...,
         seconds: _builtins.float | None = ...,
         reason: _builtins.str = ...,
+        follows: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_seconds", b"_seconds", "seconds", b"seconds", "since", b"since", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seconds", b"_seconds", "node", b"node", "reason", b"reason", "seconds", b"seconds", "since", b"since", "time", b"time", "word", b"word"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seconds", b"_seconds", "follows", b"follows", "node", b"node", "reason", b"reason", "seconds", b"seconds", "since", b"since", "time", b"time", "word", b"word"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__seconds: _TypeAlias = _typing.Literal["seconds"]  # noqa: Y015
     _WhichOneofArgType__seconds: _TypeAlias = _typing.Literal["_seconds", b"_seconds"]  # noqa: Y015

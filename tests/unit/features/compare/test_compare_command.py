@@ -27,6 +27,7 @@ from lattice.features.compare.render.commas import commas
 from lattice.features.compare.render.page import page
 from lattice.features.compare.render.plain import comparison_text
 from lattice.features.compare.render.plot import COLUMNS, plot
+from tests.fakes.cluster import allocation
 from tests.fakes.shell import NOW, FakeShell
 from tests.unit.features.compare.runs import CPU, GPU, Site, course
 
@@ -34,6 +35,7 @@ pytestmark = pytest.mark.spec("COMPARE-1", "CLI-1")
 
 COMMON = {"output", "utc", "no_color", "quiet", "verbose", "api_url", "ca"}
 PATH = "/v1/compare"
+NAMED = ((41, "train-base"), (42, "train-new"), (43, "twice"), (44, "twice"))
 EVIL = "<script>alert(1)</script>\x1b]0;owned\x07\x1b[2J"
 
 
@@ -85,6 +87,18 @@ async def test_ids_names_and_last_are_understood() -> None:
         with pytest.raises(NotFound):
             run(shell, "41", word)
         assert shell.calls[-1].path == "/v1/allocations"
+
+
+@pytest.mark.spec("COMPARE-4")
+async def test_a_name_stands_for_the_only_one_so_called() -> None:
+    own = [allocation(number, "alice", "research", name=name) for number, name in NAMED]
+    listed = {"allocations": json.loads(msgspec.json.encode(own)), "sources": []}
+    shell = FakeShell({PATH: told(await slower()), "/v1/allocations": listed})
+    run(shell, "train-base", "train-new")
+    assert dict(shell.calls[-1].params)["ids"] == f"{own[0].ref},{own[1].ref}"
+    with pytest.raises(UsageError) as refused:
+        run(shell, "41", "twice")
+    assert "43, 44" in refused.value.message
 
 
 def test_one_is_not_enough_and_nine_are_too_many() -> None:
@@ -185,7 +199,9 @@ async def test_the_plot_keeps_its_size_and_its_holes() -> None:
 
 @pytest.mark.spec("COMPARE-4")
 async def test_text_from_outside_can_do_nothing() -> None:
-    answer = await slower(name="=cmd|" + EVIL, nodes=EVIL, command=EVIL, work_dir='"><b>')
+    answer = await slower(
+        name="=cmd|" + EVIL, nodes=EVIL, command=EVIL, container=EVIL, work_dir='"><b>'
+    )
     text = comparison_text(answer, Style(width=80), NOW)
     assert "\x1b" not in text
 
@@ -224,7 +240,8 @@ async def test_every_form_can_be_asked_for(form: str) -> None:
 
 
 async def test_csv_has_a_line_a_metric_and_run() -> None:
-    rows = list(csv.DictReader(io.StringIO(commas(await slower()))))
+    every = list(csv.DictReader(io.StringIO(commas(await slower()))))
+    rows = [each for each in every if each["metric"]]
     assert [(each["metric"], each["run"]) for each in rows] == [
         ("gpu_utilization", "A"),
         ("gpu_utilization", "B"),
@@ -233,7 +250,57 @@ async def test_csv_has_a_line_a_metric_and_run() -> None:
     ]
     assert float(rows[1]["since_percent"]) < -9
     assert rows[0]["percent"] == ""
-    assert all(None not in each for each in rows)
+    assert all(None not in each for each in every)
+
+
+@pytest.mark.spec("COMPARE-4", "SRC-2")
+async def test_csv_has_what_was_asked_for_and_why_something_is_not_known() -> None:
+    answer = await slower(nodes="n7", time_limit_s=3600, container="/images/torch-2.9")
+    rows = list(csv.DictReader(io.StringIO(commas(answer))))
+    settings = {(each["setting"], each["run"]): each for each in rows if each["setting"]}
+    assert len(settings) == 2 * len(answer.settings)
+    assert (settings["nodes", "A"]["value"], settings["nodes", "B"]["value"]) == ("n1", "n7")
+    assert settings["nodes", "A"]["differs"] == "yes"
+    assert settings["partition", "B"]["differs"] == "no"
+    for name, run_ in (("time_limit", "A"), ("image", "A"), ("environment", "B")):
+        told_ = settings[name, run_]
+        assert (told_["value"], told_["differs"]) == ("", ""), name
+        assert told_["reason"], name
+    assert settings["image", "B"]["value"] == "/images/torch-2.9"
+
+
+@pytest.mark.spec("COMPARE-4", "SRC-2")
+async def test_settings_nobody_knows_are_a_dash_with_the_reason_in_every_form() -> None:
+    answer = await slower(time_limit_s=3600)
+    text = joined(comparison_text(answer, Style(width=80), NOW))
+    document = joined(page(answer))
+    for said in (
+        "— time_limit of A: Slurm does not say",
+        "— image: Slurm was given no --container",
+        "— environment: a job",
+    ):
+        assert said in text, said
+        assert said in document, said
+    assert "vcluster" not in text
+    values = {each["name"]: each["values"] for each in told(answer)["settings"]}
+    assert values["time_limit"][0] == {"value": None, "reason": "Slurm does not say"}
+    assert values["image"][1]["value"] is None
+    assert values["image"][1]["reason"]
+
+
+@pytest.mark.spec("COMPARE-4")
+async def test_other_images_and_other_limits_are_said_to_differ_in_every_form() -> None:
+    site = Site()
+    for number, image in ((41, "/images/torch-2.8"), (42, "/images/torch-2.9")):
+        memory = number * 2**30
+        site.job(number, container=image, memory_bytes=memory, node_count=1, time_limit_s=number)
+        site.measure(number, course(90, seed=number))
+    answer = await site.compare()
+    for said in (comparison_text(answer, Style(width=120), NOW), page(answer), commas(answer)):
+        for each in ("torch-2.8", "torch-2.9", "41 GiB", "42 GiB", "00:00:41"):
+            assert each in said, each
+    differing = {each["name"] for each in told(answer)["settings"] if each["differs"]}
+    assert {"image", "memory", "memory_per_node", "time_limit"} <= differing
 
 
 # The gate.

@@ -367,6 +367,32 @@ async def test_what_was_asked_for_is_compared_too() -> None:
     assert "time_limit" not in differing
 
 
+@pytest.mark.spec("COMPARE-4", "SRC-2")
+async def test_what_nobody_says_of_a_run_has_a_reason_and_is_not_said_to_differ() -> None:
+    site = measured()
+    site.job(41, container="/images/a")
+    site.job(42, runs=True, user="alice")
+    for each in (await site.compare()).settings:
+        for value in each.values:
+            assert bool(value.reason) == (value.value is None), each.name
+        if any(value.value is None for value in each.values):
+            assert not each.differs, each.name
+    told = {each.name: each.values for each in (await site.compare()).settings}
+    assert told["image"][0].value == "/images/a"
+    assert "--container" in told["image"][1].reason
+    assert "secrets" in told["environment"][0].reason
+    assert told["exit_code"][1].reason == "it has not ended"
+    assert told["exit_code"][0].reason == "Slurm does not say"
+
+
+async def test_other_numbers_of_nodes_are_a_note() -> None:
+    site = measured()
+    site.job(42, nodes="n[2-4]", node_count=3)
+    assert any("(A 1, B 3)" in each for each in (await site.compare()).notes)
+    site.job(42, nodes="n4", node_count=1)
+    assert not any("numbers of nodes" in each for each in (await site.compare()).notes)
+
+
 async def test_the_newest_attempt_that_ran_is_meant() -> None:
     site = measured()
     job = site.job(42)
@@ -393,6 +419,10 @@ async def test_grpc_says_the_same() -> None:
         for told, each in zip(answer.metrics, message.metrics, strict=True):
             assert each.levels[0].HasField("mean") == (told.levels[0].mean is not None)
             assert each.differences[0].sureness == told.differences[0].sureness.value
+        for setting, told_ in zip(message.settings, answer.settings, strict=True):
+            for value, known in zip(setting.values, told_.values, strict=True):
+                assert value.HasField("value") == (known.value is not None)
+                assert value.reason == known.reason
     request = pb.CompareMetricsRequest(ids=["41", "42"], metrics=[METRIC])
     assert query_of(request).metrics == (Shown.GPU_UTILIZATION,)
     for wrong in ({"align": "wall"}, {"metrics": ["gpu"]}):

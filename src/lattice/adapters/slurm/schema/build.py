@@ -68,6 +68,7 @@ class JobFacts(msgspec.Struct, kw_only=True, gc=False):
     command: str | None = None
     output: str | None = None
     comment: str | None = None
+    container: str | None = None
     dependency: str | None = None
     gres_detail: list[str] = msgspec.field(default_factory=list)
 
@@ -157,6 +158,7 @@ def _allocation(facts: JobFacts, placing: Placing, attempt: int) -> Allocation |
         command=fields.text(facts.command, fields.LIST_LIMIT),
         output=fields.text(facts.output, fields.LIST_LIMIT),
         comment=fields.text(facts.comment),
+        container=fields.text(facts.container, fields.LIST_LIMIT),
         dependency=fields.text(facts.dependency),
         gpu_indices=gpus_of(nodes, facts.gres_detail) if facts.gres_detail else (),
     )

@@ -110,6 +110,7 @@ class _Job(msgspec.Struct):
     standard_output: str | None = None
     stdout_expanded: str | None = None
     comment: str | None = None
+    container: str | None = None
     dependency: str | None = None
     gres_detail: list[str] | None = None
 
@@ -175,6 +176,7 @@ class _PastJob(msgspec.Struct):
     het: _Het | None = None
     tres: _TresLists | None = None
     comment: _Comment | None = None
+    container: str | None = None
 
 
 class _Node(msgspec.Struct):
@@ -278,6 +280,7 @@ def _live_facts(job: _Job) -> JobFacts:
         command=job.command,
         output=job.stdout_expanded or job.standard_output,
         comment=job.comment,
+        container=job.container,
         dependency=job.dependency,
         gres_detail=job.gres_detail or [],
     )
@@ -320,4 +323,5 @@ def _past_facts(job: _PastJob) -> JobFacts:
         work_dir=job.working_directory,
         output=job.stdout_expanded or job.stdout,
         comment=job.comment.job if job.comment else None,
+        container=job.container,
     )

@@ -60,6 +60,7 @@ class _Job(msgspec.Struct):
     command: str | None = None
     standard_output: str | None = None
     comment: str | None = None
+    container: str | None = None
     dependency: str | None = None
     gres_detail: list[str] | None = None
 
@@ -130,6 +131,7 @@ class _PastJob(msgspec.Struct):
     het: _PastHet | None = None
     tres: _TresLists | None = None
     comment: _Comment | None = None
+    container: str | None = None
 
 
 class _Node(msgspec.Struct):
@@ -232,6 +234,7 @@ def _live_facts(job: _Job) -> JobFacts:
         command=job.command,
         output=job.standard_output,
         comment=job.comment,
+        container=job.container,
         dependency=job.dependency,
         gres_detail=job.gres_detail or [],
     )
@@ -272,6 +275,7 @@ def _past_facts(job: _PastJob) -> JobFacts:
         het_offset=het.job_offset,
         work_dir=job.working_directory,
         comment=job.comment.job if job.comment else None,
+        container=job.container,
     )
 
 

@@ -1,24 +1,28 @@
-"""A comparison as comma-separated values: a line a metric and run. Pure."""
+"""A comparison as comma-separated values: a line a metric and run, then a setting and run. Pure.
+
+What was asked for stands in the column `value`, its name in the column `setting`.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator
 
 from lattice.base.text import inert
-from lattice.features.compare.model import Change, Comparison, RunDifference
+from lattice.features.compare.model import Change, Comparison, RunDifference, Setting
 
 _HEADING = (
     "metric", "unit", "run", "id", "name", "mean", "reason", "warm_up_s", "unsteady", "samples",
     "effective_samples", "absolute", "absolute_low", "absolute_high", "percent", "percent_low",
     "percent_high", "sureness", "smallest", "smallest_percent", "parted_s", "since_percent",
-    "since_percent_low", "since_percent_high",
+    "since_percent_low", "since_percent_high", "setting", "value", "differs",
 )  # fmt: skip
 _FORMULA = ("=", "+", "-", "@")
 
 
 def commas(comparison: Comparison) -> str:
-    """Every mean and difference; what nobody measured is empty, with its reason."""
+    """Every mean, difference and setting; what nobody knows is empty, with its reason."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_HEADING)
@@ -34,9 +38,33 @@ def commas(comparison: Comparison) -> str:
                     *(row.metric.value, row.unit, run.label, run.id, run.name),
                     *(level.mean, reason, *figures),
                     *_difference(one),
+                    *(None, None, None),
                 )
             )
+    writer.writerows(_settings(comparison))
     return text.getvalue()
+
+
+def _settings(comparison: Comparison) -> Iterator[list[str]]:
+    for setting in comparison.settings:
+        for run, value in zip(comparison.runs, setting.values, strict=True):
+            told = {
+                "run": run.label,
+                "id": run.id,
+                "name": run.name,
+                "reason": value.reason,
+                "setting": setting.name,
+                "value": value.value,
+                "differs": _differs(setting),
+            }
+            yield [_cell(told.get(each)) for each in _HEADING]
+
+
+def _differs(setting: Setting) -> str:
+    """Nothing where that is not known."""
+    if setting.differs:
+        return "yes"
+    return "" if any(each.value is None for each in setting.values) else "no"
 
 
 def _difference(one: RunDifference | None) -> tuple[object, ...]:

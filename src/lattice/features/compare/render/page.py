@@ -15,6 +15,7 @@ from lattice.features.compare.render.words import (
     missing_lines,
     power_line,
     sentences,
+    unset_lines,
     unsteady_lines,
 )
 
@@ -50,6 +51,7 @@ def page(comparison: Comparison) -> str:
         _paragraph(power_line(comparison, _STYLE), "note"),
         *(_figure(comparison, each) for each in comparison.metrics),
         _settings(comparison),
+        *(_paragraph(each, "note") for each in unset_lines(comparison)),
         *(_paragraph(each, "note") for each in comparison.notes),
         _paragraph(f"Taken {comparison.taken.isoformat()}.", "note"),
         "</body>\n</html>\n",

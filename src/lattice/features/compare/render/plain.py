@@ -23,6 +23,7 @@ from lattice.features.compare.render.words import (
     power_line,
     sentences,
     told_change,
+    unset_lines,
     unsteady_lines,
 )
 
@@ -44,6 +45,7 @@ def comparison_text(
         drawn = plot(comparison, row, style)
         parts += ["\n", drawn] if drawn else []
     parts += ["\n", _settings(comparison, style)]
+    parts += [_lines(each, style, look="dim") for each in unset_lines(comparison)]
     parts += [_lines(each, style, look="dim") for each in comparison.notes]
     return "".join(parts)
 

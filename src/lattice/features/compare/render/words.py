@@ -37,6 +37,8 @@ _NOUNS = {
     Shown.OOM_KILLS: "number of OOM kills",
 }
 _TOLD = frozenset({Sureness.SURE, Sureness.LIKELY})
+_ASKED_ABOUT = frozenset({"image", "environment"})
+"""Settings of which it is told even if nobody knows them of any run."""
 
 
 def told_change(difference: RunDifference) -> Change | None:
@@ -168,3 +170,22 @@ def missing_lines(comparison: Comparison) -> Iterator[str]:
                 reasons.setdefault(said, []).append(row.metric.value)
     for said, names in reasons.items():
         yield f"— {', '.join(names)} of {said}"
+
+
+def unset_lines(comparison: Comparison) -> Iterator[str]:
+    """Which settings are not known, of whom, and why; each reason once."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for each in comparison.settings:
+        lacking = [
+            (run.label, value.reason)
+            for run, value in zip(comparison.runs, each.values, strict=True)
+            if value.value is None
+        ]
+        of_all = len(lacking) == len(comparison.runs)
+        if of_all and each.name not in _ASKED_ABOUT:
+            continue
+        for reason in dict.fromkeys(said for _, said in lacking):
+            who = "" if of_all else ", ".join(label for label, said in lacking if said == reason)
+            reasons.setdefault((who, reason), []).append(each.name)
+    for (who, reason), names in reasons.items():
+        yield f"— {', '.join(names)}{f' of {who}' if who else ''}: {reason}"

@@ -106,6 +106,12 @@ def _notes(
             "They were measured at different resolutions: means are of each run's own, and the "
             f"moment of parting is told to {max(steps):.0f} s."
         )
+    if metrics and len({each.node_count for each in runs}) > 1:
+        counts = ", ".join(f"{each.label} {each.node_count}" for each in runs)
+        notes.append(
+            f"They had different numbers of nodes ({counts}): what is used, sent, read and "
+            "written is of all nodes of a run together."
+        )
     if metrics and len(runs) > 2:
         notes.append("How sure a difference is takes all runs and metrics of this page together.")
     return tuple(each for each in notes if each)

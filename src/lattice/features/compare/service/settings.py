@@ -1,38 +1,56 @@
-"""What runs asked for and were given, side by side. Pure."""
+"""What runs asked for and were given, side by side. Pure.
+
+What nobody has said of a run is no value and has its reason; it is not known to differ.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from lattice.base.moment import duration
 from lattice.domain.attempts import JobAttempt
 from lattice.domain.nodeset import NodeSet
+from lattice.domain.runsummary import asked_of
 from lattice.features.compare.model import Setting, SettingValue
 
 _GIB = 2**30
+UNSAID = "Slurm does not say"
+NO_IMAGE = "Slurm was given no --container, and is not told what a script starts by itself"
+NO_ENVIRONMENT = "a job's variables are not read: they may hold secrets"
+NOT_OVER = "it has not ended"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """One setting: how it is read, and why it is not there where it is not."""
+
+    name: str
+    read: Callable[[JobAttempt], str | None]
+    lacking: Callable[[JobAttempt], str] = lambda _: UNSAID
 
 
 def settings_of(jobs: Sequence[JobAttempt]) -> tuple[Setting, ...]:
     """Every setting, alike or not, in the order people look for them."""
-    return tuple(_setting(name, [read(each) or None for each in jobs]) for name, read in _SETTINGS)
+    return tuple(_setting(each, jobs) for each in _SETTINGS)
 
 
-def _setting(name: str, values: Sequence[str | None]) -> Setting:
-    # What nobody has said of one is not known to differ.
-    told = {each for each in values if each is not None}
-    return Setting(
-        name=name,
-        values=tuple(SettingValue(value=each) for each in values),
-        differs=len(told) > 1,
-    )
+def _setting(known: _Known, jobs: Sequence[JobAttempt]) -> Setting:
+    values = tuple(_value(known, each) for each in jobs)
+    told = {each.value for each in values if each.value is not None}
+    return Setting(name=known.name, values=values, differs=len(told) > 1)
+
+
+def _value(known: _Known, job: JobAttempt) -> SettingValue:
+    value = known.read(job) or None
+    return SettingValue(value=value, reason=known.lacking(job) if value is None else "")
 
 
 def _number(value: int | None) -> str | None:
     return None if value is None else str(value)
 
 
-def _memory(job: JobAttempt) -> str | None:
-    size = job.allocation.memory_bytes
+def _size(size: float | None) -> str | None:
     return None if size is None else f"{size / _GIB:.4g} GiB"
 
 
@@ -54,24 +72,29 @@ def _exit(job: JobAttempt) -> str | None:
     return None if code is None else str(code)
 
 
-_SETTINGS: tuple[tuple[str, Callable[[JobAttempt], str | None]], ...] = (
-    ("name", lambda each: each.allocation.name),
-    ("command", lambda each: each.allocation.command),
-    ("work_dir", lambda each: each.allocation.work_dir),
-    ("user", lambda each: each.allocation.user),
-    ("account", lambda each: each.allocation.account),
-    ("partition", lambda each: each.allocation.partition),
-    ("qos", lambda each: each.allocation.qos),
-    ("vcluster", lambda each: each.allocation.vcluster),
-    ("nodes", _nodes),
-    ("node_count", lambda each: _number(each.attempt.node_count or None)),
-    ("tasks", lambda each: _number(each.allocation.tasks)),
-    ("cpus", lambda each: _number(each.allocation.cpus)),
-    ("gpus", lambda each: _number(each.allocation.gpus)),
-    ("memory", _memory),
-    ("time_limit", _limit),
-    ("image", lambda _: None),
-    ("state", lambda each: each.attempt.state.value),
-    ("exit_code", _exit),
+def _no_exit(job: JobAttempt) -> str:
+    return NOT_OVER if job.attempt.ended is None else UNSAID
+
+
+_SETTINGS = (
+    _Known("name", lambda each: each.allocation.name),
+    _Known("command", lambda each: each.allocation.command),
+    _Known("work_dir", lambda each: each.allocation.work_dir),
+    _Known("user", lambda each: each.allocation.user),
+    _Known("account", lambda each: each.allocation.account),
+    _Known("partition", lambda each: each.allocation.partition),
+    _Known("qos", lambda each: each.allocation.qos),
+    _Known("vcluster", lambda each: each.allocation.vcluster),
+    _Known("nodes", _nodes),
+    _Known("node_count", lambda each: _number(each.attempt.node_count or None)),
+    _Known("tasks", lambda each: _number(each.allocation.tasks)),
+    _Known("cpus", lambda each: _number(each.allocation.cpus)),
+    _Known("gpus", lambda each: _number(each.allocation.gpus)),
+    _Known("memory", lambda each: _size(each.allocation.memory_bytes)),
+    _Known("memory_per_node", lambda each: _size(asked_of(each).memory_per_node)),
+    _Known("time_limit", _limit),
+    _Known("image", lambda each: each.allocation.container, lambda _: NO_IMAGE),
+    _Known("environment", lambda _: None, lambda _: NO_ENVIRONMENT),
+    _Known("state", lambda each: each.attempt.state.value),
+    _Known("exit_code", _exit, _no_exit),
 )
-"""Slurm tells of no environment image; the word stands for it until somebody does."""
