@@ -11,7 +11,10 @@ import pytest
 
 from lattice.adapters.metricstore.onlywrite import OnlyWrite
 from lattice.adapters.metricstore.store import HttpMetricStore, StorePlace
+from lattice.domain.measured import Shown
 from lattice.domain.metricstore import BadQuery, SeriesPoints, StoreSilent
+from lattice.features.top.service.climbs import Climbs
+from lattice.features.top.service.promql import OwnerFilter
 from tests.contract.metric_stores import KINDS, Place, engine, place_of
 
 pytestmark = [pytest.mark.spec("TOP-2", "TOP-4"), pytest.mark.timeout(120)]
@@ -147,6 +150,71 @@ async def test_a_store_that_hangs_is_silent_in_time_and_answers_again(place: Pla
     place.go_on()
     (found,) = await place.store.query("lattice_e", at=at + 1, within_s=5)
     assert found.points[0][1] in {1.0, 2.0}
+
+
+class TestTheMeanOfACounter:
+    """What was counted between its first sample and its last, with nothing guessed at the edges."""
+
+    OWNER = OwnerFilter((("alloc", "1"), ("attempt", "1"), ("user", "alice")))
+    LASTED_S, EVERY_S = 470, 30
+
+    async def mean(
+        self, place: Place, points: dict[int, float], clock: dict[int, float] | None = None
+    ) -> list[float]:
+        """Of a counter that had these values so many seconds after the job began.
+
+        `clock`: the counter by which the moments of a node's samples are known.
+        """
+        began = now() - self.LASTED_S
+        shared = {**dict(self.OWNER.labels), "node": "n1"}
+        await place.store.write(
+            [
+                SeriesPoints(
+                    {"__name__": f"lattice_{name}", **shared},
+                    tuple((began + after, value) for after, value in told.items()),
+                )
+                for name, told in (
+                    ("network_tx_bytes_total", points),
+                    ("cpu_seconds_total", points if clock is None else clock),
+                )
+            ]
+        )
+        await place.settle()
+        climbs = Climbs(self.OWNER, (Shown.NETWORK_TX_BYTES,))
+        at = began + self.LASTED_S
+        query = climbs.query(at, self.LASTED_S, self.EVERY_S)
+        found = await place.store.query(str(query), at=at)
+        return list(climbs.means(found).values())
+
+    @pytest.mark.parametrize(
+        ("first", "last"), [(28, 448), (5, 465), (150, 448), (28, 200), (1, 91), (-25, 455)]
+    )
+    async def test_whenever_it_was_first_and_last_seen(
+        self, place: Place, first: int, last: int
+    ) -> None:
+        moments = range(first, last + 1, self.EVERY_S)
+        found = await self.mean(place, {each: 1.5 * (each - first) for each in moments})
+        assert found == [pytest.approx(1.5, rel=0.02)]
+
+    async def test_however_unevenly_it_grew(self, place: Place) -> None:
+        moments = range(28, 449, self.EVERY_S)
+        found = await self.mean(place, {each: 7000.0 + 840.0 * (each > 100) for each in moments})
+        assert found == [pytest.approx(2.0, rel=0.02)]
+
+    async def test_begun_anew_it_is_no_loss(self, place: Place) -> None:
+        moments = range(28, 449, self.EVERY_S)
+        found = await self.mean(place, {each: 1.5 * (each % 240) for each in moments})
+        assert found == [pytest.approx(1.5, rel=0.1)]
+
+    async def test_with_fewer_samples_than_its_node_it_is_a_rate(self, place: Place) -> None:
+        moments = list(range(28, 449, self.EVERY_S))
+        counted = {each: 1.5 * each for each in moments[4:]}
+        found = await self.mean(place, counted, dict.fromkeys(moments, 0.0))
+        assert len(found) == 1
+        assert 1.0 < found[0] < 1.6, "each store in its own way"
+
+    async def test_of_one_sample_there_is_none(self, place: Place) -> None:
+        assert await self.mean(place, {200: 7.0}) == []
 
 
 @pytest.mark.parametrize("kind", ["victoriametrics", "prometheus"])

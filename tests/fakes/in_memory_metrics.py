@@ -1,4 +1,7 @@
-"""A metric store in memory: writes, and plain selectors. Passes the contract suite of the port."""
+"""A metric store in memory: writes, selectors, and the PromQL that is composed.
+
+Passes the contract suite of the port.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from lattice.domain.metricstore import BadQuery, Point, SeriesPoints, StoreSilent, WriteRefused
+from tests.fakes.in_memory_promql import Evaluation
 
-LOOKBACK_S = 300.0
 _SELECTOR = re.compile(r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)?\s*(?:\{(?P<inside>.*)\})?", re.DOTALL)
 _MATCHER = re.compile(r'\s*([a-zA-Z_]\w*)\s*(=~|!=|=)\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _Labels = tuple[tuple[str, str], ...]
@@ -42,12 +45,8 @@ class InMemoryMetricStore:
         within_s: float = 10.0,  # noqa: ARG002
     ) -> tuple[SeriesPoints, ...]:
         self._answer()
-        found = []
-        for labels, points in self._matching(promql):
-            newest = max((each for each in points if at - LOOKBACK_S < each <= at), default=None)
-            if newest is not None:
-                found.append(SeriesPoints(dict(labels), ((at, points[newest]),)))
-        return tuple(found)
+        found = Evaluation(promql, self._points).at(at)
+        return tuple(SeriesPoints(dict(labels), ((at, value),)) for labels, value in found.items())
 
     async def query_range(
         self,

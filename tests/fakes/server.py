@@ -16,7 +16,7 @@ from lattice.access.grants import GrantSigner
 from lattice.access.output import OutputDoor
 from lattice.adapters.oidc.verify import HmacVerifier
 from lattice.base.clock import SystemClock
-from lattice.domain.jobfacts import FactFinding
+from lattice.domain.factfinding import FactFinding
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.nodelook import NodeLooks
 from lattice.domain.stream import NodeStreams

@@ -11,7 +11,6 @@ rules can still be checked; such a configuration is never handed out.
 
 from __future__ import annotations
 
-import difflib
 import re
 import types
 import typing
@@ -388,7 +387,9 @@ def _either(choices: Sequence[str]) -> str:
 
 
 def _nearest(text: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(text, known, n=1)
+    from difflib import get_close_matches  # noqa: PLC0415 - only whoever errs needs it
+
+    near = get_close_matches(text, known, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -33,6 +33,13 @@ def age(seconds: float) -> str:
     return f"{int(seconds)} s"
 
 
+def silence(seconds: float | None) -> str:
+    """What is said of one that does not answer: since when, where that is known and is not now."""
+    if seconds is None or seconds < 1:
+        return "does not answer"
+    return f"has not answered for {age(seconds)}"
+
+
 def moment(value: datetime | None, style: Style, now: datetime) -> str:
     """A moment: only the time if it is today's, else with its date; unknown is `—`."""
     if value is None:

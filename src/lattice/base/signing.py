@@ -2,6 +2,8 @@
 
 A key is named by the first 16 hex digits of the SHA-256 of its public half, so that a signature
 can say which of two valid keys made it while they are exchanged.
+
+Most who import this only check: what reads and writes key files is loaded by those who do that.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 PUBLIC_KEY_BYTES = 32
@@ -42,13 +43,19 @@ class SigningKey:
     @classmethod
     def load(cls, path: Path) -> SigningKey:
         """From a PEM file. Raises `ValueError` for anything but an unencrypted Ed25519 key."""
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415 - see above
+            load_pem_private_key,
+        )
+
+        key = load_pem_private_key(path.read_bytes(), password=None)
         if not isinstance(key, Ed25519PrivateKey):
             raise ValueError(f"{path} holds no Ed25519 key")  # noqa: TRY004 - it is the content
         return cls(key)
 
     def save(self, path: Path) -> None:
         """As a PEM file for this user alone. Refuses to replace one."""
+        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - see above
+
         pem = self._key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,

@@ -92,3 +92,7 @@ class Judge(Protocol):
 
     @property
     def progress(self) -> Progress: ...
+
+    @property
+    def since(self) -> float | None:
+        """The time of the first snapshot it saw; None: it has seen none."""

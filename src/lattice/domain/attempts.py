@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import TypeAlias
 
 from lattice.base.clock import Clock
@@ -60,6 +61,22 @@ def attempts_of(allocation: Allocation) -> tuple[Attempt, ...]:
             node_count=allocation.node_count,
             exit_code=allocation.exit_code,
         ),
+    )
+
+
+def chosen_attempt(allocation: Allocation, number: int) -> Attempt:
+    """The one with this number; for 0 the newest that has started. Raises `NotFound`.
+
+    One that waits to run again has run before. One that never started is the only one there is.
+    """
+    attempts = attempts_of(allocation)
+    if not number:
+        return next((each for each in reversed(attempts) if each.started), attempts[-1])
+    for each in attempts:
+        if each.number == number:
+            return each
+    raise NotFound(
+        f"Allocation {allocation.id} has no attempt {number}.", hint=f"It has {len(attempts)}."
     )
 
 
@@ -156,7 +173,13 @@ class AttemptFinder:
 
 
 def _ran_on(attempt: Attempt, node: str) -> bool:
+    return node in _names_of(attempt.nodes)
+
+
+@lru_cache(maxsize=16)
+def _names_of(nodes: str) -> NodeSet:
+    """Read once for all nodes of a large job, which ask one after another."""
     try:
-        return node in NodeSet.parse(attempt.nodes)
+        return NodeSet.parse(nodes)
     except ValueError:
-        return False
+        return NodeSet()

@@ -9,10 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
-
-from lattice.domain.attempts import JobAttempt
-from lattice.domain.nodelook import NodeSilence
 
 
 class FactKind(StrEnum):
@@ -150,6 +146,10 @@ class GpuFact:
     words: str = ""
     pcie_width: int | None = None
     pcie_best_width: int | None = None
+    nvlinks: int | None = None
+    """How many of its NVLinks are up."""
+    nvlink_bytes_s: float | None = None
+    """What those can carry, both ways together and with the protocol's own bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,24 +209,3 @@ class RankStack:
     trouble: str = ""
     """Why there is no better picture of it."""
     command: str = ""
-
-
-class FactFinding(Protocol):
-    """Asks the nodes of a running attempt for their facts."""
-
-    async def facts(
-        self, attempt: JobAttempt, *, within_s: float
-    ) -> tuple[tuple[NodeFacts, ...], tuple[NodeSilence, ...]]:
-        """Every node once, in parallel; who has not answered in time is a silence. Never raises."""
-
-
-class StackTaking(Protocol):
-    """Has the stacks of a running attempt's ranks taken on its nodes."""
-
-    async def stacks(
-        self, subject: str, attempt: JobAttempt, *, within_s: float
-    ) -> tuple[tuple[RankStack, ...], tuple[NodeSilence, ...]]:
-        """Of every node, in parallel. `subject` is who asks, for the nodes' records. Never raises.
-
-        By node and rank; who has not answered in time is a silence.
-        """

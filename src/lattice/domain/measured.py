@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -18,6 +18,8 @@ from lattice.domain.nodejobs import JobIdentity
 
 NOT_MEASURED = "not measured on this node"
 FIRST_LOOK = "a rate needs two looks; the second is under way"
+NOTHING_DONE = "nothing was read or written in this time"
+NOTHING_YET = "the job has read and written no file yet"
 _LATENCY = "io_latency_seconds_bucket"
 
 
@@ -30,13 +32,23 @@ class JobSnapshot:
     """The aligned moment, in seconds since 1970; each sample has its own."""
     resolution_s: float
     readings: tuple[Reading, ...]
+    _by_metric: Mapping[str, tuple[Sample, ...]] = field(init=False, repr=False, compare=False)
+    """Sorted once: every rule asks, of every snapshot."""
+
+    def __post_init__(self) -> None:
+        by_metric: dict[str, list[Sample]] = {}
+        for each in self.readings:
+            if isinstance(each, Sample):
+                by_metric.setdefault(each.metric, []).append(each)
+        whole = {metric: tuple(samples) for metric, samples in by_metric.items()}
+        object.__setattr__(self, "_by_metric", whole)
 
     @property
     def samples(self) -> tuple[Sample, ...]:
         return tuple(each for each in self.readings if isinstance(each, Sample))
 
     def of(self, metric: str) -> tuple[Sample, ...]:
-        return tuple(each for each in self.samples if each.metric == metric)
+        return self._by_metric.get(metric, ())
 
     def absence(self, metric: str) -> Absence | None:
         found = (
@@ -166,16 +178,17 @@ def _rate(showing: Showing, before: Sample | None, now: Sample) -> ShownReading:
 def _p99(showing: Showing, before: JobSnapshot, now: JobSnapshot) -> ShownReading:
     """The upper edge of the bucket that holds the 99th of a hundred."""
     buckets = []
+    then = {each.labels: each.value for each in before.of(showing.series)}
     for each in now.of(showing.series):
-        old = _same(before.of(showing.series), each)
-        grown = each.value - (old.value if old else 0.0)
+        grown = each.value - then.get(each.labels, 0.0)
         if grown < 0:
             return Absence(showing.series, "its counter began anew")
         buckets.append((float(each.label("le")), grown, each))
     buckets.sort(key=lambda each: each[0])
     counted = buckets[-1][1]
     if counted <= 0:
-        return Absence(showing.series, "nothing was read or written in this time")
+        began = buckets[-1][2].value > 0
+        return Absence(showing.series, NOTHING_DONE if began else NOTHING_YET)
     for edge, grown, sample in buckets:
         if grown >= 0.99 * counted and math.isfinite(edge):
             return ShownValue(edge * showing.factor, sample.time, sample.source)

@@ -18,8 +18,8 @@ PREFIX = "lattice_"
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 """Sorted pairs that tell series of one metric apart; never whose they are: the server says that."""
 
-_EXABYTE, _PETABYTE = 1e18, 1e15
-"""A card holds less than the latter, and a vendor's blank (1.4e16) is more."""
+_ZETTABYTE, _EXABYTE, _PETABYTE = 1e21, 1e18, 1e15
+"""A card holds less than the last, and a vendor's blank (1.4e16) is more."""
 _LONGEST_LABEL = 128
 _EARLIEST, _LATEST = 1e9, 1e11
 
@@ -165,7 +165,14 @@ CATALOGUE: dict[str, Metric] = {
         ),
         _gpu("gpu_pcie_tx_bytes_per_second", _GAUGE, "bytes/s", "sent over PCIe"),
         _gpu("gpu_pcie_rx_bytes_per_second", _GAUGE, "bytes/s", "received over PCIe"),
-        _gpu("gpu_nvlink_bytes_total", _COUNTER, "bytes", "over NVLink, both ways"),
+        _gpu(
+            "gpu_nvlink_bytes_total",
+            _COUNTER,
+            "bytes",
+            "over NVLink, both ways",
+            # A petabyte is what one card moves in twenty minutes.
+            most=_ZETTABYTE,
+        ),
         _gpu("gpu_xid_total", _COUNTER, "", "errors the driver reported, by `xid`", "xid"),
     )
 }
@@ -215,7 +222,10 @@ class Sample:
 
     def label(self, name: str) -> str:
         """The value of a label; empty if it has none of that name."""
-        return next((value for each, value in self.labels if each == name), "")
+        for each, value in self.labels:
+            if each == name:
+                return value
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

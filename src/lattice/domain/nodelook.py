@@ -11,6 +11,9 @@ from lattice.domain.alert import Alert, Progress
 from lattice.domain.attempts import JobAttempt
 from lattice.domain.measured import JobSnapshot
 
+SETTLED_S = 120.0
+"""So long after its first look a node's judge knows again what stands."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSight:
@@ -22,6 +25,17 @@ class NodeSight:
     now: JobSnapshot
     firing: tuple[Alert, ...] = ()
     progress: Progress | None = None
+    judged_since: float | None = None
+    """Since when who judges there has looked at this job; None: it does not say."""
+
+    def knows_of(self, since: float) -> bool:
+        """Whether what has stood since then, and is not in `firing`, has passed.
+
+        An agent that was begun anew has forgotten what stood, and needs a while to find it again.
+        """
+        if self.judged_since is None:
+            return self.before is not None
+        return since >= self.judged_since or self.now.time >= self.judged_since + SETTLED_S
 
 
 @dataclass(frozen=True, slots=True)

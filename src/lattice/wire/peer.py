@@ -7,6 +7,7 @@ revoked is asked elsewhere. This only refuses to guess.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from cryptography import x509
@@ -38,8 +39,13 @@ def peer_of(context: Context | Any) -> PeerIdentity:
     return read_peer(bytes(shown[0]))
 
 
+@lru_cache(maxsize=16_384)
 def read_peer(pem: bytes) -> PeerIdentity:
-    """The holder of a certificate. Raises `PermissionRefused`."""
+    """The holder of a certificate. Raises `PermissionRefused`.
+
+    Read once: a node shows the same with every call, and what is asked anew each time (whether it
+    is revoked, or over) is not asked here.
+    """
     try:
         certificate = x509.load_pem_x509_certificate(pem[:_LARGEST_BYTES])
         cluster, kind, name = read_uri(_only_uri(certificate))

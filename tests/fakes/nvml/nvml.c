@@ -11,6 +11,7 @@
      gpu 0 energy ~250000       grows by so much a second
      gpu 0 lost 1               every call about it answers "GPU is lost"
      mig 0 1 uuid MIG-...       of the instance with the index 1 on card 0
+     gpu 0 nvlink_up_3 0        of its NVLink 3 alone
      gpu * events_lost 1        waiting for events fails until the set is made anew
      xid 0 79                   an event of card 0; each line is told once, until there is none
 
@@ -281,9 +282,16 @@ int nvmlDeviceGetFieldValues(struct device *device, int count, struct field_valu
   for (int i = 0; i < count && !code; i++) {
     const char *key = values[i].field == 138   ? "nvlink_tx"
                       : values[i].field == 139 ? "nvlink_rx"
+                      : values[i].field == 91  ? "nvlink_count"
+                      : values[i].field == 164 ? "nvlink_speed"
+                      : values[i].field == 165 ? "nvlink_up"
                                                : "field";
+    char of_link[32]; /* nvlink_up_3 holds for that link alone */
+    snprintf(of_link, sizeof of_link, "%s_%u", key, values[i].scope);
     values[i].kind = 3; /* an unsigned long long */
-    values[i].code = whole(device, key, &values[i].value);
+    values[i].code = whole(device, of_link, &values[i].value);
+    if (values[i].code == NOT_SUPPORTED && !(device && fact_of(device, of_link)))
+      values[i].code = whole(device, key, &values[i].value);
     if (values[i].code == GPU_IS_LOST) code = GPU_IS_LOST;
   }
   return code;

@@ -14,7 +14,8 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.base.logs import REDACTED, configure_logging, redact_text, request_context
+from lattice.base.loglines import REDACTED, redact_text
+from lattice.base.logs import configure_logging, request_context
 from tests.fakes.identity_provider import b64
 
 TOKEN = ".".join(map(b64, (b'{"alg":"ES256"}', b'{"sub":"u-1"}', bytes(range(64)))))

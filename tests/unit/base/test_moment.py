@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.base.errors import UsageError
-from lattice.base.moment import age, duration, moment, parse_duration, parse_moment
+from lattice.base.moment import age, duration, moment, parse_duration, parse_moment, silence
 from lattice.base.style import Style
 
 NOW = datetime(2026, 11, 15, 14, 2, 11, tzinfo=UTC)
@@ -80,3 +80,17 @@ def test_any_text_is_a_time_or_a_usage_error(text: str) -> None:
 )
 def test_parse_duration(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (None, "does not answer"),
+        (0.0, "does not answer"),
+        (0.9, "does not answer"),
+        (1.0, "has not answered for 1 s"),
+        (130.0, "has not answered for 2 min"),
+    ],
+)
+def test_a_silence_of_no_time_has_no_time(seconds: float | None, words: str) -> None:
+    assert silence(seconds) == words

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.domain.measured import (
+    NOTHING_DONE,
+    NOTHING_YET,
     SHOWN,
     JobSnapshot,
     Shown,
@@ -92,6 +94,18 @@ def test_the_99th_of_a_hundred(counts: tuple[float, ...], expected: float | None
     else:
         assert isinstance(shown, ShownValue)
         assert shown.value == pytest.approx(expected)
+
+
+@pytest.mark.spec("SRC-2")
+@pytest.mark.parametrize(("done", "reason"), [(5.0, NOTHING_DONE), (0.0, NOTHING_YET)])
+def test_where_nothing_is_read_it_is_told_whether_anything_ever_was(
+    done: float, reason: str
+) -> None:
+    before = snapshot(NOW, *buckets(NOW, done, done, done, done))
+    now = snapshot(NOW + 1, *buckets(NOW + 1, done, done, done, done))
+    (shown,) = shown_of(Shown.IO_LATENCY_P99, before, now)
+    assert isinstance(shown, Absence)
+    assert shown.reason == reason
 
 
 def test_every_shown_metric_is_made_of_one_of_the_catalogue() -> None:

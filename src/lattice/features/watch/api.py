@@ -7,6 +7,7 @@ alert that stands is told once, whichever connection tells of it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import TypedDict, Unpack
 from urllib.parse import quote
@@ -70,7 +71,7 @@ def watch(
 
 
 class WatchReading:
-    """Each change once, and a note where the connection was away."""
+    """Each change once, those of one moment together, and a note where the connection was away."""
 
     def __init__(self, *, signs_of_life: bool = False) -> None:
         self._signs_of_life = signs_of_life
@@ -78,10 +79,26 @@ class WatchReading:
         self._stale: set[str] = set()
         self._said: dict[str, object] = {}
         """The last state, mode and progress, as they were told."""
+        self._held: list[WatchAlert | WatchNode] = []
+        """News of a moment that is not wholly told yet."""
 
     def record(self, record: WatchRecord) -> Iterable[WatchRecord]:
-        """The record, if it is news."""
-        return (record,) if self._is_news(record) else ()
+        """The record, if it is news, or what was held with it."""
+        news = self._is_news(record)
+        if isinstance(record, WatchAlert | WatchNode):
+            if news:
+                self._held.append(record)
+            return () if record.follows else self._let_go()
+        return (*self._let_go(), *((record,) if news else ()))
+
+    def _let_go(self) -> tuple[WatchRecord, ...]:
+        """Which of them follow each other is said anew: not all that was told was news."""
+        held, self._held = self._held, []
+        last = len(held) - 1
+        return tuple(
+            each if each.follows == (at < last) else replace(each, follows=at < last)
+            for at, each in enumerate(held)
+        )
 
     def _is_news(self, record: WatchRecord) -> bool:
         news = True
@@ -128,7 +145,7 @@ class WatchReading:
 
     def lost(self, why: str, now: datetime) -> Iterable[WatchRecord]:
         """The way to the server is cut."""
-        return (WatchNote(kind=NoteKind.DISCONNECTED, time=now, words=why),)
+        return (*self._let_go(), WatchNote(kind=NoteKind.DISCONNECTED, time=now, words=why))
 
     def back(self, away_s: float, now: datetime) -> Iterable[WatchRecord]:
         """And whole again: what changed meanwhile follows."""

@@ -110,6 +110,7 @@ def _alert(record: WatchAlert) -> pb.WatchAlert:
         lasted_s=record.lasted_s,
         words=record.words,
         remedy=record.remedy,
+        follows=record.follows,
     )
 
 
@@ -121,6 +122,7 @@ def _node(record: WatchNode) -> pb.WatchNode:
         since=_stamp(record.since),
         seconds=record.seconds,
         reason=record.reason,
+        follows=record.follows,
     )
 
 

@@ -102,6 +102,8 @@ class WatchAlert:
     """For one that has cleared."""
     words: str
     remedy: str = ""
+    follows: bool = False
+    """True if the next record is another alert or node of the same moment."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -130,6 +132,8 @@ class WatchNode:
     seconds: float | None = None
     """How long it was away, for one that is back."""
     reason: str = ""
+    follows: bool = False
+    """As for an alert."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 from lattice.features.watch.convert import query_of, record_message
@@ -22,5 +23,6 @@ class WatchRpc(watch_pb2_grpc.WatchServiceServicer):
         self, request: pb.StreamMetricsRequest, context: Any
     ) -> AsyncIterator[pb.WatchRecord]:
         told = await self._watching.stream(grpc_caller(), request.id, query_of(request))
-        async for record, cursor in told:
-            yield record_message(record, cursor)
+        async with aclosing(told):
+            async for record, cursor in told:
+                yield record_message(record, cursor)

@@ -259,12 +259,16 @@ def test_a_sight_has_the_counters_of_before_and_all_of_now() -> None:
     before = JobSnapshot(IDENTITY, T0, 30.0, (gauge, counter))
     now = JobSnapshot(IDENTITY, T0 + 30, 30.0, (gauge, counter))
     progress = Progress(output=T0, network=T0 + 1)
-    sight = sight_message(T0, before, now, (ALERT,), progress)
+    sight = sight_message(T0, before, now, (ALERT,), progress, T0 - 500)
     told = tell_of(pb.LookTell(sight=sight).SerializeToString(), "n1", 7)
     assert isinstance(told, NodeMeasured)
     assert told.sight.before == JobSnapshot(IDENTITY, T0, 30.0, (counter,))
     assert told.sight.now == now
     assert (told.sight.firing, told.sight.progress) == ((ALERT,), progress)
+    assert told.sight.judged_since == T0 - 500
+    sight.judged_since = float("nan")
+    with pytest.raises(BadTell, match="no moment"):
+        tell_of(pb.LookTell(sight=sight).SerializeToString(), "n1", 7)
     assert all(CATALOGUE[each.metric].kind is Kind.COUNTER for each in told.sight.before.samples)
 
 

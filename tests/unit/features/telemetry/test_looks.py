@@ -58,9 +58,17 @@ def snapshot(after_s: float, cpu_s: float, *, began: float = BEGAN) -> JobSnapsh
     return JobSnapshot(JobIdentity("", 7, 0, began), began + after_s, 30.0, readings)
 
 
-def sight(after_s: float = 60.0, *firing: Alert, began: float = BEGAN) -> bytes:
+def sight(
+    after_s: float = 60.0,
+    *firing: Alert,
+    began: float = BEGAN,
+    judged_after_s: float | None = None,
+) -> bytes:
+    """`judged_after_s`: when the judge there began to look."""
     now = snapshot(after_s, after_s, began=began)
-    return pb.LookTell(sight=sight_message(began, None, now, firing)).SerializeToString()
+    judged = None if judged_after_s is None else began + judged_after_s
+    told = sight_message(began, None, now, firing, judged_since=judged)
+    return pb.LookTell(sight=told).SerializeToString()
 
 
 def alert(phase: Phase = Phase.FIRING, subject: str = "") -> Alert:
@@ -108,6 +116,7 @@ class Site:
     def __init__(self, nodes: str = "n[1-2]") -> None:
         self.nodes = {f"n{number}": Node() for number in range(1, 4)}
         self.asked: list[StreamQuestion] = []
+        self.open_now = 0
         self.scheduler = InMemoryScheduler(CLOCK)
         self.scheduler.accounts = ACCOUNTS
         job = allocation(7, "alice", "research", submitted=BEGUN, nodes=nodes)
@@ -140,8 +149,12 @@ class Site:
         node.opened += 1
         if node.gone:
             raise Unavailable(f"Node {question.node} is not linked.")
-        async with answered_by(node.serve, question.opening) as carrier:
-            yield _Breakable(carrier, node.broken)
+        self.open_now += 1
+        try:
+            async with answered_by(node.serve, question.opening) as carrier:
+                yield _Breakable(carrier, node.broken)
+        finally:
+            self.open_now -= 1
 
 
 class _Breakable(QueueCarrier):
@@ -323,9 +336,9 @@ async def test_a_broken_connection_is_told_at_once_and_the_return_too(site: Site
         (stale,) = await take(news, 1)
         assert isinstance(stale, NodeStale)
         assert (stale.silence.node, stale.silence.since) == ("n1", BEGAN + 60)
-        # The agent was begun anew: the session is gone, and one of the alerts has cleared.
+        # The session is gone, and one of the alerts has cleared; the judge was there meanwhile.
         await until(lambda: node.opened >= 2)
-        node.say(sight(90.0, alert()))
+        node.say(sight(90.0, alert(), judged_after_s=1))
         node.broken.clear()
         node.gone = False
         back, measured, cleared = await take(news, 3)
@@ -334,6 +347,57 @@ async def test_a_broken_connection_is_told_at_once_and_the_return_too(site: Site
         assert isinstance(cleared, NodeAlert)
         assert (cleared.alert.subject, cleared.alert.phase) == ("GPU-1", Phase.CLEARED)
         assert "not heard" in cleared.alert.words
+
+
+async def test_an_agent_begun_anew_clears_nothing_that_it_has_forgotten(site: Site) -> None:
+    node = site.nodes["n1"]
+    async with site.looks.follow(site.attempt) as news:
+        node.say(sight(60.0, alert(), judged_after_s=1))
+        await take(news, 2)
+        node.gone = True
+        node.broken.set()
+        await take(news, 1)
+        await until(lambda: node.opened >= 2)
+        node.say(sight(90.0, judged_after_s=80))
+        node.broken.clear()
+        node.gone = False
+        _, measured, unknown = await take(news, 3)
+        assert isinstance(measured, NodeMeasured)
+        assert isinstance(unknown, NodeAlert)
+        assert unknown.alert.phase is Phase.UNKNOWN
+        assert unknown.alert.words == f"The node looks anew. It was: {alert().words}"
+        async with site.looks.follow(site.attempt) as second:
+            (joined,) = await take(second, 1)
+            assert isinstance(joined, NodeMeasured)
+            assert [each.phase for each in joined.sight.firing] == [Phase.UNKNOWN]
+        node.say(sight(120.0, judged_after_s=80), sight(200.0, judged_after_s=80))
+        *_, cleared = await take(news, 3)
+        assert isinstance(cleared, NodeAlert)
+        assert cleared.alert.phase is Phase.CLEARED
+
+
+async def test_an_alert_before_the_first_sight_is_told_when_it_is_known_whose_it_is(
+    site: Site,
+) -> None:
+    async with site.looks.follow(site.attempt) as news:
+        site.nodes["n1"].say(told(alert()), sight(60.0, alert()))
+        first, second = await take(news, 2)
+        assert first == NodeAlert("n1", alert())
+        assert isinstance(second, NodeMeasured)
+        site.nodes["n2"].say(told(alert()), sight(60.0, alert(), began=BEGAN - 7200))
+        (other,) = await take(news, 1)
+        assert isinstance(other, NodeStale), "of another run nothing is told"
+
+
+async def test_a_stream_is_closed_as_soon_as_it_is_answered(site: Site) -> None:
+    site.nodes["n1"].say(sight(60.0))
+    await site.looks.look(site.attempt, only={"n1"})
+    assert site.open_now == 0
+    snapshot_told = pb.LookTell(noted=snapshot_message(BEGAN, snapshot(60, 1)))
+    end = pb.LookTell(end=True).SerializeToString()
+    site.nodes["n1"].say(snapshot_told.SerializeToString(), end)
+    await site.looks.black_box(site.attempt, "n1")
+    assert site.open_now == 0, "though the node goes on"
 
 
 async def test_a_node_that_misses_two_intervals_is_stale(site: Site) -> None:
@@ -379,10 +443,15 @@ async def test_nonsense_is_a_silence_and_never_a_number(site: Site, payload: byt
 
 async def test_a_node_cannot_fill_the_server_with_alerts(site: Site) -> None:
     async with site.looks.follow(site.attempt) as news:
-        site.nodes["n1"].say(*(told(alert(subject=str(each))) for each in range(300)))
-        found = await take(news, 257)
+        many = [told(alert(subject=str(each))) for each in range(300)]
+        site.nodes["n1"].say(sight(60.0), *many)
+        found = await take(news, 258)
         assert isinstance(found[-1], NodeStale)
         assert "more alerts" in found[-1].silence.reason
+        site.nodes["n2"].say(*many)
+        unsaid = await take(news, 2)
+        stale = [each.silence.node for each in unsaid if isinstance(each, NodeStale)]
+        assert stale == ["n2"], "nor with such that are of nobody knows which run"
 
 
 async def test_a_slow_follower_loses_measurements_and_no_alert() -> None:

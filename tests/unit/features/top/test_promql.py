@@ -14,6 +14,7 @@ from lattice.domain.promql import BadSelector
 from lattice.features.prometheus.service.parsing import parse
 from lattice.features.prometheus.service.tree import Matcher, selectors
 from lattice.features.top.model import TopMode
+from lattice.features.top.service.climbs import Climbs
 from lattice.features.top.service.composing import (
     Spans,
     composer,
@@ -67,7 +68,9 @@ def test_every_selector_of_every_query_asks_for_its_owner(
         Matcher("project", "=", account),
         Matcher("tenant", "=", "physics"),
     }
+    climbs = Climbs(composed.owner, composed.metrics).query(2e9, duration_s, interval_s)
     for text in (
+        *([str(climbs)] if climbs is not None else []),
         str(composed.now(spans)),
         str(composed.now(spans, strict=True)),
         str(composed.history(spans)),

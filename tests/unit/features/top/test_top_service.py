@@ -27,7 +27,14 @@ from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.top.model import RowKind, TopAnswer, TopCell, TopMode, TopQuery, TopRow
 from lattice.features.top.service.attempt import Stretch
 from lattice.features.top.service.promql import OwnerFilter
-from lattice.features.top.service.shaping import JUST_BEGUN, NO_GPUS
+from lattice.features.top.service.shaping import (
+    JUST_BEGUN,
+    NO_GPUS,
+    NONE_TIMED,
+    NONE_TIMED_YET,
+    ONE_SAMPLE,
+    TOO_SHORT,
+)
 from lattice.features.top.service.stored import Stored
 from tests.fakes.node_looks import sight, snapshot
 from tests.unit.features.top.site import ALICE, BOB, Site
@@ -61,14 +68,15 @@ async def test_a_silent_store_is_stood_in_for_by_the_agents_and_it_says_so() -> 
     measured(site, "n1", cpu=150.0, memory_used_bytes=2e9)
     measured(site, "n2", cpu=50.0, memory_used_bytes=1e9)
     service = site.service()
-    await service.look(ALICE, "1", TopQuery())
+    answer = await service.look(ALICE, "1", TopQuery())
+    assert answer.notes[0].startswith("The metric store does not answer; these are the agents'")
     site.clock.advance(180)
     for node, cpu in (("n1", 150.0), ("n2", 50.0)):
         measured(site, node, cpu=cpu, memory_used_bytes=1.5e9)
     answer = await service.look(ALICE, "1", TopQuery(mode=TopMode.PER_NODE))
     assert answer.origin.via == "agents (the metric store does not answer)"
     assert answer.origin.last_error == "it did not answer within 2 s"
-    assert any("for 3 min" in each for each in answer.notes)
+    assert any("has not answered for 3 min" in each for each in answer.notes)
     assert str(answer.origin.coverage) == "2/2 nodes"
     assert cell(row(answer, "n1"), Shown.CPU_UTILIZATION).value == pytest.approx(150.0)
     assert cell(answer.rows[0], Shown.CPU_UTILIZATION).value == pytest.approx(200.0)
@@ -204,7 +212,44 @@ async def test_a_job_that_has_just_begun_has_no_rate_yet() -> None:
     site = Site("n1", 1, submitted=began, started=began)
     site.store.value("coverage", 1)
     answer = await site.look()
-    assert cell(answer.rows[0], Shown.CPU_UTILIZATION).reason == JUST_BEGUN
+    assert cell(answer.rows[0], Shown.CPU_UTILIZATION).reason == ONE_SAMPLE
+    assert cell(answer.rows[0], Shown.MEMORY_USED).reason == JUST_BEGUN
+    assert cell(answer.rows[0], Shown.IO_LATENCY_P99).reason == ONE_SAMPLE
+    site.store.value("cpu_utilization", 1.5)
+    assert cell((await site.look()).rows[0], Shown.IO_LATENCY_P99).reason == NONE_TIMED_YET
+    site.store.value("io_latency_p99", float("nan"))
+    assert cell((await site.look()).rows[0], Shown.IO_LATENCY_P99).reason == NONE_TIMED_YET
+
+
+@pytest.mark.spec("SRC-2")
+async def test_a_job_without_a_sample_yet_says_so_and_not_for_how_long_there_is_none() -> None:
+    site = Site("n1", 1)
+    began = site.clock.now() - timedelta(seconds=5)
+    site = Site("n1", 1, submitted=began, started=began)
+    measured(site, "n1", cpu=1.0)
+    answer = await site.look()
+    assert answer.rows[0].reason == "the job has just begun; no sample of it is stored yet"
+    assert cell(answer.rows[0], Shown.IO_LATENCY_P99).reason == answer.rows[0].reason
+    site.clock.advance(5)
+    site.looks.sights.clear()
+    site.looks.silences["n1"] = NodeSilence("n1", "it does not know this job")
+    answer = await site.look()
+    assert answer.rows[0].reason == "it does not know this job; the job has just begun"
+
+
+@pytest.mark.spec("SRC-2")
+async def test_what_is_over_has_not_just_begun() -> None:
+    now = Site().clock.now()
+    times = {"submitted": now - timedelta(hours=1), "ended": now - timedelta(minutes=10)}
+    site = Site("n1", 1, state=State.COMPLETED, **times)
+    site.store.value("coverage", 1)
+    cells = (await site.look()).rows[0]
+    assert cell(cells, Shown.IO_LATENCY_P99).reason == NONE_TIMED
+    times = {"submitted": now - timedelta(seconds=630), "ended": now - timedelta(minutes=10)}
+    site = Site("n1", 1, state=State.COMPLETED, **times)
+    site.store.value("coverage", 1)
+    cells = (await site.look()).rows[0]
+    assert cell(cells, Shown.IO_LATENCY_P99).reason == TOO_SHORT
 
 
 @pytest.mark.spec("AUTH-12", "TOP-4")
@@ -279,8 +324,9 @@ async def test_what_is_over_is_looked_at_over_its_whole_life() -> None:
     site.store.value("coverage", 2)
     answer = await site.look()
     assert answer.duration_s == 2400
-    assert site.store.moments == [ended.timestamp()]
+    assert set(site.store.moments) == {ended.timestamp()}
     assert "[2400s]" in site.store.asked[0]
+    assert len(site.store.asked) == 2, "the means of counters are a question of their own"
     found = cell(answer.rows[0], Shown.MEMORY_USED)
     assert (found.value, found.peak) == (3e9, 4e9)
 

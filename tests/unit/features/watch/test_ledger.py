@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.base.errors import UsageError
 from lattice.domain.alert import Phase, Rule, Severity
-from lattice.domain.nodelook import NodeSilence
+from lattice.domain.nodelook import SETTLED_S, NodeSilence
 from lattice.features.watch.model import NODE_LOST, NodeWord, WatchAlert, WatchNode, WatchRecord
 from lattice.features.watch.service.cursor import WatchCursor, read_cursor, write_cursor
-from lattice.features.watch.service.ledger import LOST_AFTER_S, SETTLED_S, Ledger
+from lattice.features.watch.service.ledger import LOST_AFTER_S, Ledger
 from tests.fakes.node_looks import BEGUN, CARD, alert, sight, snapshot
 
 pytestmark = pytest.mark.spec("WATCH-1", "WATCH-2")
@@ -164,6 +166,55 @@ def test_a_judge_that_begins_anew_and_finds_it_again_says_so_with_the_first_sinc
     (again,) = told(ledger)
     assert isinstance(again, WatchAlert)
     assert (again.phase, again.since.timestamp()) == (Phase.FIRING, BEGUN)
+
+
+def anew(ledger: Ledger, *firing: object, at: float, judged: float) -> None:
+    """A look by a judge that says since when it looks."""
+    seen = sight("n1", snapshot(at - BEGUN), snapshot(at - BEGUN - 30), firing=tuple(firing))  # type: ignore[arg-type]
+    ledger.measured(replace(seen, judged_since=judged), at)
+
+
+def test_a_reconnect_clears_nothing_that_a_new_judge_can_not_know() -> None:
+    """The agent was begun anew while the node was not heard, and has looked twice since."""
+    ledger = Ledger()
+    ledger.alert("n1", alert())
+    ledger.silent(silence(), NOW)
+    told(ledger)
+    ledger.back("n1", 40.0, NOW + 40)
+    anew(ledger, at=NOW + 60, judged=NOW + 10)
+    assert brief(ledger) == [("n1", "node", "back")], "it is unknown already, and stays so"
+    anew(ledger, at=NOW + 10 + SETTLED_S - 1, judged=NOW + 10)
+    assert brief(ledger) == []
+    anew(ledger, at=NOW + 10 + SETTLED_S, judged=NOW + 10)
+    assert brief(ledger) == [("n1", "gpu_idle", "cleared")]
+
+
+def test_a_judge_that_was_there_all_the_time_is_believed_at_once() -> None:
+    ledger = Ledger()
+    ledger.alert("n1", alert())
+    ledger.silent(silence(), NOW)
+    ledger.back("n1", 40.0, NOW + 40)
+    told(ledger)
+    anew(ledger, at=NOW + 60, judged=BEGUN - 500)
+    assert brief(ledger) == [("n1", "gpu_idle", "cleared")]
+
+
+def test_a_judge_as_young_as_its_job_is_believed_on_what_it_saw_begin() -> None:
+    ledger = Ledger()
+    anew(ledger, at=BEGUN + 5, judged=BEGUN)
+    ledger.alert("n1", alert(since=BEGUN + 10, time=BEGUN + 20))
+    told(ledger)
+    anew(ledger, at=BEGUN + 50, judged=BEGUN)
+    assert brief(ledger) == [("n1", "gpu_idle", "cleared")]
+
+
+def test_all_that_is_told_at_once_says_that_more_follows() -> None:
+    ledger = Ledger()
+    for node in ("n1", "n2", "n3"):
+        ledger.alert(node, alert())
+    assert [each.follows for each in told(ledger)] == [True, True, False]  # type: ignore[union-attr]
+    ledger.alert("n4", alert())
+    assert [each.follows for each in told(ledger)] == [False]  # type: ignore[union-attr]
 
 
 def test_a_clear_of_what_never_fired_is_no_news() -> None:

@@ -173,6 +173,58 @@ class TestLines:
         assert "✗ CRITICAL  n2 node_lost: Node n2 is lost." in lines[2]
         assert lines[3].endswith("✓ back  n2 after 1 m")
 
+    def test_what_befalls_many_nodes_in_one_moment_is_one_line(self) -> None:
+        many = [
+            alert(node=f"n{at}", value=at % 7 + 1, since=TIME, follows=at < 37)
+            for at in range(1, 38)
+        ]
+        many[4]["since"] = SINCE
+        cleared = [
+            alert(node=f"n{at}", phase="cleared", lasted_s=60 * at, value=80, follows=at < 4)
+            for at in range(1, 5)
+        ]
+        fired, passed, _ = self.lines(*many, *cleared)
+        assert fired == (
+            "14:02:11Z  ! WARNING  gpu_idle on 37 nodes, n[1-37] (1 % to 7 %), as on n5: "
+            f"{WORDS} Since 13:58:11Z. → {REMEDY}"
+        )
+        assert passed == (
+            "14:02:11Z  ✓ resolved  gpu_idle on 4 nodes, n[1-4] after 1 m to 4 m (80 %), as on "
+            f"n1: {WORDS}"
+        )
+
+    def test_a_lost_rack_is_two_lines_and_not_a_hundred(self) -> None:
+        gone = [
+            {
+                "type": "node", "node": f"n{at}", "word": "stale", "time": TIME, "since": SINCE,
+                "reason": "its link is lost", "follows": True,
+            }
+            for at in range(1, 41)
+        ]  # fmt: skip
+        lost = [
+            alert(node=f"n{at}", rule="node_lost", severity="critical", subject="", value=None,
+                  words=f"Node n{at} is lost.", follows=at < 40)
+            for at in range(1, 41)
+        ]  # fmt: skip
+        stale, critical, _ = self.lines(*gone, *lost)
+        assert stale.endswith(
+            "? stale  40 nodes, n[1-40] do not answer since 13:58:11Z (its link is lost)"
+        )
+        assert "✗ CRITICAL  node_lost on 40 nodes, n[1-40], as on n1: Node n1 is lost." in critical
+
+    def test_unlike_ones_few_ones_and_those_of_one_node_are_told_apart(self) -> None:
+        cards = [alert(node="n1", subject=f"GPU-{at}", follows=True) for at in range(8)]
+        two = [alert(node=f"n{at}", rule="oom_kill", follows=at < 3) for at in (2, 3)]
+        lines = self.lines(*cards, *two)
+        assert "gpu_idle 8 times on n1 (3 %), as on n1:" in lines[0]
+        assert " n2 oom_kill:" in lines[1]
+        assert " n3 oom_kill:" in lines[2]
+
+    def test_a_moment_that_was_broken_off_is_shown_all_the_same(self) -> None:
+        shell = shell_of(*(alert(node=f"n{at}", follows=True) for at in range(1, 4)))
+        run(shell, "42")
+        assert "gpu_idle on 3 nodes, n[1-3]" in shell.out
+
     def test_what_nobody_measured_is_a_dash_with_its_reason_once(self) -> None:
         missing = figure("gpu_utilization", None, reason="no GPU", last_error="NVML: no driver")
         told = measured(missing, figure("cpu_utilization", 150))
@@ -255,6 +307,13 @@ class TestATerminal:
         assert len(rows) > 3
         assert all(len(row) <= 60 for row in rows)
         assert rows[1].startswith(" " * 10)
+
+    def test_many_alerts_of_one_moment_are_one_above_the_figures(self) -> None:
+        many = [alert(node=f"n{at}", follows=at < 37) for at in range(1, 38)]
+        rows = self.screen(measured(), *many, ended(), width=200)
+        assert len(rows) == 3
+        assert "gpu_idle on 37 nodes, n[1-37]" in rows[0]
+        assert rows[2].endswith("gpu 97 %")
 
     def test_a_narrow_one(self) -> None:
         rows = self.screen(alert(), measured(), ended(), width=34)

@@ -17,13 +17,13 @@ from lattice.base.clock import SystemClock
 from lattice.base.errors import UsageError
 from lattice.client import Client, Settings, SyncClient
 from lattice.client.tokens import FixedToken
-from lattice.domain.alert import Phase
+from lattice.domain.alert import Phase, Severity
 from lattice.domain.allocation import State
 from lattice.domain.measured import Shown
 from lattice.domain.nodelook import NodeMeasured
 from lattice.features.watch import api
 from lattice.features.watch.convert import query_of
-from lattice.features.watch.model import NoteKind, WatchNote, WatchRecord
+from lattice.features.watch.model import NoteKind, WatchAlert, WatchNote, WatchRecord
 from lattice.server.compose import Faces
 from lattice.wire.v1 import watch_pb2 as pb
 from lattice.wire.v1 import watch_pb2_grpc
@@ -205,6 +205,40 @@ def test_signs_of_life_are_for_who_asks() -> None:
     reading = api.WatchReading(signs_of_life=True)
     assert list(reading.record(alive)) == [alive]
     assert [each.type for each in reading.alive(alive.time)] == ["note"]
+
+
+class TestWhatIsOfOneMoment:
+    """Comes together, whatever of it is news."""
+
+    def alert(self, node: str, *, follows: bool) -> WatchAlert:
+        now = SystemClock().now()
+        return WatchAlert(
+            node=node, rule="gpu_idle", phase=Phase.FIRING, severity=Severity.WARNING,
+            since=now, time=now, words="It is idle.", follows=follows,
+        )  # fmt: skip
+
+    def test_it_is_held_until_it_is_whole(self) -> None:
+        reading = api.WatchReading()
+        first, second = self.alert("n1", follows=True), self.alert("n2", follows=False)
+        assert list(reading.record(first)) == []
+        assert list(reading.record(second)) == [first, second]
+
+    def test_an_end_that_is_no_news_ends_it_too(self) -> None:
+        reading = api.WatchReading()
+        list(reading.record(self.alert("n9", follows=False)))
+        first = self.alert("n1", follows=True)
+        list(reading.record(first))
+        assert list(reading.record(self.alert("n9", follows=False))) == [
+            replace(first, follows=False)
+        ]
+
+    def test_what_was_held_is_not_lost_with_the_connection(self) -> None:
+        reading = api.WatchReading()
+        list(reading.record(self.alert("n1", follows=True)))
+        told = list(reading.lost("it went away", SystemClock().now()))
+        assert [each.type for each in told] == ["alert", "note"]
+        again = reading.record(self.alert("n1", follows=False))
+        assert list(again) == []
 
 
 def test_a_name_that_is_none() -> None:

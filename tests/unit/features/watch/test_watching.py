@@ -221,6 +221,42 @@ async def test_an_alert_is_told_at_once_and_once() -> None:
     await watched.close()
 
 
+@pytest.mark.spec("WATCH-2")
+async def test_alerts_of_many_nodes_within_a_moment_come_together_and_before_the_end() -> None:
+    site = Site(nodes="n[1-40]")
+    watched = await reader(site)
+    await watched.until(WatchState)
+    await settle()
+    for number in range(1, 38):
+        site.looks.tell(NodeAlert(f"n{number}", alert()))
+        if number % 10 == 0:
+            await asyncio.sleep(TICK_S)
+    await watched.until(WatchAlert, follows=False)
+    assert [each.follows for each in watched.of(WatchAlert)] == [True] * 36 + [False]
+    site.looks.tell(NodeAlert("n38", alert()))
+    await settle()
+    site.end()
+    *_, last_alert, end = await watched.rest()
+    assert isinstance(last_alert, WatchAlert)
+    assert isinstance(end, WatchEnd)
+
+
+async def test_a_cursor_does_not_know_of_what_was_not_told_yet() -> None:
+    site = Site(nodes="n[1-2]")
+    watched = await reader(site)
+    await watched.until(WatchState)
+    await settle()
+    site.clock.advance(5)
+    site.looks.tell(NodeAlert("n1", alert()), measured("n1", 60), measured("n2", 60))
+    await watched.until(WatchMeasured)
+    assert watched.of(WatchAlert) == []
+    await watched.close()
+    again = await reader(site, WatchQuery(cursor=watched.cursor))
+    site.looks.tell(measured("n1", 90, firing=(alert(),)))
+    assert (await again.until(WatchAlert)).node == "n1"
+    await again.close()
+
+
 async def test_alerts_only() -> None:
     site = Site()
     watched = await reader(site, WatchQuery(alerts_only=True))

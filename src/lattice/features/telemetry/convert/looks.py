@@ -109,9 +109,14 @@ def sight_message(
     now: JobSnapshot,
     firing: Iterable[Alert] = (),
     progress: Progress | None = None,
+    judged_since: float | None = None,
 ) -> pb.Sight:
     """Of the snapshot before go only counters: the rest is not compared with anything."""
-    sight = pb.Sight(now=snapshot_message(began, now), firing=map(alert_message, firing))
+    sight = pb.Sight(
+        now=snapshot_message(began, now),
+        firing=map(alert_message, firing),
+        judged_since=judged_since,
+    )
     if before is not None:
         counters = tuple(
             each for each in before.samples if CATALOGUE[each.metric].kind is Kind.COUNTER
@@ -131,12 +136,16 @@ def sight_message(
 
 
 def _sight_of(message: pb.Sight, node: str, job_id: int) -> NodeSight:
+    judged_since = message.judged_since if message.HasField("judged_since") else None
+    if judged_since is not None and not is_moment(judged_since):
+        raise BadTell("judged since no moment")
     return NodeSight(
         node=node,
         before=snapshot_of(message.before, job_id) if message.HasField("before") else None,
         now=snapshot_of(message.now, job_id),
         firing=tuple(alert_of(each) for each in message.firing),
         progress=_progress_of(message.progress) if message.HasField("progress") else None,
+        judged_since=judged_since,
     )
 
 

@@ -78,9 +78,8 @@ class MetricFeed:
 
     def _sight(self, life: Life, before: JobSnapshot | None, now: JobSnapshot) -> pb.LookTell:
         began, judge = self._sights.began(life.identity), life.judge
-        return _fitting(
-            pb.LookTell(sight=sight_message(began, before, now, judge.firing, judge.progress)), now
-        )
+        sight = sight_message(began, before, now, judge.firing, judge.progress, judge.since)
+        return _fitting(pb.LookTell(sight=sight), now)
 
     async def _until_left(self, session: Session, asked: LookAsked) -> None:
         """Until the job is over, or the server has said its last."""
@@ -105,10 +104,11 @@ class MetricFeed:
         try:
             while True:
                 sight, alerts = follower.take()
-                if sight is not None:
-                    await session.send(self._sight(life, *sight).SerializeToString())
+                # First what changed, in its own words; then how it stands, which agrees with it.
                 for alert in alerts:
                     await session.send(_alert(alert))
+                if sight is not None:
+                    await session.send(self._sight(life, *sight).SerializeToString())
                 if life.ended and not follower.changed.is_set():
                     break
                 await follower.changed.wait()

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from lattice.access.grants import GrantSigner
 from lattice.base.errors import NotFound, Unavailable
 from lattice.domain.attempts import JobAttempt, Whose
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.nodejobs import match_attempt
-from lattice.domain.stream import (
-    CarrierLost,
-    Lane,
-    NodeStreams,
-    StreamKind,
-    StreamQuestion,
-    digest_of,
-)
+from lattice.domain.stream import Lane, NodeStreams, StreamKind, StreamQuestion, digest_of
 from lattice.features.telemetry.convert.looks import (
     LookAsked,
     LookNews,
@@ -27,7 +19,7 @@ from lattice.features.telemetry.convert.looks import (
     opening_bytes,
     tell_of,
 )
-from lattice.wire.conduit import Conduit, ConduitClosed
+from lattice.wire.asking import node_answers
 
 OTHER_RUN = "it tells of another run of this number"
 
@@ -67,32 +59,14 @@ def question(
 
 async def answers(
     nodes: NodeStreams, asked: StreamQuestion, job_id: int
-) -> AsyncIterator[LookNews | None]:
-    """All that a node says to one question. Raises `BadTell`, `CarrierLost`, `ConduitClosed`."""
-    conduit = Conduit()
-    async with nodes.open(asked) as carrier:
-        carrying = asyncio.ensure_future(conduit.carry(carrier))
-        try:
-            while (message := await _received(conduit, carrying)) is not None:
-                yield tell_of(bytes(message), asked.node, job_id)
-            with suppress(ConduitClosed):
-                await conduit.send(b"", last=True)
-        finally:
-            carrying.cancel()
-            await asyncio.gather(carrying, return_exceptions=True)
+) -> AsyncGenerator[LookNews | None, None]:
+    """All that a node says to one question. Whoever reads it closes it.
 
-
-async def _received(conduit: Conduit, carrying: asyncio.Future[None]) -> bytes | None:
-    receiving = asyncio.ensure_future(conduit.receive())
-    try:
-        await asyncio.wait((carrying, receiving), return_when=asyncio.FIRST_COMPLETED)
-        if receiving.done():
-            return receiving.result()
-        carrying.result()
-        raise CarrierLost("the connection was lost")
-    finally:
-        receiving.cancel()
-        await asyncio.gather(receiving, return_exceptions=True)
+    Raises `BadTell`, `CarrierLost` and `ConduitClosed`.
+    """
+    async with aclosing(node_answers(nodes, asked)) as messages:
+        async for message in messages:
+            yield tell_of(message, asked.node, job_id)
 
 
 async def is_own(whose: Whose, attempt: JobAttempt, node: str, snapshot: JobSnapshot) -> bool:

@@ -40,6 +40,7 @@ _log = logging.getLogger(__name__)
 
 MOST_ALERTS = 256
 """Of one node at a time."""
+_TOO_MANY = "it tells of more alerts than there can be"
 _IDLE_S = 10.0
 _MOST_OPENING = 32
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -88,6 +89,10 @@ class NodeFollow:
         self._over = False
         self._anew = True
         """True until the first sight of a session: what changed before it was not told."""
+        self._early: list[Alert] = []
+        """Told before that sight, which alone says of which run they are."""
+        self._doubted: set[tuple[str, str]] = set()
+        """What stood before, and a judge that was begun anew can't know of yet."""
 
     def join(self, follower: Followed) -> None:
         """From now on; told first how things stand."""
@@ -110,6 +115,7 @@ class NodeFollow:
         while True:
             conduit, session = Conduit(), secrets.token_hex(16)
             self._anew = True
+            self._early.clear()
             reading = asyncio.create_task(self._read(conduit), name=f"follow {self.node}")
             try:
                 while not conduit.over and not reading.done():
@@ -189,7 +195,12 @@ class NodeFollow:
                 raise _Nonsense(OTHER_RUN)
             self._take_sight(tell.sight)
         elif isinstance(tell, NodeAlert):
-            self._take_alert(tell.alert)
+            if not self._anew:
+                self._take_alert(tell.alert)
+            elif len(self._early) < MOST_ALERTS:
+                self._early.append(tell.alert)
+            else:
+                raise _Nonsense(_TOO_MANY)
         elif isinstance(tell, NodeOver) and not self._over:
             self._over = True
             self._reached()
@@ -199,21 +210,33 @@ class NodeFollow:
         self._reached()
         self._over = False
         self._sight, self._measured_s = sight, self._clock.monotonic()
+        early, self._early = self._early, []
+        for alert in early:
+            self._take_alert(alert)
         self._tell(NodeMeasured(sight))
         for alert in sight.firing:
             self._take_alert(alert)
+        self._doubted.difference_update(alert.key for alert in sight.firing)
         if self._anew:
             self._anew = False
             there = {alert.key for alert in sight.firing}
-            for alert in [each for each in self._standing.values() if each.key not in there]:
-                self._take_alert(
-                    replace(
-                        alert,
-                        phase=Phase.CLEARED,
-                        time=sight.now.time,
-                        words=f"No longer so, since the node was not heard: {alert.words}",
-                    )
-                )
+            self._doubted.update(key for key in self._standing if key not in there)
+        self._settle(sight)
+
+    def _settle(self, sight: NodeSight) -> None:
+        """What stood before the node was not heard: passed, or not known as long as it can't be."""
+        for key in sorted(self._doubted):
+            alert = self._standing.get(key)
+            if alert is None:
+                self._doubted.discard(key)
+                continue
+            phase, why = Phase.UNKNOWN, "The node looks anew. It was"
+            if sight.knows_of(alert.since):
+                phase, why = Phase.CLEARED, "No longer so, since the node was not heard"
+                self._doubted.discard(key)
+            if alert.phase is not phase:
+                words = f"{why}: {alert.words}"
+                self._take_alert(replace(alert, phase=phase, time=sight.now.time, words=words))
 
     def _take_alert(self, alert: Alert) -> None:
         """Told once for each of its phases."""
@@ -227,7 +250,7 @@ class NodeFollow:
             self._standing[alert.key] = alert
             if len(self._standing) > MOST_ALERTS:
                 self._standing.clear()
-                raise _Nonsense("it tells of more alerts than there can be")
+                raise _Nonsense(_TOO_MANY)
         self._tell(NodeAlert(self.node, alert))
 
     def _reached(self) -> None:

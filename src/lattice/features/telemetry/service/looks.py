@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 from lattice.base.errors import LatticeError, NotFound, Unavailable
 from lattice.domain.attempts import JobAttempt
@@ -83,14 +83,14 @@ class AgentLooks:
     async def _look(self, attempt: JobAttempt, node: str, turns: asyncio.Semaphore) -> NodeSight:
         async with turns:
             asked = question(self._signer, attempt, node, Want.LOOK)
-            async for tell in answers(self._nodes, asked, attempt.allocation.job_id):
-                if isinstance(tell, NodeMeasured):
-                    if not await is_own(self._whose, attempt, node, tell.sight.now):
-                        raise _NoAnswer(OTHER_RUN)
-                    return tell.sight
-                if isinstance(tell, NodeOver):
-                    raise _NoAnswer("the job's processes are gone from it")
-                break
+            async with aclosing(answers(self._nodes, asked, attempt.allocation.job_id)) as told:
+                tell = await anext(told, None)
+            if isinstance(tell, NodeMeasured):
+                if not await is_own(self._whose, attempt, node, tell.sight.now):
+                    raise _NoAnswer(OTHER_RUN)
+                return tell.sight
+            if isinstance(tell, NodeOver):
+                raise _NoAnswer("the job's processes are gone from it")
         raise _NoAnswer("it does not know this job")
 
     async def black_box(
@@ -128,13 +128,16 @@ class AgentLooks:
     async def _noted(self, attempt: JobAttempt, node: str) -> list[JobSnapshot]:
         found: list[JobSnapshot] = []
         asked = question(self._signer, attempt, node, Want.BLACK_BOX)
-        async for tell in answers(self._nodes, asked, attempt.allocation.job_id):
-            if isinstance(tell, BoxEnd):
-                return found
-            if isinstance(tell, Noted) and await is_own(self._whose, attempt, node, tell.snapshot):
-                found.append(tell.snapshot)
-            if len(found) > _MOST_NOTED:
-                raise _NoAnswer("it tells of more than it can have noted")
+        async with aclosing(answers(self._nodes, asked, attempt.allocation.job_id)) as told:
+            async for tell in told:
+                if isinstance(tell, BoxEnd):
+                    return found
+                if isinstance(tell, Noted) and await is_own(
+                    self._whose, attempt, node, tell.snapshot
+                ):
+                    found.append(tell.snapshot)
+                if len(found) > _MOST_NOTED:
+                    raise _NoAnswer("it tells of more than it can have noted")
         raise _NoAnswer("it broke off")
 
     @asynccontextmanager

@@ -87,8 +87,8 @@ def _scopes(answer: TopAnswer) -> list[str]:
 
 
 def _state_age(answer: TopAnswer) -> str:
-    stale = next((each for each in answer.sources if not each.ok and each.age_s is not None), None)
-    return f" (as of {age(stale.age_s)} ago)" if stale and stale.age_s is not None else ""
+    old_s = next((each.age_s for each in answer.sources if not each.ok and each.age_s), 0.0)
+    return f" (as of {age(old_s)} ago)" if old_s >= 1 else ""
 
 
 def _summary(answer: TopAnswer, style: Style) -> str:

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
-from lattice.base.errors import DataUnavailable, NotFound, UsageError
+from lattice.base.errors import DataUnavailable, UsageError
 from lattice.domain.allocation import Allocation, Attempt
-from lattice.domain.attempts import JobAttempt, attempts_of
+from lattice.domain.attempts import JobAttempt
 from lattice.domain.nodeset import NodeSet
 from lattice.features.top.model import LONGEST_DURATION_S, TopQuery
 
@@ -22,19 +22,6 @@ class Stretch:
     running: bool
     duration_s: int | None
     """None: the newest values."""
-
-
-def chosen_attempt(allocation: Allocation, number: int) -> Attempt:
-    """The one with this number; the newest that has started for 0. Raises `NotFound`."""
-    attempts = attempts_of(allocation)
-    if not number:
-        return next((each for each in reversed(attempts) if each.started), attempts[-1])
-    for each in attempts:
-        if each.number == number:
-            return each
-    raise NotFound(
-        f"Allocation {allocation.id} has no attempt {number}.", hint=f"It has {len(attempts)}."
-    )
 
 
 def not_started(allocation: Allocation) -> DataUnavailable:

@@ -93,10 +93,11 @@ class Composer:
         return Either(self._values(spans))
 
     def over(self, duration_s: int, step_s: int, spans: Spans) -> Either:
-        """Means and peaks."""
+        """Peaks, and the means of all but the counters."""
         parts: list[Expression] = []
         for each in self.metrics:
-            parts.append(Figured(each.value, self._mean(each, duration_s)))
+            if SHOWN[each].making is not Making.RATE:
+                parts.append(Figured(each.value, self._mean(each, duration_s)))
             peak = Again(Over.MOST, self._value(each, spans), duration_s, step_s)
             parts.append(Figured(PEAK + each.value, peak))
         return Either((*parts, *self._origin(duration_s)))

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lattice.domain.measured import SHOWN, Making, Shown
+from lattice.domain.measured import NOTHING_DONE, SHOWN, Making, Shown
 from lattice.domain.metric import PREFIX, Provenance
 from lattice.domain.metricstore import Point, SeriesPoints
 from lattice.features.top.service.composing import COUNT, COVERAGE, MOMENT, OF, PEAK, SUMMINGS
@@ -18,7 +18,7 @@ from lattice.features.top.service.promql import FIGURE
 
 Place = tuple[str, str]
 """A node and a GPU; both empty for the whole job."""
-NOTHING_DONE = "nothing was read or written in this time"
+ALL: Place = ("", "")
 TOO_LONG = "longer than the longest time that is told apart"
 _BY_SERIES = {PREFIX + showing.series: metric for metric, showing in SHOWN.items()}
 _BY_WORD = {each.value: each for each in Shown}

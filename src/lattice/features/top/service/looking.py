@@ -11,8 +11,8 @@ from lattice.access.limits import CallerLimits, Questions
 from lattice.access.output import OutputDoor
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
-from lattice.base.moment import age
-from lattice.domain.attempts import JobAttempt, attempts_of, named
+from lattice.base.moment import age, silence
+from lattice.domain.attempts import JobAttempt, attempts_of, chosen_attempt, named
 from lattice.domain.measured import SHOWN, Shown
 from lattice.domain.metric import Absence, Provenance
 from lattice.domain.metricstore import BadQuery, MetricStore, StoreSilent
@@ -32,7 +32,6 @@ from lattice.features.top.model import (
 )
 from lattice.features.top.service.attempt import (
     Stretch,
-    chosen_attempt,
     nodes_of,
     not_started,
     stretch_of,
@@ -40,13 +39,14 @@ from lattice.features.top.service.attempt import (
 from lattice.features.top.service.composing import Spans
 from lattice.features.top.service.promql import owner_filter
 from lattice.features.top.service.reasons import Reasons, silence_words
-from lattice.features.top.service.shaping import Known, rows_of
+from lattice.features.top.service.shaping import JUST_BEGUN, Known, rows_of
 from lattice.features.top.service.sights import figures_of
 from lattice.features.top.service.stored import Stored, StoredLook
 
 NO_STORE = "agents (no metric store is configured)"
 STORE_SILENT = "agents (the metric store does not answer)"
 STORE_REFUSES = "agents (the metric store can't answer this)"
+UNBORN = f"{JUST_BEGUN}; no sample of it is stored yet"
 _AGENTS_S = 3.0
 
 
@@ -63,6 +63,10 @@ class _Look:
     last_error: str = ""
     notes: list[str] = field(default_factory=list)
     queries: tuple[str, ...] = ()
+
+    @property
+    def is_young(self) -> bool:
+        return self.stretch.lasted_s < 2 * Spans.of(self.interval_s).fresh_s
 
     @property
     def node_count(self) -> int:
@@ -149,7 +153,10 @@ class TopService:
 
     async def _explained(self, look: _Look, stored: StoredLook) -> Known:
         """With the reasons of what is missing, as far as nodes tell them."""
-        silent = dict.fromkeys(stored.silent, f"no sample in the last {stored.fresh_s} s")
+        unborn = look.stretch.running and look.stretch.lasted_s < stored.fresh_s
+        silent = dict.fromkeys(
+            stored.silent, UNBORN if unborn else f"no sample in the last {stored.fresh_s} s"
+        )
         mode, figures = look.query.mode, stored.figures
         has_gpus = _has_gpus(look.job)
         wanted = [each for each in metrics_of(mode) if not (SHOWN[each].per_gpu and not has_gpus)]
@@ -162,15 +169,16 @@ class TopService:
                 if node not in silent:
                     missing |= {(each, node): told for each, told in word.absences.items()}
                 elif word.silence:
-                    silent[node] = word.silence
-                else:
+                    silent[node] = f"{word.silence}; {JUST_BEGUN}" if unborn else word.silence
+                elif not unborn:
                     silent[node] += ", though its agent answers"
         return Known(
             figures=figures,
             nodes=look.nodes,
             at=look.stretch.at,
             fresh_s=stored.fresh_s,
-            lasted_s=look.stretch.lasted_s,
+            running=look.stretch.running,
+            young=look.is_young,
             silent=silent,
             missing=missing,
             over_time=look.stretch.duration_s is not None,
@@ -189,8 +197,8 @@ class TopService:
         if self._silent_since_s is not None:
             away_s = self._clock.monotonic() - self._silent_since_s
             look.notes.append(
-                f"The metric store has not answered for {age(away_s)}; these are the agents' own "
-                "values, and there is no past."
+                f"The metric store {silence(away_s)}; these are the agents' own values, and there "
+                "is no past."
             )
         if look.stretch.duration_s is not None:
             look.notes.append("The values are those of now, not of the time that was asked for.")
@@ -212,7 +220,7 @@ class TopService:
             nodes=look.nodes,
             at=look.stretch.at,
             fresh_s=spans.fresh_s,
-            lasted_s=look.stretch.lasted_s,
+            young=look.is_young,
             silent=silent,
             missing=missing,
             has_gpus=_has_gpus(look.job),

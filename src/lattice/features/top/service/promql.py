@@ -26,6 +26,8 @@ class Over(StrEnum):
     RATE = "rate"
     MEAN = "avg_over_time"
     MOST = "max_over_time"
+    SAMPLES = "count_over_time"
+    RESETS = "resets"
 
 
 class Gather(StrEnum):
@@ -151,6 +153,36 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
+class Risen:
+    """By how much each counter that was not begun anew has risen between its samples."""
+
+    selector: Selector
+    seconds: int
+
+    def __str__(self) -> str:
+        samples = f"{self.selector}[{_seconds(self.seconds)}]"
+        return f"(max_over_time({samples}) - min_over_time({samples}))"
+
+
+@dataclass(frozen=True, slots=True)
+class Lasted:
+    """The time from the first sample of each series to the last, as far as looks find them.
+
+    Those after a moment only: a look also sees what was a while before it.
+    """
+
+    selector: Selector
+    seconds: int
+    step_s: int
+    after: float
+
+    def __str__(self) -> str:
+        looks = f"[{_seconds(self.seconds)}:{_seconds(self.step_s)}]"
+        moments = f"({Moments(self.selector)} > {self.after:.3f}){looks}"
+        return f"(max_over_time({moments}) - min_over_time({moments}))"
+
+
+@dataclass(frozen=True, slots=True)
 class Figured:
     """An expression whose values say which figure they are."""
 
@@ -176,7 +208,17 @@ class Either:
 
 
 Expression: TypeAlias = (
-    Selector | Ranged | While | Gathered | Quantile | Moments | Again | Figured | Either
+    Selector
+    | Ranged
+    | While
+    | Gathered
+    | Quantile
+    | Moments
+    | Again
+    | Risen
+    | Lasted
+    | Figured
+    | Either
 )
 
 

@@ -67,7 +67,10 @@ class Reasons:
     def _keep(self, job: JobAttempt, node: str, word: NodeWord) -> None:
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
-        kept_s = _SILENCE_KEPT_S if word.silence else _KEPT_S
+        # What a node says of a job that has just begun is soon another thing.
+        started = job.attempt.started
+        young = started is None or (self._clock.now() - started).total_seconds() < _KEPT_S
+        kept_s = _SILENCE_KEPT_S if word.silence or young else _KEPT_S
         self._kept[_key(job, node)] = (self._clock.monotonic() + kept_s, word)
 
 
@@ -76,7 +79,7 @@ def silence_words(silence: NodeSilence, clock: Clock) -> str:
     if silence.since is None:
         return silence.reason
     passed_s = clock.now().timestamp() - silence.since
-    return f"{silence.reason}, for {age(max(0.0, passed_s))}"
+    return f"{silence.reason}, for {age(passed_s)}" if passed_s >= 1 else silence.reason
 
 
 def _key(job: JobAttempt, node: str) -> _Key:

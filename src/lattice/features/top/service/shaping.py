@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from lattice.domain.measured import SHOWN, Making, Shown, Summing
+from lattice.domain.measured import NOTHING_DONE, SHOWN, Making, Shown, Summing
 from lattice.domain.metric import Absence, Provenance
 from lattice.features.top.model import (
     RowKind,
@@ -17,11 +17,13 @@ from lattice.features.top.model import (
     TopRow,
     columns_of,
 )
-from lattice.features.top.service.figures import Figures, Place
+from lattice.features.top.service.figures import ALL, Figures, Place
 
-ALL: Place = ("", "")
 NOT_MEASURED = "it was not measured"
-JUST_BEGUN = "a rate needs two samples, and the job has just begun"
+JUST_BEGUN = "the job has just begun"
+ONE_SAMPLE = "a rate needs two samples, and the job has just begun"
+TOO_SHORT = "a rate needs two samples, and the job was over before"
+NONE_TIMED_YET = "no read or write of files was timed yet; the job has just begun"
 NONE_TIMED = "no read or write of files was timed"
 NO_GPUS = "the job has no GPU"
 NO_PAST = "the metric store does not answer, so there is no past"
@@ -35,8 +37,9 @@ class Known:
     nodes: Sequence[str]
     at: float
     fresh_s: float
-    lasted_s: float
-    """How long the attempt has run."""
+    running: bool = True
+    young: bool = False
+    """True if the attempt has not run, or did not, for as long as a rate takes."""
     silent: Mapping[str, str] = field(default_factory=dict)
     """Nodes without a current sample, and why."""
     missing: Mapping[tuple[Shown, str], Absence] = field(default_factory=dict)
@@ -46,6 +49,11 @@ class Known:
     has_gpus: bool | None = None
     summary: Figures | None = None
     """That of the whole, where it does not follow from the rows."""
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether there are two samples, of anything."""
+        return any(SHOWN[metric].making is Making.RATE for metric, _ in self.figures.values)
 
 
 def rows_of(mode: TopMode, known: Known) -> tuple[TopRow, ...]:
@@ -117,7 +125,8 @@ def _absence(metric: Shown, place: Place, known: Known) -> Absence:
     series = SHOWN[metric].series
     computed = known.figures.none.get((metric, place))
     if computed:
-        return Absence(series, computed)
+        early = computed == NOTHING_DONE and known.young and known.running
+        return Absence(series, NONE_TIMED_YET if early else computed)
     told = known.missing.get((metric, place[0]))
     if told is None and place == ALL:
         told = next((each for (of, _), each in known.missing.items() if of is metric), None)
@@ -125,11 +134,21 @@ def _absence(metric: Shown, place: Place, known: Known) -> Absence:
         return told
     if SHOWN[metric].per_gpu and known.has_gpus is False:
         return Absence(series, NO_GPUS)
-    if SHOWN[metric].making is not Making.LAST and known.lasted_s < 2 * known.fresh_s:
-        return Absence(series, JUST_BEGUN)
     if place == ALL and known.silent and len(known.silent) == len(known.nodes):
         return Absence(series, next(iter(known.silent.values())))
-    return Absence(series, NONE_TIMED if SHOWN[metric].making is Making.P99 else NOT_MEASURED)
+    return Absence(series, _unmeasured(SHOWN[metric].making, known))
+
+
+def _unmeasured(making: Making, known: Known) -> str:
+    """Why there is nothing of which nobody says why."""
+    if known.young and making is not Making.LAST:
+        if making is Making.P99 and known.has_rates:
+            # Some stores say nothing at all of a quantile of nothing.
+            return NONE_TIMED_YET if known.running else NONE_TIMED
+        return ONE_SAMPLE if known.running else TOO_SHORT
+    if known.young and known.running:
+        return JUST_BEGUN
+    return NONE_TIMED if making is Making.P99 else NOT_MEASURED
 
 
 def _summary(mode: TopMode, columns: Sequence[TopColumn], known: Known) -> TopRow:
@@ -154,7 +173,7 @@ def _summary_cell(
     mode: TopMode, metric: Shown, known: Known, values: Mapping[Place, float]
 ) -> TopCell:
     if known.summary is not None:
-        return _cell(metric, ALL, _with(known, known.summary))
+        return _cell(metric, ALL, replace(known, figures=known.summary, summary=None))
     if mode is TopMode.SUMMARY:
         origins = known.figures.origins.get((metric, ""), ())
         return _cell(metric, ALL, known, sum(each.series for each in origins) or 1)
@@ -193,17 +212,3 @@ def _summed(
         return math.fsum(values.values())
     whole = math.fsum(value * weights[place] for place, value in values.items())
     return whole / sum(weights.values())
-
-
-def _with(known: Known, figures: Figures) -> Known:
-    return Known(
-        figures=figures,
-        nodes=known.nodes,
-        at=known.at,
-        fresh_s=known.fresh_s,
-        lasted_s=known.lasted_s,
-        silent=known.silent,
-        missing=known.missing,
-        over_time=known.over_time,
-        has_gpus=known.has_gpus,
-    )

@@ -11,6 +11,7 @@ from lattice.domain.measured import Shown
 from lattice.domain.metricstore import BadQuery, MetricStore, SeriesPoints, StoreSilent
 from lattice.features.top.model import HISTORY_POINTS, TopMode, TopQuery
 from lattice.features.top.service.attempt import Stretch
+from lattice.features.top.service.climbs import Climbs, of_all
 from lattice.features.top.service.composing import (
     Composer,
     Spans,
@@ -18,7 +19,7 @@ from lattice.features.top.service.composing import (
     history_step_s,
     peak_step_s,
 )
-from lattice.features.top.service.figures import Figures, read_figures, read_history
+from lattice.features.top.service.figures import ALL, Figures, read_figures, read_history
 from lattice.features.top.service.promql import OwnerFilter
 
 Answered: TypeAlias = tuple[SeriesPoints, ...]
@@ -162,10 +163,20 @@ class Stored:
             # A peak of the whole is not made of peaks: they may be at different times.
             whole = Composer(composed.owner, composed.metrics)
             texts.append(str(whole.over(duration_s, step_s, spans)))
-        answers = await asyncio.gather(*(self._ask(each, stretch.at, PAST_S) for each in texts))
-        found = [read_figures(each) for each in answers]
-        summary = found[1] if len(found) > 1 else None
-        return StoredLook(found[0], duration_s, summary=summary, queries=tuple(texts))
+        counters = Climbs(composed.owner, composed.metrics)
+        climbs = counters.query(stretch.at, duration_s, interval_s)
+        asked = [*texts, str(climbs)] if climbs is not None else texts
+        answers = await asyncio.gather(*(self._ask(each, stretch.at, PAST_S) for each in asked))
+        found = [read_figures(each) for each in answers[: len(texts)]]
+        means = counters.means(answers[-1]) if climbs is not None else {}
+        if composed.by:
+            found[0].values |= {(of, (node, "")): mean for (of, node), mean in means.items()}
+        for metric in composed.metrics:
+            total = of_all(metric, means)
+            if total is not None:
+                found[-1].values[metric, ALL] = total
+        summary = found[1] if composed.by else None
+        return StoredLook(found[0], duration_s, summary=summary, queries=tuple(asked))
 
     async def _find_silent(
         self, look: StoredLook, composed: Composer, stretch: Stretch, nodes: Sequence[str]

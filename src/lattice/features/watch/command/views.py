@@ -6,7 +6,14 @@ from typing import Protocol
 
 from lattice.base.shell import Shell
 from lattice.base.text import cut
-from lattice.features.watch.model import NoteKind, WatchMeasured, WatchNote, WatchRecord
+from lattice.features.watch.model import (
+    NoteKind,
+    WatchAlert,
+    WatchMeasured,
+    WatchNode,
+    WatchNote,
+    WatchRecord,
+)
 from lattice.features.watch.render.lines import EventLines
 
 
@@ -15,6 +22,22 @@ class View(Protocol):
 
     def show(self, record: WatchRecord) -> None: ...
     def end(self) -> None: ...
+
+
+class _Moment:
+    """Holds the records of one moment until it is wholly told."""
+
+    def __init__(self) -> None:
+        self._held: list[WatchRecord] = []
+
+    def take(self, record: WatchRecord) -> list[WatchRecord]:
+        self._held.append(record)
+        more = isinstance(record, WatchAlert | WatchNode) and record.follows
+        return [] if more else self.rest()
+
+    def rest(self) -> list[WatchRecord]:
+        held, self._held = self._held, []
+        return held
 
 
 class JsonView:
@@ -37,15 +60,18 @@ class PlainView:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._lines = EventLines(shell.style, shell.clock.now())
+        self._moment = _Moment()
 
     def show(self, record: WatchRecord) -> None:
-        lines = self._lines.lines(record)
+        lines = self._lines.batch(self._moment.take(record))
         if isinstance(record, WatchMeasured):
             lines += self._lines.explained(record)
         self._shell.write("".join(f"{line}\n" for line in lines))
 
     def end(self) -> None:
-        """Nothing is held back."""
+        """What is held of a moment that was broken off is shown."""
+        for line in self._lines.batch(self._moment.rest()):
+            self._shell.write(f"{line}\n")
 
 
 class TerminalView:
@@ -55,10 +81,11 @@ class TerminalView:
         self._shell = shell
         self._lines = EventLines(shell.style, shell.clock.now())
         self._bottom = ""
+        self._moment = _Moment()
 
     def show(self, record: WatchRecord) -> None:
         if not isinstance(record, WatchMeasured):
-            lines = self._lines.lines(record)
+            lines = self._lines.batch(self._moment.take(record))
             if lines:
                 self._paint(lines, self._bottom)
             return
@@ -67,6 +94,9 @@ class TerminalView:
 
     def end(self) -> None:
         """The last figures stay; the terminal is left at the beginning of a line."""
+        lines = self._lines.batch(self._moment.rest())
+        if lines:
+            self._paint(lines, self._bottom)
         if self._bottom:
             self._shell.write("\n")
             self._bottom = ""

@@ -50,6 +50,7 @@ class AlertJudge:
         self._rules = [make(bounds) for make in _RULES]
         self._signs = ProgressSigns(bounds)
         self._before: JobSnapshot | None = None
+        self._since: float | None = None
         self._standing: dict[tuple[str, str], Alert] = {}
 
     @property
@@ -61,12 +62,18 @@ class AlertJudge:
     def progress(self) -> Progress:
         return self._signs.told
 
+    @property
+    def since(self) -> float | None:
+        return self._since
+
     def see(self, snapshot: JobSnapshot, output: float | None) -> tuple[Alert, ...]:
         """What this snapshot changes. One that is not later than the one before changes nothing."""
         before = self._before
         if before is not None and snapshot.time <= before.time:
             return ()
         self._before = snapshot
+        if self._since is None:
+            self._since = snapshot.time
         self._signs.see(before, snapshot, output)
         glance = Glance(before, snapshot, self._signs.told, progress_known=self._signs.known)
         return tuple(change for rule in self._rules for change in self._judged(rule, glance))

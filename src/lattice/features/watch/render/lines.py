@@ -5,6 +5,7 @@ Pure. In a pipe an event is one line, however long; on a terminal it goes on bel
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from lattice.base.moment import moment
@@ -25,6 +26,7 @@ from lattice.features.watch.model import (
     WatchRecord,
     WatchState,
 )
+from lattice.features.watch.render.folding import after, folded, nodes_of, values, where
 from lattice.features.watch.render.values import MISSING, short_name, shown, span
 
 _LOOKS = {"CRITICAL": "red bold", "WARNING": "yellow", "resolved": "green", "unknown": "cyan"}
@@ -58,6 +60,18 @@ class EventLines:
             case WatchNote():
                 told = _note(record)
         return told
+
+    def batch(self, records: Iterable[WatchRecord]) -> list[str]:
+        """What came in one moment; the same of many nodes is one event."""
+        lines: list[str] = []
+        for group in folded(records):
+            alerts = [each for each in group if isinstance(each, WatchAlert)]
+            nodes = [each for each in group if isinstance(each, WatchNode)]
+            if len(group) == 1:
+                lines += self.lines(group[0])
+            else:
+                lines += self._alerts(alerts) if alerts else self._nodes(nodes)
+        return lines
 
     def measured(self, record: WatchMeasured) -> list[str]:
         """The whole job in a line; with `-o wide` its nodes as well."""
@@ -95,29 +109,44 @@ class EventLines:
 
     def _alert(self, alert: WatchAlert) -> list[str]:
         where = f"{inert(alert.node)} {inert(alert.rule)}"
-        words = inert(alert.words)
+        return self._told(alert, f"{where}{after([alert])}: {inert(alert.words)}")
+
+    def _alerts(self, alerts: Sequence[WatchAlert]) -> list[str]:
+        """In the words of the one that has lasted longest."""
+        first = min(alerts, key=lambda each: each.since)
+        range_ = f" ({told})" if (told := values(alerts)) else ""
+        example = f"as on {inert(first.node)}: {inert(first.words)}"
+        return self._told(first, f"{where(alerts)}{after(alerts)}{range_}, {example}")
+
+    def _told(self, alert: WatchAlert, text: str) -> list[str]:
         if alert.phase is Phase.CLEARED:
-            after = f" after {span(alert.lasted_s)}" if alert.lasted_s is not None else ""
-            sign = self._style.glyph("✓", "+")
-            return self._line(alert.time, sign, "resolved", f"{where}{after}: {words}")
+            return self._line(alert.time, self._style.glyph("✓", "+"), "resolved", text)
         since = f" Since {self._time(alert.since)}."
         if alert.phase is Phase.UNKNOWN:
-            return self._line(alert.time, "?", "unknown", f"{where}: {words}{since}")
+            return self._line(alert.time, "?", "unknown", f"{text}{since}")
         sign, word = self._style.glyph("✗", "x"), "CRITICAL"
         if alert.severity is Severity.WARNING:
             sign, word = "!", "WARNING"
         remedy = f" {self._style.glyph('→', '->')} {inert(alert.remedy)}" if alert.remedy else ""
-        return self._line(alert.time, sign, word, f"{where}: {words}{since}{remedy}")
+        return self._line(alert.time, sign, word, f"{text}{since}{remedy}")
+
+    def _nodes(self, records: Sequence[WatchNode]) -> list[str]:
+        count, names = nodes_of(records)
+        first = min(records, key=lambda each: each.since or each.time)
+        return self._of_node(first, f"{count} nodes, {names}", many=True)
 
     def _node(self, record: WatchNode) -> list[str]:
-        node = inert(record.node)
+        return self._of_node(record, inert(record.node))
+
+    def _of_node(self, record: WatchNode, node: str, *, many: bool = False) -> list[str]:
         if record.word is NodeWord.STALE:
             since = f" since {self._time(record.since)}" if record.since else ""
             why = f" ({inert(record.reason).removesuffix('.')})" if record.reason else ""
-            return self._line(record.time, "?", "stale", f"{node} does not answer{since}{why}")
+            verb = "do not answer" if many else "does not answer"
+            return self._line(record.time, "?", "stale", f"{node} {verb}{since}{why}")
         if record.word is NodeWord.BACK:
-            after = f" after {span(record.seconds)}" if record.seconds is not None else ""
-            return self._line(record.time, self._style.glyph("✓", "+"), "back", f"{node}{after}")
+            away = f" after {span(record.seconds)}" if record.seconds is not None else ""
+            return self._line(record.time, self._style.glyph("✓", "+"), "back", f"{node}{away}")
         return self._line(record.time, "", "", f"{node}: the job's processes are gone from it")
 
     def _mode(self, record: WatchMode) -> list[str]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lattice.domain.alert import Alert, Phase, Severity
-from lattice.domain.nodelook import NodeSight, NodeSilence
+from lattice.domain.nodelook import SETTLED_S, NodeSight, NodeSilence
 from lattice.features.watch.model import (
     NODE_LOST,
     NodeWord,
@@ -31,8 +31,6 @@ LOST_AFTER_S = 20.0
 """A node that is said to be silent for so long is lost: an agent that restarts is back before."""
 FIRST_WORD_S = 5.0
 """A node that was never heard is given so long: a job begins before its agent knows of it."""
-SETTLED_S = 120.0
-"""So long after its first look a node's judge knows again what stands."""
 _MOST_WAITING = 20_000
 _LOST_REMEDY = (
     "Nothing is known of the job there. If the node is gone Slurm will say so; if it comes back, "
@@ -67,7 +65,7 @@ class Ledger:
 
     def __init__(self, known: Iterable[Known] = ()) -> None:
         """`known` is what the reader was told before, on another connection."""
-        self.told: deque[WatchRecord] = deque()
+        self.told: deque[WatchAlert | WatchNode] = deque()
         self.changed = True
         """True if a cursor has to be written anew."""
         self.left_out = 0
@@ -77,6 +75,8 @@ class Ledger:
         self._heard: set[str] = set()
         self._settled: dict[str, float] = {}
         """From when on what a node does not say stands does not stand."""
+        self._judged: dict[str, float] = {}
+        """What began later its judge has seen begin, so that its word on it holds at once."""
         for node, rule, subject, phase, since in known:
             self._put((node, rule, subject), _Stands(Phase(phase), since))
 
@@ -96,7 +96,10 @@ class Ledger:
         node = sight.node
         self._heard.add(node)
         self.back(node, None, now)
-        if sight.before is None or node not in self._settled:
+        if sight.judged_since is not None:
+            self._judged[node] = sight.judged_since
+            self._settled[node] = sight.judged_since + SETTLED_S
+        elif sight.before is None or node not in self._settled:
             self._settled[node] = now + (SETTLED_S if sight.before is None else 0.0)
         if not sight.firing and node not in self._of_node:
             return
@@ -104,7 +107,7 @@ class Ledger:
             self.alert(node, alert)
         standing = {(node, each.rule.value, each.subject) for each in sight.firing}
         for key in self._of_node.get(node, set()) - standing:
-            if now >= self._settled[node]:
+            if self._is_known(node, self._stands[key].since, now):
                 self._clear(key, sight.now.time, "It does not stand any more.")
             else:
                 self._doubt(key, now, "The node looks anew.")
@@ -140,6 +143,7 @@ class Ledger:
         silent = _Silent(since, now, silence.reason, known_lost, known_lost)
         self._silent[node] = silent
         self._settled.pop(node, None)
+        self._judged.pop(node, None)
         for key in sorted(self._of_node.get(node, ())):
             self._doubt(key, now, "The node does not answer.")
         if node in self._heard or silence.since is not None:
@@ -171,6 +175,7 @@ class Ledger:
         """The job is done there: nothing can stand any more."""
         self._silent.pop(node, None)
         self._settled.pop(node, None)
+        self._judged.pop(node, None)
         self._tell(WatchNode(node=node, word=NodeWord.OVER, time=moment(now)))
         for key in sorted(self._of_node.get(node, ())):
             self._clear(key, now, "The job is over on this node.")
@@ -190,12 +195,15 @@ class Ledger:
         self._of_node.clear()
         self._silent.clear()
         self._settled.clear()
+        self._judged.clear()
         self._heard.clear()
         self.changed = True
 
     def drained(self, now: float) -> list[WatchRecord]:
-        """What is to be told."""
-        told: list[WatchRecord] = list(self.told)
+        """What is to be told: all of it is of one moment."""
+        told: list[WatchRecord] = [replace(each, follows=True) for each in self.told]
+        if self.told:
+            told[-1] = self.told[-1]
         self.told.clear()
         if self.left_out:
             words = f"{self.left_out} events were left out: the reader was too slow for them."
@@ -205,7 +213,12 @@ class Ledger:
 
     def _is_doubted(self, node: str, stands: _Stands, time: float) -> bool:
         """True if who says that it has cleared can't know: its judge has begun anew."""
-        return stands.phase is Phase.UNKNOWN and time < self._settled.get(node, 0.0)
+        return stands.phase is Phase.UNKNOWN and not self._is_known(node, stands.since, time)
+
+    def _is_known(self, node: str, since: float, now: float) -> bool:
+        """Whether the node's judge knows how something stands that began then."""
+        began = self._judged.get(node)
+        return now >= self._settled.get(node, 0.0) or (began is not None and since >= began)
 
     def _tell_stale(self, node: str, silent: _Silent, now: float) -> None:
         if silent.told:
@@ -305,7 +318,7 @@ class Ledger:
             remedy=remedy,
         )
 
-    def _tell(self, record: WatchRecord) -> None:
+    def _tell(self, record: WatchAlert | WatchNode) -> None:
         if len(self.told) >= _MOST_WAITING:
             self.left_out += 1
             return

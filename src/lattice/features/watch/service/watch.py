@@ -44,6 +44,8 @@ from lattice.features.watch.service.moments import moment_or_none
 _GATHER = 0.25
 _LONGEST_GATHER_S = 2.0
 """What several nodes measured at one moment is waited for this long, to be one message."""
+_EVENTS_GATHER_S = 0.3
+"""So long alerts of several nodes are waited for: what befalls many at once is then one line."""
 _PAST_EVERY_S = 5.0
 _CURSOR_S = 1.0
 
@@ -90,6 +92,7 @@ class Watch:
         self._began: float | None = None
         self._wake = asyncio.Event()
         self._figures_due = 0.0
+        self._events_due: float | None = None
         self._past_due = 0.0
         self._slurm_away = False
         self._cursor = ""
@@ -117,6 +120,8 @@ class Watch:
         allocation = await self._allocation_now(told)
         if allocation is not None:
             said = self._story.look(allocation, self._sources.clock.now())
+            if self._story.ended:
+                told += self._ledger.drained(now)
             told += said
             self._dirty = self._dirty or bool(said)
             await self._follow(self._story.running)
@@ -130,7 +135,7 @@ class Watch:
             # Raises what ended it, if it was an error; the reader goes on from its cursor.
             self._listening.result()
         self._ledger.look(now)
-        told = self._ledger.drained(now)
+        told = self._events(now)
         if self._query.alerts_only:
             return told
         if asyncio.get_running_loop().time() >= self._figures_due:
@@ -228,9 +233,25 @@ class Watch:
             self._figures_due = asyncio.get_running_loop().time() + gather_s
             self._wake.set()
 
+    def _events(self, now: float) -> list[WatchRecord]:
+        """Alerts and nodes, when others had time to come."""
+        if not self._ledger.told:
+            return []
+        time_s = asyncio.get_running_loop().time()
+        if self._events_due is None:
+            gather_s = _EVENTS_GATHER_S if self._figures.node_count > 1 else 0.0
+            self._events_due = time_s + gather_s
+        if time_s < self._events_due:
+            return []
+        self._events_due = None
+        return self._ledger.drained(now)
+
     async def _next(self) -> None:
         """Until something is to be told, or a tick has passed."""
         wait_s = self._sources.tick_s
+        if self._events_due is not None:
+            left_s = self._events_due - asyncio.get_running_loop().time()
+            wait_s = min(wait_s, max(left_s, 0.0))
         if self._figures.waiting:
             left_s = self._figures_due - asyncio.get_running_loop().time()
             wait_s = min(wait_s, max(left_s, 0.0))
@@ -268,6 +289,9 @@ class Watch:
     def _timely_cursor(self) -> str:
         """One where it says something new, and not much more than one a second."""
         now = self._sources.clock.monotonic()
+        if self._ledger.told:
+            # The ledger knows already what the reader has still to be told.
+            return ""
         if not (self._dirty or self._ledger.changed) or now - self._cursor_at < _CURSOR_S:
             return ""
         return self._cursor_now()

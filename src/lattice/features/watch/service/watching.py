@@ -33,8 +33,10 @@ class Watching:
         self._door = door
         self._limits = limits
 
-    async def stream(self, actor: Actor, name: str, query: WatchQuery) -> AsyncIterator[Told]:
-        """Everything from now on, until the job is over."""
+    async def stream(
+        self, actor: Actor, name: str, query: WatchQuery
+    ) -> AsyncGenerator[Told, None]:
+        """Everything from now on, until the job is over. Whoever reads it closes it."""
         cursor = read_cursor(query.cursor) if query.cursor else WatchCursor(secrets.token_hex(16))
         found = await self._door.find(actor, name)
         visit = await self._door.enter(actor, found, Way.FOLLOW)
@@ -96,7 +98,7 @@ async def _while_placed(
         await told.aclose()
 
 
-async def _with_first(first: Told, rest: AsyncIterator[Told]) -> AsyncIterator[Told]:
+async def _with_first(first: Told, rest: AsyncIterator[Told]) -> AsyncGenerator[Told, None]:
     try:
         yield first
         async for each in rest:

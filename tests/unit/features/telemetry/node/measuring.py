@@ -119,11 +119,13 @@ class QuietJudge:
     def __init__(self) -> None:
         self.firing: tuple[Alert, ...] = ()
         self.progress = Progress()
+        self.since: float | None = None
         self.seen: list[tuple[float, float | None]] = []
         self.next: tuple[Alert, ...] = ()
 
     def see(self, snapshot: JobSnapshot, output: float | None) -> tuple[Alert, ...]:
         self.seen.append((snapshot.time, output))
+        self.since = self.seen[0][0]
         told, self.next = self.next, ()
         self.firing += told
         return told

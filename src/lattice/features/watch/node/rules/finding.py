@@ -40,9 +40,9 @@ class Finding:
 
 
 class Glance:
-    """A snapshot and the one before it, sorted once for all rules."""
+    """A snapshot and the one before it, with what is absent sorted once for all rules."""
 
-    __slots__ = ("_absent", "_by_metric", "before", "broken", "now", "progress", "progress_known")
+    __slots__ = ("_absent", "before", "broken", "now", "progress", "progress_known")
 
     def __init__(
         self,
@@ -61,20 +61,17 @@ class Glance:
             before.resolution_s, now.resolution_s
         )
         """True if looks are missing in between: nobody knows what lasted through them."""
-        self._by_metric: dict[str, list[Sample]] = {}
         self._absent: dict[str, list[Absence]] = {}
         for each in now.readings:
             if isinstance(each, Absence):
                 self._absent.setdefault(each.metric, []).append(each)
-            else:
-                self._by_metric.setdefault(each.metric, []).append(each)
 
     @property
     def time(self) -> float:
         return self.now.time
 
-    def of(self, metric: str) -> list[Sample]:
-        return self._by_metric.get(metric, [])
+    def of(self, metric: str) -> tuple[Sample, ...]:
+        return self.now.of(metric)
 
     def by_gpu(self, metric: str) -> dict[str, Sample]:
         """The sample of each card."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
-from statistics import median
+from collections.abc import Collection, Iterator
 
 from lattice.domain.alert import Rule
 from lattice.domain.measured import JobSnapshot, Shown, ShownValue, shown_of
@@ -33,8 +32,8 @@ class IoLatency:
 
     def look(self, glance: Glance) -> Iterator[Finding]:
         before, now = glance.before, glance.now
-        edges = [float(each.label("le")) for each in glance.of(_SERIES)]
-        if not edges:
+        buckets = glance.of(_SERIES)
+        if not buckets:
             return
         done = _operations(before, now) if before is not None else None
         if before is None or done is None or 0 < done < self._bounds.io_least_operations:
@@ -48,6 +47,7 @@ class IoLatency:
         if isinstance(shown, ShownValue):
             yield self._judged(shown.value / _US_PER_MS)
             return
+        edges = (float(each.label("le")) for each in buckets)
         longest = max((each for each in edges if math.isfinite(each)), default=0.0)
         words = f"p99 of reads and writes is longer than {longest * 1000:g} ms"
         yield self._finding(Level.BAD, None, self._bounds.io_p99_ms, words)
@@ -66,7 +66,7 @@ class IoLatency:
         """The fixed one, or what is a jump for this job if that is less."""
         if len(self._past_ms) < _PAST_NEEDED:
             return self._bounds.io_p99_ms
-        jump = max(self._bounds.io_jump * median(self._past_ms), self._bounds.io_jump_from_ms)
+        jump = max(self._bounds.io_jump * _median(self._past_ms), self._bounds.io_jump_from_ms)
         return min(jump, self._bounds.io_p99_ms)
 
     def _finding(self, level: Level, p99_ms: float | None, bound: float, words: str) -> Finding:
@@ -82,6 +82,12 @@ class IoLatency:
             remedy="Read and write fewer, larger pieces, or put what is used often on node-local "
             "storage; if nothing changed in the job, tell the site.",
         )
+
+
+def _median(values: Collection[float]) -> float:
+    # The one of the standard library brings fractions along, which every node would keep in memory.
+    middle = sorted(values)[(len(values) - 1) // 2 : len(values) // 2 + 1]
+    return sum(middle) / len(middle)
 
 
 def _operations(before: JobSnapshot, now: JobSnapshot) -> float | None:

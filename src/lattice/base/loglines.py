@@ -1,0 +1,105 @@
+"""What every line of a log has in common, whoever writes it: no secrets, no weapons, no flood.
+
+Whatever looks like a token or stands under a name like one is taken out last of all, so that no
+careless line elsewhere can leak it; that is a net, not a licence.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+REDACTED = "[redacted]"
+
+_SECRET_NAME = re.compile(
+    r"token|secret|passw|authori[sz]ation$|cookie|credential|private_?key|api_?key", re.IGNORECASE
+)
+_HARMLESS_NAME = re.compile(r"(_file|_uri|_url|_endpoint|_type|_name)$")
+# Each begins where no letter stands before it: that keeps the search linear on any text.
+_SECRET_TEXT: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"(?s)-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----.*?(-----END|\Z)"), REDACTED),
+    (
+        re.compile(r"(?<![\w-])(bearer|basic|negotiate)\s+[^\s\"',;]+", re.IGNORECASE),
+        rf"\1 {REDACTED}",
+    ),
+    (re.compile(r"(?<![\w-])e[yw][A-Za-z0-9_-]{10,}(\.[A-Za-z0-9_-]*){1,4}"), REDACTED),
+    (re.compile(r"(?<![\w.-])[\w-]{16,}\.[\w-]{16,}\.[\w-]{16,}(?![\w-])", re.ASCII), REDACTED),
+    (re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]*(?=@)"), REDACTED),
+    (
+        re.compile(r"([?&](?:code|ticket|state|sig(?:nature)?)=)[^&\s\"']+", re.IGNORECASE),
+        rf"\1{REDACTED}",
+    ),
+    (
+        re.compile(
+            r"(?<![A-Za-z0-9])([\w-]{0,32}(?:token|secret|password)[\"']?\s?=\s?[\"']?)[^&\s\"',;]+",
+            re.IGNORECASE | re.ASCII,
+        ),
+        rf"\1{REDACTED}",
+    ),
+    (
+        re.compile(
+            r"([\"'][\w-]{0,32}(?:token|secret|password)[\"']\s?:\s?[\"'])[^\"']+",
+            re.IGNORECASE | re.ASCII,
+        ),
+        rf"\1{REDACTED}",
+    ),
+)
+_LONGEST_TEXT = 16 << 10
+_DEEPEST = 6
+_CHATTY = ("httpx2", "httpcore2", "asyncio", "grpc", "uvicorn.access")
+
+
+def install(handler: logging.Handler, level: str) -> None:
+    """The one handler of the whole process."""
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    logging.captureWarnings(capture=True)
+    for name in _CHATTY:
+        # One line a call of a library drowns the lines of the server.
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+
+def redacted(event: Mapping[str, Any]) -> dict[str, Any]:
+    """The last step before rendering."""
+    return {redact_text(name): _clean(name, value, 0) for name, value in event.items()}
+
+
+def redact_text(text: str) -> str:
+    """The text without what looks like a secret, and no longer than a line should be."""
+    if len(text) > _LONGEST_TEXT:
+        text = f"{text[:_LONGEST_TEXT]}… ({len(text)} characters)"
+    for pattern, instead in _SECRET_TEXT:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def _clean(name: str, value: Any, depth: int) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if _SECRET_NAME.search(name) and not _HARMLESS_NAME.search(name):
+        return REDACTED if value else value
+    if depth >= _DEEPEST:
+        return REDACTED
+    if isinstance(value, Mapping):
+        return {
+            redact_text(str(key)): _clean(str(key), each, depth + 1) for key, each in value.items()
+        }
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_clean("", each, depth + 1) for each in value]
+    if isinstance(value, bytes | bytearray):
+        value = bytes(value).decode("ascii", "backslashreplace")
+    return redact_text(value if isinstance(value, str) else str(value))
+
+
+def unarmed(text: str) -> str:
+    """For a terminal, which would act on some of it; JSON escapes that by itself."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text
+    )
