@@ -12,8 +12,11 @@ from lattice.adapters.slurm.operator import SlurmNodeOperator
 from lattice.domain.node import Node, NodeState
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.operation import NodeOperator
+from lattice.server.draining import DrainTerms, FailedNodeDrain
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
+from tests.fakes.in_memory_state import InMemoryStateStore
+from tests.fakes.judged_nodes import JudgedNodes, KeptActs
 from tests.fakes.manual_clock import ManualClock
 
 pytestmark = pytest.mark.spec("OPS-4")
@@ -59,6 +62,37 @@ async def test_a_node_goes_out_and_comes_back(operator: NodeOperator) -> None:
         await asyncio.sleep(0.2)
     await operator.resume(NODES)
     await until_ready(operator)
+
+
+@pytest.mark.spec("DIAG-4")
+async def test_a_node_in_failure_is_drained_once_and_only_a_person_puts_it_back(
+    operator: NodeOperator,
+) -> None:
+    clock, journal = ManualClock(), KeptActs()
+    nodes = JudgedNodes(clock, "n1", "n2", "n3")
+    nodes.fail("n1", "n2")
+    terms = DrainTerms(after_s=0.0, most_per_hour=1)
+    store = InMemoryStateStore(clock)
+    servers = [
+        FailedNodeDrain(nodes, lambda: {"n1", "n2", "n3"}, operator, store, journal, clock, terms)
+        for _ in range(2)
+    ]
+    for each in servers:
+        await each.look()
+    everything = NodeSet(["n1", "n2", "n3"])
+    states = await operator.states(everything)
+    assert states == {
+        "n1": NodeState.DRAINED,
+        "n2": NodeState.READY,
+        "n3": NodeState.READY,
+    }, "one an hour"
+    assert journal.named("drain") == ["n1"]
+    await operator.resume(NodeSet(["n1"]))
+    await until_ready(operator)
+    for each in servers:
+        clock.advance(600)
+        await each.look()
+    assert set((await operator.states(everything)).values()) == {NodeState.READY}
 
 
 async def until_ready(operator: NodeOperator) -> None:

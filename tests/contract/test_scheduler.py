@@ -282,6 +282,7 @@ async def test_nodes_switches_and_accounts_are_told(site: Site) -> None:
     assert cluster.accounts.tenants_of("alice") == {"physics"}
 
 
+@pytest.mark.long
 @pytest.mark.spec("ALLOC-7")
 async def test_with_the_controller_away_the_last_state_stays_and_says_its_age(site: Site) -> None:
     job = site.submit("alice", "train", ends=0)
@@ -305,6 +306,7 @@ async def test_with_the_controller_away_the_last_state_stays_and_says_its_age(si
     assert site.scheduler.live().source.error is None
 
 
+@pytest.mark.long
 @pytest.mark.spec("ALLOC-7")
 async def test_with_the_accounting_store_away_only_the_past_is(site: Site) -> None:
     job = site.submit("alice", "train")

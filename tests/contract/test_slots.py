@@ -75,6 +75,7 @@ async def test_sessions_that_resume_in_a_storm_keep_their_count(place: Place) ->
     assert len((await place.store.list(PREFIX)).entries) == 5
 
 
+@pytest.mark.long
 async def test_a_dead_process_frees_what_it_held(place: Place) -> None:
     if isinstance(place, FilePlace):
         pytest.skip("one server alone: its slots end with it, when it starts again")

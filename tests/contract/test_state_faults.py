@@ -139,6 +139,7 @@ async def test_the_leader_is_killed(place: EtcdPlace) -> None:
     assert writer.longest_gap_s <= 3.0
 
 
+@pytest.mark.long
 async def test_the_leader_is_frozen(place: EtcdPlace) -> None:
     first = await leader(place)
 
@@ -282,6 +283,7 @@ async def test_a_lost_quorum_is_told_in_time_and_heals_by_itself(place: EtcdPlac
     await lease.release()
 
 
+@pytest.mark.long
 async def test_a_lease_outlives_its_member(place: EtcdPlace) -> None:
     first = await leader(place)
     store = await place.another(first, (first + 1) % 3)

@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import pytest
 
 from lab.laboratory import Lab
+from tests.e2e.diagnosed import healthy, page, sick, told
 from tests.e2e.people import Person, eventually
 from tests.e2e.topped import debugged, measured_top
 
 pytestmark = [pytest.mark.lab, pytest.mark.spec("DIAG-1", "DIAG-5")]
-
-
-def page(person: Person, job: int) -> dict[str, Any]:
-    found: dict[str, Any] = person.asks("diag", str(job))
-    return found
-
-
-def sick(answer: dict[str, Any]) -> dict[str, set[str]]:
-    """Each rule that cries, with the nodes it names."""
-    found: dict[str, set[str]] = {}
-    for each in answer["findings"]:
-        if each["verdict"] in {"attention", "bad"}:
-            names = {subject["node"] for subject in each["subjects"]}
-            found.setdefault(each["rule"], set()).update(names)
-    return found
-
-
-def told(person: Person, job: int, rule: str, timeout_s: float = 40) -> dict[str, set[str]]:
-    """What cries once that rule does."""
-    return eventually(lambda: sick(page(person, job)), lambda found: rule in found, timeout_s)
-
-
-@contextmanager
-def healthy(lab: Lab, alice: Person, *words: str, wrap: str) -> Iterator[int]:
-    """A job that is measured, and of which nobody has anything to say."""
-    with debugged(lab, alice, *words, wrap=wrap) as job:
-        measured_top(alice, job)
-        assert sick(page(alice, job)) == {}
-        yield job
 
 
 def test_a_healthy_job_and_whose_page_it_is(lab: Lab, alice: Person, bob: Person) -> None:

@@ -73,7 +73,14 @@ _tasks = st.builds(
     cpu_seconds=_amounts, started=st.none() | _moments, step=_words,
     python_unbuffered=st.none() | st.booleans(), output_piped=st.none() | st.booleans(),
 )  # fmt: skip
-_gpus = st.builds(GpuFact, uuid=_words, health=_words, pcie_width=st.none() | st.integers(1, 32))
+_gpus = st.builds(
+    GpuFact,
+    uuid=_words,
+    health=_words,
+    pcie_width=st.none() | st.integers(1, 32),
+    nvlinks=st.none() | st.integers(0, 36),
+    nvlink_bytes_s=_amounts,
+)
 _absences = st.builds(
     FactAbsence, st.sampled_from(FactKind), reason=_words, subject=_words, last_error=_words
 )

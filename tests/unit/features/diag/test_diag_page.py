@@ -15,6 +15,7 @@ from lattice.cli import argv
 from lattice.domain.jobfacts import Frame, RankStack, StackLanguage
 from lattice.domain.nodelook import NodeSilence
 from lattice.features.diag.command import DIAG
+from lattice.features.diag.model import Verdict
 from lattice.features.diag.render.page import page
 from lattice.features.diag.render.stacks import stacks
 from tests.fakes.shell import FakeShell
@@ -83,6 +84,23 @@ async def test_without_glyphs_there_are_words_all_the_same() -> None:
     assert "x bad:" in text
     assert "+ ok" in text
     assert not set("✓✗→") & set(text)
+
+
+async def test_who_measured_stands_at_every_line_or_at_the_head_of_its_part() -> None:
+    told = await DiagSite().diagnose()
+    source = ""
+    seen: list[tuple[str, str]] = []
+    for line in page(told, Style(width=80)).splitlines():
+        head, found, named = line.partition("  source: ")
+        if found:
+            assert head in {"Job", "Network", "Storage", "GPUs", "Memory", "Processors"}
+            source = named
+        elif "✓ ok " in line:
+            own = line.rpartition("  [")[2].removesuffix("]") if line.endswith("]") else source
+            seen.append((line.split("ok ")[1][:26].strip(), own))
+    assert dict(seen)["Switch groups"] == "slurm_topology"
+    well = [each for each in told.findings if each.verdict is Verdict.OK]
+    assert sorted(own for _, own in seen) == sorted(each.source for each in well)
 
 
 async def test_all_shows_evidence_and_source_of_what_is_well() -> None:

@@ -56,6 +56,8 @@ class WardNode:
     again_s: float = 1.0
     cards: dict[str, dict[str, float]] = field(default_factory=dict)
     throttled: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    nvlink_bytes_s: float | None = None
+    """What each card moves over it; None: the cards do not tell."""
     new_ecc: float = 0.0
     new_xids: dict[str, float] = field(default_factory=dict)
     progress: Progress | None = None
@@ -117,6 +119,11 @@ class WardNode:
                     "gpu_ecc_uncorrected_total",
                     3.0 + (self.new_ecc if late else 0.0),
                     gpu_uuid=uuid,
+                ),
+                *(
+                    one("gpu_nvlink_bytes_total", rate * since, gpu_uuid=uuid)
+                    for rate in [self.nvlink_bytes_s]
+                    if rate is not None
                 ),
                 *(
                     one(

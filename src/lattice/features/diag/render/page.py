@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from lattice.base.moment import duration
 from lattice.base.style import Style
@@ -40,9 +41,10 @@ def page(diagnosis: Diagnosis, style: Style, *, everything: bool = False) -> str
     for area, title in _TITLES.items():
         of_area = [each for each in fine if each.area is area]
         if of_area:
-            lines += ["", style.paint(title, "bold")]
+            usual = _usual_source(of_area)
+            lines += ["", _heading(title, usual, style)]
             for each in of_area:
-                lines += _fine(each, style, everything=everything)
+                lines += _fine(each, usual, style, everything=everything)
     if unknown:
         lines += ["", style.paint("Not known", "bold"), *_unknown(unknown, style)]
     lines += ["", *(_told(style, text) for text in _foot(diagnosis))]
@@ -136,7 +138,16 @@ def _figures(finding: Finding) -> str:
     return f"{said} ({_SENSES[finding.sense]} {number(finding.target, finding.unit)})"
 
 
-def _fine(finding: Finding, style: Style, *, everything: bool) -> Iterator[str]:
+def _usual_source(findings: Sequence[Finding]) -> str:
+    """Of most of them: said once for all, so that who measured stands on the page."""
+    return Counter(each.source for each in findings).most_common(1)[0][0]
+
+
+def _heading(title: str, source: str, style: Style) -> str:
+    return f"{style.paint(title, 'bold')}  {style.paint(f'source: {inert(source)}', 'dim')}"
+
+
+def _fine(finding: Finding, usual: str, style: Style, *, everything: bool) -> Iterator[str]:
     name = inert(finding.title)
     # What a number alone says little about is told in words.
     plain = not finding.unit and finding.target is None
@@ -149,8 +160,12 @@ def _fine(finding: Finding, style: Style, *, everything: bool) -> Iterator[str]:
     wide = min(_WIDEST_TITLE, (style.width or 100) // 3)
     title = pad(cut(name, wide), wide)
     text = inert(figures)
+    source = f"  [{inert(finding.source)}]" if finding.source != usual else ""
     room = max((style.width or 100) - 9 - cells(title), 1)
-    yield f"  {_mark(Verdict.OK, style)} ok {title}  {cut(text, room) if style.width else text}"
+    if style.width and room - cells(source) < _LEAST_ROOM:
+        source = ""
+    shown = cut(text, room - cells(source)) if style.width else text
+    yield f"  {_mark(Verdict.OK, style)} ok {title}  {shown}{style.paint(source, 'dim')}"
     if everything:
         said = "" if figures.startswith(finding.evidence) else _sentence(finding.evidence)
         for piece in wrapped(f"{said} Source: {inert(finding.source)}.".strip(), _room(style, 7)):

@@ -31,7 +31,8 @@ class Clock:
             if off > bound:
                 verdict = Verdict.BAD if off > _GRAVE_S else Verdict.ATTENTION
             where = "ahead" if ahead > 0 else "behind"
-            words = f"the clock of {node} is {off:.2g} s {where}"
+            much = f"{off:.2g}" if off < 10 else f"{off:.0f}"
+            words = f"the clock of {node} is {much} s {where}"
             seen.append(
                 Seen(subject=Subject(node=node), verdict=verdict, measured=off, words=words)
             )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from lattice.domain.alert import Phase, Severity
 from lattice.domain.alert import Rule as AlertRule
 from lattice.domain.nodelook import NodeSight
 from lattice.features.diag.model import Area, Case, Finding, Subject, Verdict
+from lattice.features.diag.rules.cards import Card, health_of
 from lattice.features.diag.rules.saying import (
     Line,
     Seen,
@@ -43,7 +45,7 @@ class GpuErrors:
         seen: list[Seen] = []
         unseen: list[Unseen] = []
         for node, sight in each_sight(case):
-            found = list(_sick(node, sight))
+            found = list(_sick(case, node, sight))
             cards = per_gpu(sight, "gpu_ecc_uncorrected_total")
             seen += found or [
                 Seen(subject=Subject(node=node, gpu=uuid), measured=0.0, words=_WELL)
@@ -57,7 +59,22 @@ class GpuErrors:
 _WELL = "no memory error that could not be corrected, and no XID"
 
 
-def _sick(node: str, sight: NodeSight) -> Iterator[Seen]:
+def cards_with_errors(case: Case) -> frozenset[Card]:
+    """Those of which this rule tells."""
+    return frozenset(
+        (node, each.subject.gpu)
+        for node, sight in each_sight(case)
+        for each in _sick(case, node, sight)
+    )
+
+
+def _sick(case: Case, node: str, sight: NodeSight) -> Iterator[Seen]:
+    for each in _met(node, sight):
+        judged = health_of(case, node, each.subject.gpu)
+        yield replace(each, words=f"{each.words}; it is judged {judged}") if judged else each
+
+
+def _met(node: str, sight: NodeSight) -> Iterator[Seen]:
     told: set[tuple[str, str]] = set()
     for alert in sight.firing:
         if alert.rule in {AlertRule.ECC, AlertRule.XID} and alert.phase is Phase.FIRING:

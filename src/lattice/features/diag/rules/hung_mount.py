@@ -8,7 +8,13 @@ from lattice.base.moment import age
 from lattice.domain.jobfacts import FactKind, MountFact
 from lattice.domain.telemetry import Coverage
 from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, Verdict
-from lattice.features.diag.rules.mounting import rates, size, target_of, time_words
+from lattice.features.diag.rules.mounting import (
+    answers_within_s,
+    rates,
+    size,
+    target_of,
+    time_words,
+)
 from lattice.features.diag.rules.saying import PROBE, each_facts, folded, no_fact, unknown
 
 _TITLE = "{path} ({kind})"
@@ -56,7 +62,7 @@ class HungMount:
             verdict=Verdict.BAD if sick else Verdict.OK,
             subjects=tuple(Subject(node=each, thing=mount.path) for each, _ in shown),
             measured=mount.waited_s if sick else mount.answered_s,
-            target=case.targets.mount_answers_s,
+            target=answers_within_s(case, mount.path),
             unit="s",
             source=PROBE,
             evidence=_sick_words(sick) if sick else _use(case, found),

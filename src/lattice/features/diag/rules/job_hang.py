@@ -1,9 +1,14 @@
-"""A job that does not get on at all: nothing moves on any of its nodes. Pure."""
+"""A job that does not get on at all: nothing moves on any of its nodes. Pure.
+
+A quiet while is no hang, so it has to last. Where one rank of several stands elsewhere than all
+others, and every one of them sleeps, a part of that time is enough to say that they seem to wait
+for it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lattice.base.moment import age
 from lattice.domain.jobfacts import TaskFact
@@ -18,6 +23,14 @@ from lattice.features.diag.rules.saying import (
     folded,
 )
 
+_SOONER = 4.0
+"""By how much sooner that is."""
+_FEWEST_LOOKS = 3.0
+_FEWEST_RANKS = 3
+_OF_MANY = 8
+"""One of so many may stand elsewhere, and then seems to be what the others wait for."""
+_MOST_NAMED = 8
+_ASLEEP = frozenset("SDI")
 _STANDS = {"D": "waits for storage or a device", "T": "is stopped", "Z": "has ended"}
 
 
@@ -30,47 +43,57 @@ class JobHang:
     def judge(self, case: Case) -> Iterator[Finding]:
         unseen: list[Unseen] = []
         last: dict[str, float] = {}
+        odd = _odd_ranks(case)
+        waiting = _seem_to_wait(case, odd)
+        bound_s = _sooner_s(case) if waiting else case.targets.hang_s
         for node, sight in each_sight(case):
             moved = sight.progress.last if sight.progress is not None else None
             if moved is not None:
                 last[node] = moved
-            elif case.now - case.started > case.targets.hang_s and sight.progress is not None:
+            elif case.now - case.started > bound_s and sight.progress is not None:
                 # It was watched, and nothing moved since the beginning.
                 last[node] = case.started
             else:
                 reason = "the node does not tell yet whether the job gets on"
                 unseen.append(Unseen(node=node, reason=reason, lack=Lack.TOO_EARLY))
         line = Line(
-            target=case.targets.hang_s,
+            target=bound_s,
             unit="s",
             remedy="`lattice diag ID --stacks` shows where every rank stands. If one has died or "
             "waits for ever, `scancel` and submit again from the last checkpoint.",
         )
-        yield from findings(self, case, _judged(case, last), unseen, line)
+        yield from findings(self, case, _judged(case, last, odd, bound_s), unseen, line)
 
 
-def _judged(case: Case, last: dict[str, float]) -> list[Seen]:
+def _sooner_s(case: Case) -> float:
+    """A part of the usual time, but never so short that it is only a few looks."""
+    usual_s = case.targets.hang_s
+    return min(usual_s, max(usual_s / _SOONER, _FEWEST_LOOKS * case.interval_s))
+
+
+def _judged(
+    case: Case, last: dict[str, float], odd: Sequence[tuple[str, TaskFact]], bound_s: float
+) -> list[Seen]:
     if not last:
         return []
     newest = max(last.values())
     still_s = max(0.0, case.now - newest)
     # A node alone may well have nothing to do; and one that tells nothing may be the busy one.
     complete = len(last) == len(case.nodes)
-    if still_s < case.targets.hang_s or not complete:
+    if still_s < bound_s or not complete:
         words = f"something moved {age(still_s)} ago"
         return [Seen(subject=Subject(node=each), measured=still_s, words=words) for each in last]
-    odd = _odd_ranks(case)
-    has_ranks = any(each.rank is not None for _, facts in each_facts(case) for each in facts.tasks)
     words = (
         f"no output, no processor time, no storage and no traffic for {age(still_s)} on "
         f"{folded(last)}"
     )
-    words += "".join(f"; {_stands(node, task)}" for node, task in odd)
-    subjects = [Subject(node=node, rank=task.rank) for node, task in odd]
+    words += "".join(f"; {_stands(node, task)}" for node, task in odd[:_MOST_NAMED])
+    is_sure = still_s >= case.targets.hang_s and bool(_ranks(case))
+    subjects = [Subject(node=node, rank=task.rank) for node, task in odd[:_MOST_NAMED]]
     return [
         Seen(
             subject=each,
-            verdict=Verdict.BAD if has_ranks else Verdict.ATTENTION,
+            verdict=Verdict.BAD if is_sure else Verdict.ATTENTION,
             measured=still_s,
             words=words,
         )
@@ -78,21 +101,37 @@ def _judged(case: Case, last: dict[str, float]) -> list[Seen]:
     ]
 
 
-def _odd_ranks(case: Case) -> list[tuple[str, TaskFact]]:
-    """Ranks that are not where most are: as far as the kernel tells."""
-    ranks = [
+def _ranks(case: Case) -> list[tuple[str, TaskFact]]:
+    return [
         (node, each)
         for node, facts in each_facts(case)
         for each in facts.tasks
-        if each.rank is not None and (each.waits_in or each.state)
+        if each.rank is not None
     ]
-    if len(ranks) < 3:
+
+
+def _odd_ranks(case: Case) -> list[tuple[str, TaskFact]]:
+    """Ranks that are not where most are: as far as the kernel tells."""
+    ranks = [(node, each) for node, each in _ranks(case) if each.waits_in or each.state]
+    if len(ranks) < _FEWEST_RANKS:
         return []
     places = Counter(_place(each) for _, each in ranks)
     common, many = places.most_common(1)[0]
     if many * 2 <= len(ranks):
         return []
-    return [(node, each) for node, each in ranks if _place(each) != common][:8]
+    return [(node, each) for node, each in ranks if _place(each) != common]
+
+
+def _seem_to_wait(case: Case, odd: Sequence[tuple[str, TaskFact]]) -> bool:
+    """All ranks of one step sleep, nearly all at one place, and the kernel says at which."""
+    ranks = [each for _, each in _ranks(case)]
+    few = 0 < len(odd) <= max(1, len(ranks) // _OF_MANY)
+    seen = all(node in case.facts for node in case.nodes)
+    # Steps beside each other have ranks of the same number, and do not wait for one another.
+    one_step = len({each.step for each in ranks}) == 1
+    one_each = len({each.rank for each in ranks}) == len(ranks)
+    asleep = all(each.state in _ASLEEP and each.waits_in for each in ranks)
+    return few and seen and one_step and one_each and asleep
 
 
 def _place(task: TaskFact) -> tuple[str, str]:

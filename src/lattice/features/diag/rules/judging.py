@@ -68,18 +68,18 @@ def _root(by: dict[str, str], name: str) -> str:
 
 def verdict_of(findings: Sequence[Finding]) -> Verdict:
     """The worst there is. What this system does not measure anyway does not count."""
-    counted = [
-        each.verdict
-        for each in findings
-        if each.verdict is not Verdict.UNKNOWN or each.lack is None or each.lack.counts
-    ]
-    return worst(counted)
+    return worst([each.verdict for each in findings if _counts(each)])
+
+
+def _counts(finding: Finding) -> bool:
+    known = finding.verdict is not Verdict.UNKNOWN
+    return known or finding.lack is None or finding.lack.counts
 
 
 def words_of(verdict: Verdict, findings: Sequence[Finding]) -> str:
     """The verdict in one sentence."""
     sick = [each for each in findings if each.verdict.is_sick]
-    unknowns = sum(each.verdict is Verdict.UNKNOWN for each in findings)
+    unknowns = sum(each.verdict is Verdict.UNKNOWN and _counts(each) for each in findings)
     rest = f"; {_several(unknowns, 'check')} could not be made" if unknowns else ""
     if sick:
         titles = ", ".join(dict.fromkeys(each.title for each in sick))

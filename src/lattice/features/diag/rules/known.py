@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lattice.features.diag.model import Rule
-from lattice.features.diag.rules.bandwidth import Bandwidth, GroupSpan
+from lattice.features.diag.rules.bandwidth import Bandwidth, BetweenNodes, GroupSpan
 from lattice.features.diag.rules.buffered_output import BufferedOutput
 from lattice.features.diag.rules.clock import Clock
 from lattice.features.diag.rules.congestion import Congestion
@@ -47,6 +47,7 @@ def known_rules() -> tuple[Rule, ...]:
         Retransmits(),
         Congestion(),
         Bandwidth(),
+        BetweenNodes(),
         HungMount(),
         SlowMount(),
         IoLatency(),

@@ -49,6 +49,14 @@ def target_of(case: Case, path: str) -> MountTarget | None:
     return max(found, key=lambda each: len(each.path), default=None)
 
 
+def answers_within_s(case: Case, path: str) -> float:
+    """How long a look at it may take."""
+    target = target_of(case, path)
+    if target is None or target.answers_s is None:
+        return case.targets.mount_answers_s
+    return target.answers_s
+
+
 def size(rate: float) -> str:
     """`12.5 GB/s`."""
     for unit, step in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

@@ -1,63 +1,119 @@
-"""What goes over NVLink, and how busy the processors of the cards are; no more than that. Pure.
+"""What goes over NVLink against what it can carry, and how busy the processors of the cards are.
 
 Neither has a value that would be wrong: they are here because a page about GPUs lacks them
-otherwise. No node that has neither is told of.
+otherwise. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
 
+from lattice.domain.measured import FIRST_LOOK
 from lattice.domain.metric import Provenance
+from lattice.domain.nodelook import NodeSight
 from lattice.domain.telemetry import Coverage
-from lattice.features.diag.model import Area, Case, Finding, Subject, Verdict
-from lattice.features.diag.rules.saying import each_sight, grown, passed_s
+from lattice.features.diag.model import Area, Case, Finding, Lack, Sense, Subject, Verdict
+from lattice.features.diag.rules.saying import (
+    Line,
+    Seen,
+    Unseen,
+    each_sight,
+    findings,
+    grown,
+    lacking,
+    passed_s,
+)
+
+_BYTES, _BUSY, _CARDS = (
+    "gpu_nvlink_bytes_total",
+    "gpu_sm_occupancy_percent",
+    "gpu_utilization_percent",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """What one card moved in a second, both ways, and what its links could."""
+
+    subject: Subject
+    rate: float
+    most: float | None
 
 
 class GpuTraffic:
-    """Reads NVLink's counter and DCGM's occupancy."""
+    """Reads NVLink's counter and the speed of its links, and DCGM's occupancy."""
 
     name, title, area = "gpu_traffic", "NVLink", Area.GPU
     explains = frozenset[str]()
 
     def judge(self, case: Case) -> Iterator[Finding]:
-        rates: list[tuple[Subject, float]] = []
+        moved: list[_Moved] = []
+        unseen: list[Unseen] = []
         busy: list[tuple[Subject, float]] = []
         for node, sight in each_sight(case):
-            over_s = passed_s(sight)
-            for each in sight.now.of("gpu_nvlink_bytes_total"):
-                more = grown(sight, each)
-                if more is not None and over_s:
-                    subject = Subject(node=node, gpu=each.label("gpu_uuid"))
-                    rates.append((subject, more / over_s))
+            of_node = list(_moved(case, node, sight))
+            moved += of_node
+            if not of_node and sight.now.of(_CARDS):
+                unseen.append(_unseen(node, sight))
             busy += [
                 (Subject(node=node, gpu=each.label("gpu_uuid")), each.value)
-                for each in sight.now.of("gpu_sm_occupancy_percent")
+                for each in sight.now.of(_BUSY)
             ]
-        if rates:
-            yield _line(self, case, self.title, rates, "bytes/s", Provenance.HOST_LOCAL_PROBE)
+        if moved or unseen:
+            line = Line(sense=Sense.OF, unit="bytes/s")
+            yield from findings(self, case, _seen(moved), unseen, line)
         if busy:
-            yield _line(self, case, "SM occupancy", busy, "%", Provenance.SITE_EXPORTER)
+            yield _occupancy(self, case, busy)
 
 
-def _line(
-    rule: GpuTraffic,
-    case: Case,
-    title: str,
-    values: list[tuple[Subject, float]],
-    unit: str,
-    source: Provenance,
-) -> Finding:
-    mean = sum(value for _, value in values) / len(values)
+def _moved(case: Case, node: str, sight: NodeSight) -> Iterator[_Moved]:
+    over_s = passed_s(sight)
+    facts = case.facts.get(node)
+    most = {each.uuid: each.nvlink_bytes_s for each in facts.gpus} if facts is not None else {}
+    for each in sight.now.of(_BYTES):
+        more, uuid = grown(sight, each), each.label("gpu_uuid")
+        if more is not None and over_s:
+            yield _Moved(Subject(node=node, gpu=uuid), more / over_s, most.get(uuid))
+
+
+def _unseen(node: str, sight: NodeSight) -> Unseen:
+    if sight.now.of(_BYTES):
+        # It is counted, and there is nothing yet to tell it from.
+        return Unseen(node=node, reason=FIRST_LOOK, lack=Lack.TOO_EARLY)
+    return lacking(node, sight, _BYTES)
+
+
+def _seen(moved: Sequence[_Moved]) -> list[Seen]:
+    seen = [Seen(subject=each.subject, measured=each.rate) for each in moved]
+    if not moved:
+        return seen
+    most = [each.most for each in moved if each.most is not None]
+    all_told = len(most) == len(moved)
+    several = f"{len(moved)} GPUs" if len(moved) > 1 else "one GPU"
+    unsaid = "" if all_told else "; what the links of all of them can carry is not told"
+    seen[0] = replace(
+        seen[0],
+        measured=fmean(each.rate for each in moved),
+        target=fmean(most) if all_told else None,
+        words=f"both ways, on average over {several}{unsaid}",
+    )
+    return seen
+
+
+def _occupancy(rule: GpuTraffic, case: Case, values: Sequence[tuple[Subject, float]]) -> Finding:
     return Finding(
         rule=rule.name,
-        title=title,
+        title="SM occupancy",
         area=rule.area,
         verdict=Verdict.OK,
         subjects=tuple(subject for subject, _ in values),
-        measured=mean,
-        unit=unit,
-        source=source.value,
+        measured=fmean(value for _, value in values),
+        target=100.0,
+        sense=Sense.OF,
+        unit="%",
+        source=Provenance.SITE_EXPORTER.value,
         evidence=f"on average over {len(values)} GPUs",
         covered=Coverage(len({subject.node for subject, _ in values}), len(case.nodes)),
     )

@@ -25,6 +25,8 @@ class Seen:
     subject: Subject
     verdict: Verdict = Verdict.OK
     measured: float | None = None
+    target: float | None = None
+    """Where it has one of its own; else the line's."""
     words: str = ""
     """The evidence: a sentence without its full stop."""
     remedy: str = ""
@@ -95,7 +97,7 @@ def _told(rule: Rule, case: Case, shown: Sequence[Seen], line: Line) -> Finding:
         verdict=verdict,
         subjects=_subjects(shown, sick=verdict.is_sick),
         measured=first.measured,
-        target=line.target,
+        target=line.target if first.target is None else first.target,
         sense=line.sense,
         unit=line.unit,
         source=line.source,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from lattice.domain.jobfacts import MountFact
 from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, Verdict
-from lattice.features.diag.rules.mounting import rates, size, target_of
+from lattice.features.diag.rules.mounting import answers_within_s, rates, size, target_of
 from lattice.features.diag.rules.saying import (
     Line,
     Seen,
@@ -45,7 +45,6 @@ class SlowMount:
                     seen.append(judged)
         if told:
             line = Line(
-                target=case.targets.mount_answers_s,
                 unit="s",
                 remedy="Tell the site. Meanwhile put what is read often on local scratch "
                 "(`sbatch --tmp`), in fewer and larger files.",
@@ -71,9 +70,7 @@ def _waits(case: Case, node: str) -> bool | None:
 def _one(case: Case, node: str, mount: MountFact, *, waits: bool | None) -> Seen | str:
     assert mount.answered_s is not None
     target = target_of(case, mount.path)
-    bound = case.targets.mount_answers_s
-    if target is not None and target.answers_s is not None:
-        bound = target.answers_s
+    bound = answers_within_s(case, mount.path)
     slow = []
     if mount.answered_s > bound:
         slow.append(f"took {mount.answered_s:.2g} s to answer (at most {bound:g} s)")
@@ -88,6 +85,7 @@ def _one(case: Case, node: str, mount: MountFact, *, waits: bool | None) -> Seen
         subject=Subject(node=node, thing=mount.path),
         verdict=Verdict.ATTENTION if slow else Verdict.OK,
         measured=mount.answered_s,
+        target=bound,
         words=words,
     )
 

@@ -20,8 +20,12 @@ _LOOKED_S = 300.0
 _FEWEST_POINTS = 4
 _SHORTEST_S = 3.0
 _YOUNGEST_S = 60.0
-_ALONE_BUSY_PERCENT = 80.0
-_REST_WAITS_PERCENT = 50.0
+_ALONE = ((80.0, 50.0), (50.0, 10.0))
+"""How busy one has to be, and at how many percent of that the rest waits for it.
+
+A virtual machine, or a node with too few cores, gives one that always computes less than a core; it
+is alone at work all the same if the others do next to nothing.
+"""
 _FLOORS = {Shown.GPU_UTILIZATION: 15.0, Shown.CPU_UTILIZATION: 50.0}
 _WORDS = {Shown.GPU_UTILIZATION: "GPU utilization", Shown.CPU_UTILIZATION: "processor use"}
 
@@ -88,11 +92,14 @@ def _lately(now: NodeFacts, earlier: NodeFacts, tasks: Sequence[TaskFact]) -> fl
         each.cpu_seconds - old.cpu_seconds
         for each in tasks
         if (old := before.get(each.pid)) is not None
-        and old.started == each.started
+        # Its age is measured anew at each look, so when it began is never told twice alike; who has
+        # got the number of another began after that one was seen.
+        and (each.started is None or each.started < earlier.time)
         and each.cpu_seconds is not None
         and old.cpu_seconds is not None
+        and each.cpu_seconds >= old.cpu_seconds
     ]
-    return 100.0 * max(0.0, sum(used_s)) / (now.time - earlier.time) if used_s else None
+    return 100.0 * sum(used_s) / (now.time - earlier.time) if used_s else None
 
 
 def _ever(now: NodeFacts, tasks: Sequence[TaskFact]) -> float | None:
@@ -133,10 +140,8 @@ def _judged(case: Case, what: str, values: Mapping[Subject, float]) -> Iterator[
     for subject, value in values.items():
         by = far.get(subject, 0.0)
         # One that does more than the rest is the slow one only if the rest waits for it.
-        alone = (
-            what == "rank"
-            and value >= _ALONE_BUSY_PERCENT
-            and middle <= _REST_WAITS_PERCENT * value / 100.0
+        alone = what == "rank" and any(
+            value >= busy and middle <= waits * value / 100.0 for busy, waits in _ALONE
         )
         odd = by < 0 or (by > 0 and alone)
         yield Seen(

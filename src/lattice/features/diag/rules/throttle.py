@@ -7,10 +7,12 @@ back though it draws far less than its limit, or if the hardware pulls the brake
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from lattice.domain.metric import Sample
 from lattice.domain.nodelook import NodeSight
 from lattice.features.diag.model import Area, Case, Finding, Subject, Verdict
+from lattice.features.diag.rules.cards import Card, health_of
 from lattice.features.diag.rules.saying import Line, Seen, card, findings, of_metric, per_gpu
 
 _CAPPED = "sw_power_cap"
@@ -28,6 +30,7 @@ class Throttle:
         if case.has_gpus is False:
             return
         seen, unseen = of_metric(case, "gpu_throttled", _cards)
+        seen = [_with_health(case, each) if each.verdict.is_sick else each for each in seen]
         yield from findings(
             self,
             case,
@@ -38,6 +41,17 @@ class Throttle:
                 "node out next time (`sbatch --exclude=NODE`).",
             ),
         )
+
+
+def cards_held_back(case: Case) -> frozenset[Card]:
+    """Those of which this rule tells."""
+    seen, _ = of_metric(case, "gpu_throttled", _cards)
+    return frozenset((each.subject.node, each.subject.gpu) for each in seen if each.verdict.is_sick)
+
+
+def _with_health(case: Case, seen: Seen) -> Seen:
+    judged = health_of(case, seen.subject.node, seen.subject.gpu)
+    return replace(seen, words=f"{seen.words}; it is judged {judged}") if judged else seen
 
 
 def _cards(node: str, sight: NodeSight, samples: Sequence[Sample]) -> Iterator[Seen]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import TypeVar
 
 from lattice.access.grants import GrantSigner
@@ -47,7 +47,8 @@ from lattice.features.diag.convert.facts import (
     stacks_opening,
     stacks_tell_of,
 )
-from lattice.wire.conduit import Conduit, ConduitClosed
+from lattice.wire.asking import node_answers
+from lattice.wire.conduit import ConduitClosed
 
 Whose = Callable[[str, int, float], Awaitable[JobAttempt]]
 """The attempt of a job that began on a node at a moment, as `AttemptFinder.of`."""
@@ -172,17 +173,9 @@ class NodeAsking:
                 digest=digest_of(session, kind, opening),
             ),
         )
-        conduit = Conduit()
-        async with self._nodes.open(asked) as carrier:
-            carrying = asyncio.ensure_future(conduit.carry(carrier))
-            try:
-                while (message := await _received(conduit, carrying)) is not None:
-                    yield bytes(message)
-                with suppress(ConduitClosed):
-                    await conduit.send(b"", last=True)
-            finally:
-                carrying.cancel()
-                await asyncio.gather(carrying, return_exceptions=True)
+        async with aclosing(node_answers(self._nodes, asked)) as messages:
+            async for message in messages:
+                yield message
 
     async def _check(self, attempt: JobAttempt, node: str, began: float) -> None:
         """Of the attempt that is meant. The number of a job alone does not say so."""
@@ -226,19 +219,6 @@ async def _of_all(
         else:
             answers.append(each)
     return tuple(answers), tuple(silences)
-
-
-async def _received(conduit: Conduit, carrying: asyncio.Future[None]) -> bytes | None:
-    receiving = asyncio.ensure_future(conduit.receive())
-    try:
-        await asyncio.wait((carrying, receiving), return_when=asyncio.FIRST_COMPLETED)
-        if receiving.done():
-            return receiving.result()
-        carrying.result()
-        raise CarrierLost("the connection was lost")
-    finally:
-        receiving.cancel()
-        await asyncio.gather(receiving, return_exceptions=True)
 
 
 def _stack(told: StackNews | None) -> RankStack:

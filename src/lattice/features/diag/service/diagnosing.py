@@ -14,7 +14,8 @@ from lattice.base.clock import Clock
 from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import JobAttempt, attempts_of, named
-from lattice.domain.jobfacts import RankStack, StackTaking
+from lattice.domain.factfinding import StackTaking
+from lattice.domain.jobfacts import RankStack
 from lattice.domain.nodelook import NodeSilence
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.sharing import Way

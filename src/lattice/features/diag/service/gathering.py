@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 from lattice.base.clock import Clock
 from lattice.domain.attempts import JobAttempt
-from lattice.domain.jobfacts import FactFinding, NodeFacts
+from lattice.domain.factfinding import FactFinding
+from lattice.domain.jobfacts import NodeFacts
 from lattice.domain.metricstore import BadQuery, MetricStore, Point, StoreSilent
 from lattice.domain.node import Topology
 from lattice.domain.nodelook import NodeLooks, NodeSight, NodeSilence
