@@ -213,6 +213,7 @@ def test_a_file_that_is(quiet_lab: Lab, alice: Person, act: Callable[[Path], Non
     complete(alice, job, "h", 200)
 
 
+@pytest.mark.long
 def test_text_that_was_gone_before_it_was_read(quiet_lab: Lab, alice: Person) -> None:
     """The node's spool is full, so nothing is read; the file is cut meanwhile. The gap is told."""
     agent = quiet_lab.node("n1").agent

@@ -161,6 +161,7 @@ class _Only:
                 yield each
 
 
+@pytest.mark.long
 @pytest.mark.spec("ALLOC-1")
 def test_a_running_one_shows_when_it_last_wrote(quiet_lab: Lab, alice: Person) -> None:
     job = quiet_lab.sbatch("alice", "-N2", wrap="sleep 12; echo once; sleep 300")

@@ -94,6 +94,7 @@ def test_an_agent_killed_at(quiet_lab: Lab, alice: Person, name: str) -> None:
     assert complete == list(range(3000))
 
 
+@pytest.mark.long
 @pytest.mark.spec("LOG-3")
 def test_a_server_killed_while_following_and_while_storing(quiet_lab: Lab, alice: Person) -> None:
     job = quiet_lab.sbatch("alice", wrap=script("s", 600, pause_s=0.02))

@@ -134,6 +134,7 @@ def no_quorum(quiet_lab: Lab) -> Iterator[Lab]:
         each.wait_healthy()
 
 
+@pytest.mark.long
 def test_what_cannot_be_written_down_is_not_shown(
     no_quorum: Lab, bob: Person, carol: Person
 ) -> None:

@@ -25,8 +25,8 @@ from lattice.domain.stream import CarrierLost
 from lattice.domain.terminal import Output, Started, Stdin, read_message, write_message
 from lattice.features.attach.model import PROTOCOL, TICKET_PREFIX, Start, write_word
 from lattice.server.compose import Faces
+from lattice.server.listening import RestServer, rest_config
 from lattice.server.sections import ApiSection
-from lattice.server.serve import _Rest, _rest_config
 from lattice.wire.conduit import Conduit
 from tests.fakes.cluster import populated
 from tests.fakes.held_terminals import HeldTerminals
@@ -106,7 +106,7 @@ async def server() -> AsyncIterator[Site]:
     terminals = HeldTerminals(clock, "n1")
     faces = composed(populated(clock), terminals=terminals, origins=(PAGE,))
     with socket.create_server(("127.0.0.1", 0)) as door:
-        rest = _Rest(_rest_config(ApiSection(shutdown_grace_s=1), faces, None))
+        rest = RestServer(rest_config(ApiSection(shutdown_grace_s=1), faces, None))
         serving = asyncio.create_task(rest.serve(sockets=[door]))
         while not rest.started:
             await asyncio.sleep(0.01)

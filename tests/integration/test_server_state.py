@@ -116,6 +116,16 @@ def test_a_single_server_begins_its_state_and_says_what_it_is(tmp_path: Path) ->
         assert len(site.logged("bootstrapped")) == 1
 
 
+@pytest.mark.spec("DIAG-4")
+@pytest.mark.parametrize("wanted", [False, True])
+def test_failed_nodes_are_drained_only_where_the_site_says_so(tmp_path: Path, wanted: bool) -> None:
+    site = Site(tmp_path, "node_agent: {drain_failed: true}\n" if wanted else "")
+    with site.serving("--single", str(tmp_path / "state")):
+        site.wait_state("ok", 10)
+        told = [each["most_per_hour"] for each in site.logged("failed nodes are drained")]
+        assert told == ([4] if wanted else [])
+
+
 def test_a_server_without_state_says_so(tmp_path: Path) -> None:
     site = Site(tmp_path)
     with site.serving():
@@ -135,6 +145,7 @@ def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     assert "quorum.endpoints" in refused.stderr
 
 
+@pytest.mark.long
 @pytest.mark.spec("OPS-1")
 def test_bootstrap_without_etcd_fails_in_time(tmp_path: Path) -> None:
     (port,) = _free_ports(1)

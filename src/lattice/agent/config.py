@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from lattice.adapters.metricstore.onlywrite import BadWriteUrl, checked_write_url
+from lattice.adapters.metricstore.writeurl import BadWriteUrl, checked_write_url
 from lattice.agent.metrics_door import door_place
 from lattice.agent.sections import AgentConfig
 from lattice.base.config import Report, load, refused

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from lattice import __version__
 from lattice.agent.config import load_agent_config
+from lattice.agent.log import configure_logging
 from lattice.agent.run import run
 from lattice.base.errors import LatticeError, status_of
-from lattice.base.logs import configure_logging
 from lattice.base.logsection import LogFormat
+
+_M_ARENA_MAX = -8
+"""Of `malloc.h`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,14 +32,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("configuration: ok")
             return 0
         log = told.config.log
-        logger = configure_logging(log.level, console=log.format is LogFormat.CONSOLE)
-        asyncio.run(run(told, logger))
+        configure_logging(log.level, console=log.format is LogFormat.CONSOLE)
+        _share_memory()
+        asyncio.run(run(told))
     except LatticeError as error:
         lines = [error.message, *getattr(error, "problems", ())]
         lines += [f"Hint: {error.hint}"] if error.hint else []
         sys.stderr.write("\n".join(lines) + "\n")
         return status_of(error).exit
     return 0
+
+
+def _share_memory() -> None:
+    """Threads that mostly wait need no pool of the C library each: one is enough for all."""
+    with suppress(AttributeError):  # not every C library has it
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,6 +6,7 @@ It opens no port. Everything that runs has an owner here and ends with it.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import secrets
 import signal
@@ -13,8 +14,6 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
-
-import structlog
 
 from lattice import __version__
 from lattice.access.grants import GrantChecker
@@ -47,7 +46,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _log = logging.getLogger("lattice.agent")
 
 
-async def run(told: Told, log: structlog.stdlib.BoundLogger) -> None:
+async def run(told: Told) -> None:
     """Until SIGTERM or SIGINT."""
     clock = SystemClock()
     stop = asyncio.Event()
@@ -125,11 +124,14 @@ async def run(told: Told, log: structlog.stdlib.BoundLogger) -> None:
             *diag.steps(),
         ):
             stack.push_async_callback(_end, asyncio.create_task(step, name=name))
-        log.info("running", node=told.node, version=__version__)
+        # What is there now stays: looking through it for what is not would only cost time.
+        gc.collect()
+        gc.freeze()
+        _log.info("running", extra={"node": told.node, "version": __version__})
         if missing := without_helper(told.config.helper.socket):
-            log.warning("no helper", missing=missing)
+            _log.warning("no helper", extra={"missing": missing})
         await stop.wait()
-        log.info("stopping")
+        _log.info("stopping")
 
 
 def without_helper(socket: Path) -> str:

@@ -13,7 +13,6 @@ from grpc import aio
 
 from lattice.adapters.helper.counters import HelperCounterLine
 from lattice.adapters.linux.nodejobs import NodeJobs
-from lattice.adapters.metricstore.onlywrite import OnlyWrite
 from lattice.agent.config import Told
 from lattice.agent.gpuhealth import GpuHealthWatch
 from lattice.agent.metrics_door import MetricsDoor, door_place
@@ -153,6 +152,9 @@ class TelemetryParts:
 
         if not url:
             return (sending("over servers", linked),)
+        # Most sites write over their servers, and keep this out of their nodes' memory.
+        from lattice.adapters.metricstore.onlywrite import OnlyWrite  # noqa: PLC0415
+
         ways = Ways(self.told.stamps, began, self.time.now)
         straight = StraightIntake(self._node, self.told.stamps, OnlyWrite(url), linked)
         return (

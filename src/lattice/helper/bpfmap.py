@@ -32,6 +32,7 @@ class BpfMap:
         self, kernel: Kernel, descriptor: int, *, key: str, counters: int, copies: int = 1
     ) -> None:
         self._kernel = kernel
+        self._number = _CALL_NUMBERS.get(os.uname().machine)
         self._descriptor = descriptor
         self._key = struct.Struct(f"={key}")
         self._counters = counters
@@ -39,15 +40,14 @@ class BpfMap:
 
     def lookup(self, key: int) -> tuple[int, ...] | None:
         """The counters under a key, summed over all CPUs; None: no such entry. Raises `OSError`."""
-        number = _CALL_NUMBERS.get(os.uname().machine)
-        if number is None:
+        if self._number is None:
             raise OSError(0, "no number of the call bpf for this machine")
         raw_key = ctypes.create_string_buffer(self._key.pack(key))
         # The kernel writes as much as the map has, whatever there is room for.
         value = (ctypes.c_uint64 * (self._counters * self._copies))()
         asked = _Lookup(self._descriptor, 0, ctypes.addressof(raw_key), ctypes.addressof(value), 0)
         try:
-            self._kernel.call(number, _LOOKUP, ctypes.addressof(asked), ctypes.sizeof(asked))
+            self._kernel.call(self._number, _LOOKUP, ctypes.addressof(asked), ctypes.sizeof(asked))
         except FileNotFoundError:
             return None
         return summed(bytes(value), self._counters)

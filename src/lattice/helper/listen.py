@@ -40,6 +40,8 @@ _MOST_WAITING = 64
 _TICK_S = 0.25
 _TURN_S = 0.01
 """While somebody waits for a place: nothing tells of the end of a child."""
+_REST_S = 1.0
+"""While nobody is being answered, but for conversations, which may end a moment unseen."""
 
 _TOO_MANY = Refusal(Outcome.BUSY, "too many questions at once", "busy")
 
@@ -134,7 +136,7 @@ class Listener:
             signal.signal(number, self._stop)
         self._selector.register(self._listener, selectors.EVENT_READ)
         while not self._stopping:
-            for key, _ in self._selector.select(_TURN_S if self._queue else _TICK_S):
+            for key, _ in self._selector.select(self._patience_s):
                 if key.fileobj is self._listener:
                     self._accept()
                 else:
@@ -148,6 +150,12 @@ class Listener:
         while len(self._places) and time.monotonic() < until:
             self._reap()
             time.sleep(0.05)
+
+    @property
+    def _patience_s(self) -> float:
+        if self._queue:
+            return _TURN_S
+        return _TICK_S if self._visitors or len(self._places) else _REST_S
 
     def _stop(self, *_: object) -> None:
         self._stopping = True

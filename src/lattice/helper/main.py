@@ -10,7 +10,6 @@ import argparse
 import gc
 import os
 import pwd
-import shutil
 import socket
 import sys
 from collections.abc import Sequence
@@ -54,6 +53,7 @@ from lattice.helper.outputs import OutputFiles
 from lattice.helper.privilege import Capability, Kernel, keep_only
 from lattice.helper.probing import JobFinder
 from lattice.helper.probing_verbs import Probing, find_places, find_py_spy
+from lattice.helper.programs import find_program
 from lattice.helper.provenclock import ProvenClock
 from lattice.helper.sessions import Sessions
 
@@ -257,10 +257,10 @@ def _gate(options: argparse.Namespace, kernel: Kernel, served: pwd.struct_passwd
 
 
 def _program(name: str, folders: str) -> Path:
-    found = shutil.which(name, path=folders)
+    found = find_program(name, folders)
     if found is None:
         raise CanNotStart(f"no {name} in {folders}; name Slurm's folder with --slurm-bin")
-    return Path(found)
+    return found
 
 
 def _node(

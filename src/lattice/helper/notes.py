@@ -17,7 +17,6 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import stat
 import time
 from collections.abc import Iterator, Sequence
@@ -146,7 +145,9 @@ class Notes:
             if written >= old and too_many <= 0:
                 return
             if not self._lives(name):
-                shutil.rmtree(self._folder / name, ignore_errors=True)
+                from shutil import rmtree  # noqa: PLC0415 - brings every archiver, and is rare
+
+                rmtree(self._folder / name, ignore_errors=True)
                 too_many -= 1
         if too_many > 0:
             raise OSError(errno.ENOSPC, "too many jobs at once")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from lattice.helper.privilege import Capability, Kernel
 from lattice.helper.probing import JobFinder
 from lattice.helper.probing_mounts import JobMounts
 from lattice.helper.probing_places import Places
+from lattice.helper.programs import find_program
 from lattice.helper.stacks import JobStacks, py_spy_program
 from lattice.helper.tasks import JobTasks, TaskReader
 
@@ -67,8 +67,7 @@ def find_py_spy(named: Path | None, journal: Journal) -> int | None:
 
     Raises `OSError` for one that was named.
     """
-    usual = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{_USUAL}")
-    found = named or (Path(usual) if usual else None)
+    found = named or find_program("py-spy", f"{Path(sys.executable).parent}:{_USUAL}")
     try:
         return py_spy_program(found)
     except OSError as error:

@@ -4,6 +4,11 @@ What is read is the job's own folder, whose figures include everything below it,
 come and go. Two are kept by the kernel otherwise, and what ended steps had is carried on here:
 kills on v1, which are counted in the folder of whoever was killed alone, and processor time where
 only steps have it. A step that comes and ends between two looks with a kill on v1 is not seen.
+
+On v2 Slurm keeps its own daemons inside the job's folder, one a step. Their processor time is not
+the job's, and is taken off while they live. What those of ended steps had stays in it: nobody
+could tell it after an agent's restart, and a counter that leaps is worse than one a little high.
+Their memory is the job's, as it is for the limit.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from lattice.base.clock import Clock
 from lattice.domain.kerneltext import figure
@@ -25,6 +31,8 @@ _NO_LIMIT = 1 << 62
 _MOST_CPUS = 1 << 20
 _DEEPEST = 8
 _MOST_FOLDERS = 4096
+_STEP = "step_"
+_DAEMONS = "slurm"
 _USEC = 1e6
 _NSEC = 1e9
 NO_GROUP = "the job has no control group of `{}`"
@@ -42,6 +50,8 @@ class _Kept:
 
     whole: bool = False
     """The job's own folder tells its processor time."""
+    own: int = 0
+    """What it told last, less Slurm's daemons."""
     cpu: Carried = field(default_factory=Carried)
     kills: Carried = field(default_factory=Carried)
 
@@ -121,7 +131,9 @@ def _cpu_seconds(places: _Places, kept: _Kept, now: float) -> Reading:
     whole = _cpu_of(folder, v2=places.is_v2)
     if whole is not None:
         kept.whole = True
-        return reading(metric, whole / unit, now)
+        # The two are read one after the other, and the difference must not fall for that.
+        kept.own = max(kept.own, whole - (_daemons(folder) if places.is_v2 else 0))
+        return reading(metric, kept.own / unit, now)
     # Once the job itself was told, steps are no way to go on: they would be counted again.
     steps = {} if kept.whole else _of_each(_inside(folder), lambda at: _cpu_of(at, places.is_v2))
     if kept.whole or not (steps or (kept.cpu.known and _exists(folder))):
@@ -135,6 +147,12 @@ def _cpu_of(folder: str, v2: bool) -> int | None:
     return figure(read_text(f"{folder}/cpuacct.usage"))
 
 
+def _daemons(job: str) -> int:
+    """The processor time of those of Slurm's that keep the steps of a job, on v2."""
+    steps = (each for each in _inside(job) if each.startswith(f"{job}/{_STEP}"))
+    return sum(_cpu_of(f"{each}/{_DAEMONS}", v2=True) or 0 for each in steps)
+
+
 def _cpu_cores(places: _Places, now: float) -> Reading:
     """How many it is held to: by a set of processors, by a share of time, or by both."""
     sets, quotas = places.of("cpuset"), places.of("cpu")
@@ -142,7 +160,7 @@ def _cpu_cores(places: _Places, now: float) -> Reading:
     if sets is not None:
         names = ("cpuset.cpus.effective",) if places.is_v2 else _V1_CPUS
         counts = (count_cpus(read_text(f"{sets}/{name}")) for name in names)
-        held += [each for each in counts if each is not None][:1]
+        held += islice((each for each in counts if each is not None), 1)
     if quotas is not None:
         held += [each for each in (_quota(quotas, v2=places.is_v2),) if each is not None]
     if not held:

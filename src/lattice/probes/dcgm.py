@@ -73,8 +73,9 @@ class DcgmProbe:
                 reason = NOT_KNOWN_YET if uuids is None else NO_GPUS
                 found[job.identity] = [Absence(each, reason) for each in sorted(self.metrics)]
         if asked:
-            text = scraped(*self._address, timeout_s=self._timeout_s)
+            # What has no time of its own was so when it was asked for, not when it came.
             now = self._clock.now().timestamp()
+            text = scraped(*self._address, timeout_s=self._timeout_s)
             told = told_in(text, FIELDS)
             for identity, uuids in asked.items():
                 found[identity] = [

@@ -52,6 +52,10 @@ class CardCondition:
     ecc_uncorrected: int | None = None
     throttled: tuple[str, ...] = ()
     xids: Mapping[int, int] = field(default_factory=dict)
+    nvlinks: int | None = None
+    """How many are up."""
+    nvlink_bytes_s: float | None = None
+    """What they can carry, both ways together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

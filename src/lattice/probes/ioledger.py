@@ -13,7 +13,8 @@ last seen, in every figure.
 Law. The total never falls. Where every process is reaped by one of the job's, and a look shows one
 moment (the helper reads parents first, and again if one went meanwhile), the total is every byte of
 those that live or were reaped, also of those whom nobody ever saw, and each once. Missing is what
-ended processes had that were never seen, until they are reaped. Where processes are lost, what
+processes had that were never seen, or never could be read, until they are reaped; so while one that
+can't be read is there, `processes` tells no total. Where processes are lost, what
 they had when last seen is in the total, but for one case: those above did at least as much
 themselves, in the time between two looks, as all who are gone had ever done.
 """

@@ -15,12 +15,13 @@ from lattice.domain.metric import Absence, Reading, labelled
 from lattice.domain.nodejobs import NodeJob
 from lattice.probes.helperlook import HelperLook
 from lattice.probes.probe import Found, ProbeFailed
-from lattice.probes.reading import OfJobs, reading
+from lattice.probes.reading import OfJobs, is_young, reading
 
 IO_LATENCY = "io_latency_seconds_bucket"
 RETRANSMITS = "tcp_retransmits_total"
 NO_ROOM = "more jobs on this node than the kernel was given room to count"
 NOT_FOUND = "lattice-helper finds no control group of this job"
+NOT_YET = "the job has just begun; it is not counted yet"
 _LOST_SHARE = 0.01
 """So many calls may be missing before a percentile would be a guess."""
 
@@ -65,7 +66,7 @@ class LatencyProbe:
                     return [*self._buckets(job, each, now), _retransmits(each, now)]
         except ValueError as error:
             return _absent("lattice-helper told what can't be", str(error))
-        return _absent(NOT_FOUND)
+        return _absent(NOT_YET if is_young(job.identity, now) else NOT_FOUND)
 
     def _buckets(self, job: NodeJob, timing: JobTiming, now: float) -> list[Reading]:
         buckets = cumulative(timing.slots)

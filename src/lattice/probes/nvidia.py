@@ -164,6 +164,7 @@ class NvidiaProbe:
                 for each in reader.throttled()
                 if not isinstance(each, Absence) and each.value
             )
+            nvlinks = reader.nvlinks()
         except CardLost as lost:
             return CardCondition(uuid=card.uuid, name=card.name, lost=str(lost))
         return CardCondition(
@@ -173,4 +174,6 @@ class NvidiaProbe:
             ecc_uncorrected=counts.get(ECC_UNCORRECTED),
             throttled=throttled,
             xids=self._xids.of(card.uuid),
+            nvlinks=nvlinks[0] if nvlinks else None,
+            nvlink_bytes_s=nvlinks[1] if nvlinks else None,
         )

@@ -49,6 +49,11 @@ _SM, _MEMORY = 1, 2
 _TX, _RX = 0, 1
 _NVLINK_TX, _NVLINK_RX = 138, 139
 """Sums over all links since the driver was loaded, in KiB, without the protocol's own bytes."""
+_LINK_COUNT, _LINK_SPEED, _LINK_STATE = 91, 164, 165
+"""How many NVLinks there are; of each its speed one way, in MB a second, and whether it is up."""
+_MOST_LINKS = 36
+_UP = 1
+_BOTH_WAYS = 2
 _UNSIGNED_KINDS = {1: "uiVal", 2: "ulVal", 3: "ullVal"}
 
 
@@ -185,6 +190,34 @@ class CardReader:
         if None in ways or len(ways) != len(fields):
             return [Absence(NVLINK, NOT_TOLD, labels=labelled(gpu_uuid=self._uuid))]
         return [self._made(NVLINK, total, _KIB)]
+
+    def nvlinks(self) -> tuple[int, float] | None:
+        """How many are up, and what they carry both ways in a second at most; None: not told.
+
+        Raises `CardLost`.
+        """
+        try:
+            (counted,) = self._fields((_LINK_COUNT, 0))
+            if counted is None or not 0 < counted <= _MOST_LINKS:
+                return None
+            links = range(counted)
+            states = self._fields(*((_LINK_STATE, each) for each in links))
+            speeds = self._fields(*((_LINK_SPEED, each) for each in links))
+        except (NvmlFailed, ValueError):
+            return None
+        up = [speed for state, speed in zip(states, speeds, strict=True) if state == _UP]
+        told = [each for each in up if each]
+        if None in states or len(told) != len(up):
+            # A sum that lacks a link would be taken for all they can do.
+            return None
+        return len(up), float(sum(told)) * _MEGA * _BOTH_WAYS
+
+    def _fields(self, *asked: tuple[int, int]) -> list[int | None]:
+        """Raises `NvmlFailed`, `CardLost`."""
+        told = [_unsigned(each) for each in self._ask("nvmlDeviceGetFieldValues", list(asked))]
+        if len(told) != len(asked):
+            raise ValueError("fewer fields than were asked for")
+        return told
 
     def _ask(self, function: str, *arguments: Any) -> Any:
         try:

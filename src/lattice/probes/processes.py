@@ -2,7 +2,8 @@
 
 How many there are the control groups tell everyone. What each has read and written the kernel
 tells its owner alone, so that comes through the root helper; `ioledger` says what the total over
-processes that come and go is worth.
+processes that come and go is worth. While one of them can't be read there is no total: without it
+the sum would be too low, and nobody could tell by how much.
 """
 
 from __future__ import annotations
@@ -11,14 +12,21 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from lattice.base.clock import Clock
-from lattice.domain.counters import IO, BadTelling, CountersUnavailable, Table, processes_of
+from lattice.domain.counters import (
+    IO,
+    BadTelling,
+    CountersUnavailable,
+    ProcessCounters,
+    Table,
+    processes_of,
+)
 from lattice.domain.kerneltext import figure
 from lattice.domain.metric import Absence, Reading
 from lattice.domain.nodejobs import JobIdentity, NodeJob
 from lattice.probes.helperlook import HelperLook, newest_lives
 from lattice.probes.ioledger import IoLedger
 from lattice.probes.probe import ProbeFailed
-from lattice.probes.reading import OfJobs, read_text, reading
+from lattice.probes.reading import OfJobs, is_young, read_text, reading
 
 _READ, _WRITTEN = "io_read_bytes_total", "io_write_bytes_total"
 _DEEPEST = 8
@@ -27,7 +35,9 @@ _STEP = "step_"
 _DAEMONS = "slurm"
 NO_GROUP = "the job has no control group here"
 NO_PROCESS = "lattice-helper found no process of the job"
+NO_PROCESS_YET = "the job has just begun; no process of it was found yet"
 UNREAD = "the kernel does not tell what its processes read and wrote"
+SOME_UNREAD = "not all of the job's processes could be read; a sum without them is too low"
 OLDER_LIFE = "a newer life of this job is on the node"
 
 
@@ -72,18 +82,25 @@ class ProcessesProbe:
             return _absent(table.reason, table.last_error)
         if job.identity not in newest:
             return _absent(OLDER_LIFE)
-        now = self._clock.now().timestamp()
-        ledger = self._ledgers[job.identity]
         try:
             processes = processes_of(table.get(job.id, []))
         except BadTelling as error:
             return _absent("lattice-helper said what can't be", str(error))
+        return self._summed_io(job, processes)
+
+    def _summed_io(self, job: NodeJob, processes: Sequence[ProcessCounters]) -> list[Reading]:
+        now = self._clock.now().timestamp()
+        ledger = self._ledgers[job.identity]
         # Without processes the total stands; with none that could be read it would be an old one.
-        if processes and all(each.counted is None for each in processes):
+        unread = sum(each.counted is None for each in processes)
+        if processes and unread == len(processes):
             return _absent(UNREAD)
         if not processes and not ledger.known:
-            return _absent(NO_PROCESS)
+            return _absent(NO_PROCESS_YET if is_young(job.identity, now) else NO_PROCESS)
+        # Also where it is not told: who ends meanwhile must be missed.
         total = ledger.look(processes)
+        if unread:
+            return _absent(SOME_UNREAD, f"{unread} of {len(processes)} processes")
         return [reading(_READ, total.read_bytes, now), reading(_WRITTEN, total.write_bytes, now)]
 
 

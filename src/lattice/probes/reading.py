@@ -17,6 +17,7 @@ from lattice.domain.nodejobs import JobIdentity
 
 LARGEST_FILE = 256 * 1024
 _MOST_JOBS = 1024
+_YOUNG_S = 10.0
 
 _T = TypeVar("_T")
 
@@ -33,6 +34,11 @@ def reading(
         return Sample(metric, value, time, source, labels)
     except NotMeasured as error:
         return Absence(metric, f"the kernel told what can't be: {error}", labels=labels)
+
+
+def is_young(identity: JobIdentity, now: float) -> bool:
+    """Whether a job has only just begun here, so that not everything of it need be there."""
+    return now - identity.started < _YOUNG_S
 
 
 def read_text(path: str, most_bytes: int = LARGEST_FILE) -> str | None:

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from lattice.base.clock import Clock
+from lattice.base.moment import silence
 from lattice.base.text import inert
 from lattice.domain.metric import Absence, Reading, Sample
 from lattice.domain.nodejobs import JobIdentity, NodeJob
@@ -156,9 +157,10 @@ class _Crew:
 
 
 def _late(name: str, hanging: _Hanging) -> ProbeFailed:
+    silent = f"{hanging.at} {silence(hanging.for_s)}"
     if name == hanging.at:
-        return ProbeFailed(f"{name} has not answered for {hanging.for_s:.0f} s")
-    return ProbeFailed(f"{name} waits for {hanging.at}, silent for {hanging.for_s:.0f} s")
+        return ProbeFailed(silent)
+    return ProbeFailed(f"{name} waits: {silent}")
 
 
 def _asked(probe: Probe, jobs: Sequence[NodeJob]) -> _Told:

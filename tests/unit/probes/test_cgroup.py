@@ -90,6 +90,45 @@ def test_a_job_that_is_gone_has_no_figures_left(tmp_path: Path) -> None:
     assert values(read(tree, probe)) == {}
 
 
+def test_what_slurms_own_daemons_took_is_not_the_jobs_on_v2(tmp_path: Path) -> None:
+    tree = Tree(tmp_path, "v2")
+    probe = CgroupProbe(tree.roots, ManualClock())
+    job = f"cgroup/{V2_JOB}"
+
+    def told(job_usec: int, daemon_usec: int) -> float:
+        tree.write(f"{job}/cpu.stat", f"usage_usec {job_usec}\n")
+        tree.write(f"{job}/step_batch/slurm/cpu.stat", f"usage_usec {daemon_usec}\n")
+        return values(read(tree, probe))["cpu_seconds_total"]
+
+    assert told(62_000_000, 1_500_000) == 60.5
+    tree.write(f"{job}/step_extern/slurm/cpu.stat", "usage_usec 500000\n")
+    tree.write(f"{job}/step_batch/user/slurm/cpu.stat", "usage_usec 9000000\n")
+    tree.write(f"{job}/elsewhere/slurm/cpu.stat", "usage_usec 9000000\n")
+    assert told(63_000_000, 1_500_000) == 61.0
+    # A daemon that ran between the two files takes nothing back.
+    assert told(63_000_000, 1_600_000) == 61.0
+    assert told(64_000_000, 1_600_000) == 61.9
+
+
+def test_what_is_told_on_v2_never_falls_when_a_step_ends_nor_anew(tmp_path: Path) -> None:
+    tree = Tree(tmp_path, "v2")
+    probe = CgroupProbe(tree.roots, ManualClock())
+    tree.write(f"cgroup/{V2_JOB}/cpu.stat", "usage_usec 10000000\n")
+    tree.write(f"cgroup/{V2_JOB}/step_7/slurm/cpu.stat", "usage_usec 30000\n")
+    assert values(read(tree, probe))["cpu_seconds_total"] == 9.97
+    shutil.rmtree(tmp_path / "cgroup" / V2_JOB / "step_7")
+    assert values(read(tree, probe))["cpu_seconds_total"] == 10.0
+    # An agent that has just started tells the same.
+    assert values(read(tree))["cpu_seconds_total"] == 10.0
+
+
+@pytest.mark.parametrize("text", ["", "usage_usec -3\n", "usage_usec many\n", "nr_periods 9\n"])
+def test_a_daemon_of_which_nothing_is_told_takes_nothing_off(tmp_path: Path, text: str) -> None:
+    tree = Tree(tmp_path, "v2")
+    tree.write(f"cgroup/{V2_JOB}/step_batch/slurm/cpu.stat", text)
+    assert values(read(tree))["cpu_seconds_total"] == 61.234567
+
+
 def test_processor_time_of_steps_is_carried_where_the_job_itself_has_none(tmp_path: Path) -> None:
     tree = Tree(tmp_path, "v1")
     probe = CgroupProbe(tree.roots, ManualClock())

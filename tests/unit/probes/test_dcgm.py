@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -49,7 +49,9 @@ def job(number: int = 7) -> NodeJob:
 
 
 @contextmanager
-def exporter(answer: bytes, *, hangs: bool = False) -> Iterator[str]:
+def exporter(
+    answer: bytes, *, hangs: bool = False, asked: Callable[[], None] = lambda: None
+) -> Iterator[str]:
     """A server that answers every question with these bytes; or then says nothing more."""
     listener = socket.create_server(("127.0.0.1", 0))
     held: list[socket.socket] = []
@@ -62,6 +64,7 @@ def exporter(answer: bytes, *, hangs: bool = False) -> Iterator[str]:
                 return
             held.append(line)
             line.recv(65536)
+            asked()
             line.sendall(answer)
             if not hangs:
                 line.shutdown(socket.SHUT_WR)
@@ -147,6 +150,15 @@ def test_a_dated_figure_keeps_its_date() -> None:
     (reading,) = read(f'{FIELD}{{UUID="GPU-a"}} 0.5 {int((NOW - 20) * 1000)}\n')
     assert isinstance(reading, Sample)
     assert reading.time == pytest.approx(NOW - 20)
+
+
+def test_one_without_a_date_is_of_the_moment_it_was_asked_for() -> None:
+    clock = ManualClock()
+    with exporter(page(PAGE), asked=lambda: clock.advance(1.5)) as url:
+        (reading,) = DcgmProbe(url, lambda _: ("GPU-a",), clock).read([job()])[job().identity]
+    assert clock.now().timestamp() == NOW + 1.5, "the exporter took its time"
+    assert isinstance(reading, Sample)
+    assert reading.time == NOW
 
 
 @pytest.mark.parametrize(("uuids", "reason"), [((), NO_GPUS), (None, NOT_KNOWN_YET)])

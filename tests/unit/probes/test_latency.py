@@ -15,7 +15,14 @@ from lattice.domain.measured import JobSnapshot, Shown, ShownValue, shown_of
 from lattice.domain.metric import Absence, Reading, Sample
 from lattice.domain.nodejobs import JobIdentity, NodeJob, StartSign
 from lattice.probes.helperlook import HelperLook
-from lattice.probes.latency import IO_LATENCY, NO_ROOM, NOT_FOUND, RETRANSMITS, LatencyProbe
+from lattice.probes.latency import (
+    IO_LATENCY,
+    NO_ROOM,
+    NOT_FOUND,
+    NOT_YET,
+    RETRANSMITS,
+    LatencyProbe,
+)
 from lattice.probes.probe import ProbeFailed
 from tests.fakes.manual_clock import ManualClock
 
@@ -96,6 +103,16 @@ def test_where_there_is_no_number_there_is_a_reason(rows: tuple[Any, ...], reaso
     found = read(probe_of(*rows))
     assert {each.metric for each in found} == {IO_LATENCY, RETRANSMITS}
     assert all(isinstance(each, Absence) and each.reason == reason for each in found)
+
+
+def test_a_job_that_has_just_begun_is_not_counted_yet() -> None:
+    clock = ManualClock()
+    identity = JobIdentity("boot", 42, 900, clock.now().timestamp() - 2)
+    young = NodeJob(identity=identity, started_by=StartSign.FOLDER)
+    probe = probe_on(Line(), clock)
+    assert read(probe, young)[0] == Absence(IO_LATENCY, NOT_YET)
+    clock.advance(30)
+    assert read(probe, young)[0] == Absence(IO_LATENCY, NOT_FOUND)
 
 
 @given(st.lists(st.one_of(st.none(), st.text(), st.floats(), st.lists(st.integers())), max_size=4))

@@ -249,6 +249,32 @@ def test_a_card_without_nvlink_says_so(site: Site, cards: NvmlState) -> None:
     assert link.reason == NOT_TOLD
 
 
+def test_a_card_that_was_busy_for_weeks_still_tells_its_nvlink(
+    site: Site, cards: NvmlState
+) -> None:
+    cards.card(7, nvlink_tx=600_000_000_000_000, nvlink_rx=1)
+    told = samples(site.read((0,)), "gpu_nvlink_bytes_total")
+    assert told == {uuid_of(7): pytest.approx(6.144e17)}
+
+
+@pytest.mark.spec("DIAG-2", "SRC-2")
+def test_what_nvlink_can_carry_is_the_sum_of_the_links_that_are_up(
+    site: Site, cards: NvmlState
+) -> None:
+    cards.card(6, nvlink_up_3=0, nvlink_up_7=0)
+    cards.fails(5, "nvlink_up_4", 3)
+    cards.fails(4, "nvlink_speed_2", 999)
+    cards.card(3, nvlink_count=0)
+    cards.fails(2, "nvlink_count", 3)
+    cards.card(1, nvlink_count=1_000_000)
+    site.read((0,))
+    told = {each.uuid: (each.nvlinks, each.nvlink_bytes_s) for each in site.probe.condition().cards}
+    assert told[uuid_of(7)] == (12, 600e9)
+    assert told[uuid_of(6)] == (10, 500e9)
+    for card in (5, 4, 3, 2, 1):
+        assert told[uuid_of(card)] == (None, None), card
+
+
 def test_a_card_that_vanishes_is_an_absence_and_its_neighbour_is_not(
     site: Site, cards: NvmlState
 ) -> None:

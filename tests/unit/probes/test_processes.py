@@ -13,7 +13,15 @@ from lattice.domain.counters import IO, CountersUnavailable
 from lattice.domain.metric import Absence, Reading
 from lattice.domain.nodejobs import NodeJob
 from lattice.probes.helperlook import NO_HELPER, HelperLook
-from lattice.probes.processes import NO_GROUP, NO_PROCESS, OLDER_LIFE, UNREAD, ProcessesProbe
+from lattice.probes.processes import (
+    NO_GROUP,
+    NO_PROCESS,
+    NO_PROCESS_YET,
+    OLDER_LIFE,
+    SOME_UNREAD,
+    UNREAD,
+    ProcessesProbe,
+)
 from tests.fakes.kernel_trees import V1_JOB, V2_JOB, Line, Tree, reasons, values
 from tests.fakes.manual_clock import ManualClock
 
@@ -80,6 +88,35 @@ def test_without_figures_there_is_a_reason(
     tree, clock = Tree(tmp_path, "v1"), ManualClock()
     found = read(ProcessesProbe(HelperLook(line, clock), clock), tree.job)
     assert set(found) >= {Absence(each, reason, last_error) for each in (READ, WRITTEN)}
+
+
+def test_while_one_process_can_t_be_read_there_is_no_sum_without_it(tmp_path: Path) -> None:
+    tree, clock = Tree(tmp_path, "v1"), ManualClock()
+    line = Line({IO: {8: [[5, 1, 0, 10, 20, 9, 9], [7, 2, 5]]}})
+    probe = ProcessesProbe(HelperLook(line, clock), clock)
+    told = "1 of 2 processes"
+    assert set(read(probe, tree.job)) >= {
+        Absence(each, SOME_UNREAD, told) for each in (READ, WRITTEN)
+    }
+    clock.advance(1)
+    line.told = {IO: {8: [[5, 1, 0, 10, 20, 9, 9], [7, 2, 5, 4096, 8192, 10, 20]]}}
+    assert values(read(probe, tree.job))[WRITTEN] == 8212
+    clock.advance(1)
+    line.told = {IO: {8: [[5, 1, 0, 10, 20, 9, 9], [7, 2, 5]]}}
+    assert WRITTEN not in values(read(probe, tree.job)), "where it stood is not where it stands"
+    clock.advance(1)
+    line.told = {IO: {8: [[5, 1, 0, 4106, 9020, 19, 29]]}}
+    assert values(read(probe, tree.job))[WRITTEN] == 9020, "it was reaped meanwhile"
+
+
+def test_a_job_that_has_just_begun_has_no_process_yet(tmp_path: Path) -> None:
+    tree, clock = Tree(tmp_path, "v1"), ManualClock()
+    began = clock.now().timestamp() - 2
+    young = replace(tree.job, identity=replace(tree.job.identity, started=began))
+    probe = ProcessesProbe(HelperLook(Line(), clock), clock)
+    assert reasons(read(probe, young))[WRITTEN] == NO_PROCESS_YET
+    clock.advance(30)
+    assert reasons(read(probe, young))[WRITTEN] == NO_PROCESS
 
 
 def test_an_older_life_of_a_job_is_not_given_the_figures_of_the_newer(tmp_path: Path) -> None:

@@ -76,6 +76,8 @@ async def test_one_that_hangs_holds_nothing_up_and_is_not_asked_again_until_it_i
     assert only(found, "cpu_cores") == Absence("cpu_cores", "nvml did not answer in 0.05 s")
     assert only(found, "processes") == Sample("processes", 3, NOW)
 
+    found = (await registry.read([job()]))[job().identity]
+    assert only(found, "cpu_cores") == Absence("cpu_cores", "nvml does not answer")
     clock.advance(12)
     begun = asyncio.get_running_loop().time()
     found = (await registry.read([job()], patience_s=20))[job().identity]
@@ -106,7 +108,7 @@ async def test_whoever_shares_a_thread_with_one_that_hangs_says_so() -> None:
     clock.advance(3)
     found = (await registry.read([job()]))[job().identity]
     assert only(found, "cpu_cores") == Absence(
-        "cpu_cores", "cgroup waits for processes, silent for 3 s"
+        "cpu_cores", "cgroup waits: processes has not answered for 3 s"
     )
     free.set()
     registry.close()

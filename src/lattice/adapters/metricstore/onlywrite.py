@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 from lattice.adapters.metricstore.answers import check_written
 from lattice.adapters.metricstore.remotewrite import HEADERS, WriteEncoder
+from lattice.adapters.metricstore.writeurl import checked_write_url
 from lattice.base.http1 import Door, tls_context
 from lattice.domain.metricstore import SeriesPoints, StoreSilent
 
@@ -19,24 +19,6 @@ WRITE_S = 10.0
 _LARGEST_ANSWER_BYTES = 64 * 1024
 _MOST_KEPT = 4_096
 """Of one node: its series are few."""
-
-
-class BadWriteUrl(ValueError):
-    """No address that samples could be written to; the text says why."""
-
-
-def checked_write_url(text: str) -> str:
-    """Where to write, whole. Raises `BadWriteUrl`."""
-    try:
-        url = urlsplit(text)
-        sound = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
-    except ValueError:
-        sound = False
-    if not sound or not text.isascii() or not text.isprintable() or " " in text or url.fragment:
-        raise BadWriteUrl(f"{text[:80]!r} is no address, as http://127.0.0.1:8429/api/v1/write")
-    if url.username is not None or url.password is not None:
-        raise BadWriteUrl("a name and a password do not belong in an address")
-    return text if url.path not in {"", "/"} else url._replace(path="/api/v1/write").geturl()
 
 
 class OnlyWrite:

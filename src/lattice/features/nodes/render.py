@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from lattice.base.moment import age, moment
+from lattice.base.moment import age, moment, silence
 from lattice.base.style import Style
 from lattice.base.table import Cell, Column, fields, table
 from lattice.base.text import inert
@@ -185,9 +185,8 @@ def source_notes(sources: Iterable[Source], style: Style, now: datetime) -> list
         if source.as_of is None:
             notes.append(f"{name} has not answered yet; what only it knows is missing here.")
             continue
-        since = "" if source.age_s is None else f" for {age(source.age_s)}"
         shown = moment(source.as_of, style, now)
-        notes.append(f"{name} has not answered{since}; this is the state as of {shown}.")
+        notes.append(f"{name} {silence(source.age_s)}; this is the state as of {shown}.")
     return notes
 
 

@@ -53,6 +53,8 @@ def gpu_facts(
                 words=words,
                 pcie_width=width,
                 pcie_best_width=best,
+                nvlinks=card.nvlinks if card else None,
+                nvlink_bytes_s=card.nvlink_bytes_s if card else None,
             )
         )
     return tuple(facts), tuple(absences)

@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from lattice.adapters.metricstore.onlywrite import BadWriteUrl, OnlyWrite, checked_write_url
+from lattice.adapters.metricstore.onlywrite import OnlyWrite
+from lattice.adapters.metricstore.writeurl import BadWriteUrl, checked_write_url
 from lattice.domain.metricstore import SeriesPoints, StoreSilent, WriteRefused
 from tests.fakes.web import Answer, web
 from tests.unit.adapters.metricstore.test_remotewrite import read

@@ -97,6 +97,22 @@ def test_a_run_that_completes_to_be_requeued_is_still_the_old_attempt(
     assert completing.first_submitted == completing.submitted
 
 
+@pytest.mark.spec("COMPARE-4")
+@pytest.mark.parametrize("schema", known_schemas(), ids=lambda schema: schema.version)
+def test_the_container_a_job_was_given_is_told_while_it_runs_and_after(
+    schema: Schema, placing: Placing
+) -> None:
+    (live, *_), (past, *_) = (
+        recorded(which, schema.version)["jobs"] for which in ("jobs", "past-jobs")
+    )
+    for told, container in (("/images/torch-2.9", "/images/torch-2.9"), ("", ""), (None, "")):
+        running = schema.job(raw(live | {"container": told}), placing)
+        ended = schema.past_job(raw(past | {"container": told}), placing)
+        assert running is not None
+        assert ended is not None
+        assert (running.container, ended.allocation.container) == (container, container)
+
+
 @each_version
 def test_nodes_are_those_of_the_recording(schema: Schema) -> None:
     nodes = [schema.node(raw(each)) for each in recorded("nodes", schema.version)["nodes"]]

@@ -28,6 +28,7 @@ from lattice.features.logs.model import NoteKind
 from lattice.features.logs.node import feed as feeding
 from lattice.features.logs.node.capture import Added
 from lattice.features.logs.node.feed import LogFeed
+from lattice.features.logs.node.feedmessages import in_parts
 from lattice.features.logs.node.reread import SpoolReader
 from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool
 from lattice.features.logs.node.tail import NoTail
@@ -205,7 +206,7 @@ def test_very_many_streams_of_long_names_are_told_in_parts() -> None:
         pb.FeedStream(kind="stdout", source=f"0.{rank}", path="/" + "x" * 4000)
         for rank in range(300)
     ]
-    parts = list(feeding._in_parts(pb.FeedStreams(streams=streams, over=True)))
+    parts = list(in_parts(pb.FeedStreams(streams=streams, over=True)))
     assert [each.source for part in parts for each in part.streams] == [
         each.source for each in streams
     ]

@@ -39,11 +39,16 @@ def test_the_width_of_its_way_is_that_of_its_address(widths: Widths) -> None:
 def test_each_card_is_judged_by_itself(widths: Widths) -> None:
     look = GpuLook(
         time=1.0,
-        cards=(CardCondition(uuid=GOOD, name="H100"), CardCondition(uuid=BAD, xids={79: 1})),
+        cards=(
+            CardCondition(uuid=GOOD, name="H100", nvlinks=18, nvlink_bytes_s=956e9),
+            CardCondition(uuid=BAD, xids={79: 1}),
+        ),
     )
     health = NodeHealth(Health.FAILURE, (f"{BAD}: XID 79",))
     (good, bad), absences = gpu_facts((GOOD, BAD), look, health, widths)
     assert (good.health, good.words, good.pcie_width) == ("ok", "", 8)
+    assert (good.nvlinks, good.nvlink_bytes_s) == (18, 956e9)
+    assert (bad.nvlinks, bad.nvlink_bytes_s) == (None, None)
     assert bad.health == "failure"
     assert "79" in bad.words
     assert absences == ()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
-from lattice.base.moment import age, moment
+from lattice.base.moment import moment, silence
 from lattice.base.style import Style
 from lattice.base.text import inert
 from lattice.domain.allocation import Allocation, Reason, State
@@ -107,10 +107,9 @@ def source_notes(sources: Iterable[Source], style: Style, now: datetime) -> list
         elif source.as_of is None:
             notes.append(f"{source.name} has not answered yet; nothing is known of it.")
         else:
-            since = "" if source.age_s is None else f" for {age(source.age_s)}"
             subject = "slurmctld" if source.name == LIVE else inert(source.name)
             shown = moment(source.as_of, style, now)
-            notes.append(f"{subject} has not answered{since}; this is the state as of {shown}.")
+            notes.append(f"{subject} {silence(source.age_s)}; this is the state as of {shown}.")
     return notes
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import shlex
 
 from lattice.base.command import Argument, Command, Option
-from lattice.base.errors import JobEnded, LatticeError, RateLimited, Unavailable, UsageError
+from lattice.base.errors import JobEnded, LatticeError, RateLimited, Unavailable
 from lattice.base.moment import duration
 from lattice.base.pace import pauses
 from lattice.base.shell import Shell
 from lattice.base.text import inert
+from lattice.base.words import shell_words
 from lattice.domain.allocation import State
 from lattice.features.attach.api import calls, terminal
 from lattice.features.attach.api.calls import Target
@@ -20,14 +20,6 @@ _WAITS = "#!/bin/sh\n# Written by lattice session.\nexec sleep infinity\n"
 _SLEEP_S = (0.25, 0.25, 0.5, 0.5)
 """At first often: a free cluster starts a job at once, and a person waits."""
 _SILENCE_S = 900.0
-
-
-def read_words(text: str) -> tuple[str, ...]:
-    """Words as a shell would split them."""
-    try:
-        return tuple(shlex.split(text))
-    except ValueError as error:
-        raise UsageError(f"{text!r} can't be split into words: {error}") from None
 
 
 def session(  # noqa: PLR0913 - one for each option people know
@@ -164,7 +156,7 @@ SESSION = Command(
         Option(
             "--sbatch",
             metavar="OPTIONS",
-            read=read_words,
+            read=shell_words,
             repeat=True,
             dashed=True,
             help="Pass these on: --sbatch --exclusive, --sbatch '--mem 4G -C a100'.",

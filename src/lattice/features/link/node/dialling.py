@@ -22,6 +22,8 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),
+    # Little comes to a node; to find out how much could come is a tenth of what a sample costs it.
+    ("grpc.http2.bdp_probe", 0),
     *STREAM_OPTIONS,
 )
 

@@ -6,13 +6,14 @@ missing, doubled or out of place.
 
 from __future__ import annotations
 
+from functools import cache
+
 import msgspec
 
 from lattice.domain.stream import Session
 
 MOST_BYTES = 1 << 32
 _LARGEST_CHUNK_BYTES = 64 * 1024
-_PATTERN = b"".join(number.to_bytes(4, "big") for number in range(_LARGEST_CHUNK_BYTES // 2))
 
 
 class ProbeOpening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,7 +26,13 @@ class ProbeOpening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def pattern(offset: int, size: int) -> bytes:
     """The bytes of a flood at a place; `size` is at most one message."""
     begin = offset % _LARGEST_CHUNK_BYTES
-    return _PATTERN[begin : begin + size]
+    return _whole_pattern()[begin : begin + size]
+
+
+@cache
+def _whole_pattern() -> bytes:
+    # Few nodes are ever flooded: it is made when it is needed.
+    return b"".join(number.to_bytes(4, "big") for number in range(_LARGEST_CHUNK_BYTES // 2))
 
 
 async def serve_echo(session: Session, opening: bytes) -> None:

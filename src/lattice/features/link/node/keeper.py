@@ -29,6 +29,9 @@ _log = logging.getLogger(__name__)
 _UNPUBLISHED_S = 15.0
 _PUBLISHED_WITHIN_S = 3.0
 _SCOUT_EVERY_S = 30.0
+_LOOK_S = 1.0
+_PUBLISHED_LOOK_S = 5.0
+"""Soon enough to notice that a link is published no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,9 +300,10 @@ class LinkKeeper:
         try:
             while not running.done() and better is None:
                 renewed = asyncio.ensure_future(self._renewed.wait())
+                look_s = _PUBLISHED_LOOK_S if line.published else _LOOK_S
                 try:
                     await asyncio.wait(
-                        (running, renewed), timeout=1.0, return_when=asyncio.FIRST_COMPLETED
+                        (running, renewed), timeout=look_s, return_when=asyncio.FIRST_COMPLETED
                     )
                 finally:
                     renewed.cancel()

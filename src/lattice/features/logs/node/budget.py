@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -33,14 +33,17 @@ class Budget:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            self.used_bytes = await asyncio.to_thread(_sizes, tuple(self._spools()))
-            free = (await asyncio.to_thread(shutil.disk_usage, self._folder)).free
-            self.full = self.used_bytes >= self._most_bytes or free < _RESERVE_BYTES
+            if spools := tuple(self._spools()):
+                self.used_bytes, free = await asyncio.to_thread(self._look, spools)
+                self.full = self.used_bytes >= self._most_bytes or free < _RESERVE_BYTES
+            else:
+                self.used_bytes = 0
             await asyncio.sleep(_EVERY_S)
 
-
-def _sizes(spools: Iterable[StreamSpool]) -> int:
-    return sum(map(_size, spools))
+    def _look(self, spools: Iterable[StreamSpool]) -> tuple[int, int]:
+        """What is kept, and what the disk has left."""
+        disk = os.statvfs(self._folder)
+        return sum(map(_size, spools)), disk.f_bavail * disk.f_frsize
 
 
 def _size(spool: StreamSpool) -> int:

@@ -10,17 +10,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 
 from lattice.base.errors import NotFound
-from lattice.domain.logs import BadSource, Gap, LogKind, LogSource, Piece, Position
-from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
+from lattice.domain.logs import BadSource, LogKind, LogSource, Piece, Position
 from lattice.domain.stream import Session
 from lattice.features.logs.node.capture import Added, Stream
+from lattice.features.logs.node.feedmessages import (
+    GAP_BYTES,
+    MESSAGE_BYTES,
+    PIECE_BYTES,
+    add_piece,
+    cut,
+    gap_message,
+    in_parts,
+    without_ends,
+)
 from lattice.features.logs.node.followed import Followed
 from lattice.features.logs.node.reread import SpoolReader
 from lattice.wire.v1 import logs_pb2 as pb
@@ -28,13 +37,7 @@ from lattice.wire.v1 import logs_pb2 as pb
 _MOST_WAITING_BYTES = 4 * 1024 * 1024
 """Of text in memory; beyond it only the places are kept, so many of them:"""
 _MOST_WAITING = 10_000
-_MESSAGE_BYTES = LARGEST_MESSAGE_BYTES - 4 * 1024
-"""The rest is for what stands around the text."""
-_PIECE_BYTES = 48
-_GAP_BYTES = 64
-"""What a piece and a gap take of a message beside their text, at most."""
 _MOST_GAPS = 500
-_TEXT_BYTES = _MESSAGE_BYTES - _PIECE_BYTES
 _CLOCK_OFF_S = 2.0
 """Viewers are told of a clock that is further off; less is not worth their attention."""
 _LOOK_S = 1.0
@@ -235,10 +238,10 @@ class _Serving:
             await self._send_again(first)
             return
         self._waiting_bytes -= first.size
-        pieces = list(_cut(Piece(first.at, first.time_ms, first.late, first.text)))
-        room = _MESSAGE_BYTES - first.size - _PIECE_BYTES
+        pieces = list(cut(Piece(first.at, first.time_ms, first.late, first.text)))
+        room = MESSAGE_BYTES - first.size - PIECE_BYTES
         while self._waiting and (each := self._waiting[0]).key == first.key:
-            room -= each.size + _PIECE_BYTES
+            room -= each.size + PIECE_BYTES
             if each.text is None or room < 0:
                 break
             self._waiting.popleft()
@@ -255,7 +258,7 @@ class _Serving:
         text = await asyncio.to_thread(stream.tail.read_again, waiting.at.offset, waiting.size)
         if text:
             piece = Piece(waiting.at, waiting.time_ms, waiting.late, text)
-            await self._send_pieces(waiting.key, list(_cut(piece)))
+            await self._send_pieces(waiting.key, list(cut(piece)))
             return
         reader = self._readers.get(waiting.key)
         if reader is None:
@@ -272,17 +275,17 @@ class _Serving:
                 last = pieces[-1]
                 text = last.text[: end - last.at.offset]
                 pieces[-1] = Piece(last.at, last.time_ms, last.late, text)
-            await self._send_pieces(waiting.key, [part for each in pieces for part in _cut(each)])
+            await self._send_pieces(waiting.key, [part for each in pieces for part in cut(each)])
             at = pieces[-1].end_offset
 
     async def _send_pieces(self, key: _Key, pieces: list[Piece]) -> None:
         tell, size = self._pushed(key), 0
         for piece in pieces:
-            cost = len(piece.text) + _PIECE_BYTES
-            if size and size + cost > _MESSAGE_BYTES:
+            cost = len(piece.text) + PIECE_BYTES
+            if size and size + cost > MESSAGE_BYTES:
                 await self._send(tell)
                 tell, size = self._pushed(key), 0
-            _add(tell.pushed, piece)
+            add_piece(tell.pushed, piece)
             size += cost
         await self._send(tell)
         self._sent[key] = pieces[-1]
@@ -312,10 +315,10 @@ class _Serving:
         )
         if told == self._told:
             return
-        if now - self._told_at < _LOOK_S and _without_ends(told) == _without_ends(self._told):
+        if now - self._told_at < _LOOK_S and without_ends(told) == without_ends(self._told):
             return
         self._told, self._told_at = told, now
-        for part in _in_parts(told):
+        for part in in_parts(told):
             await self._send(pb.FeedTell(streams=part))
 
     def _stream_told(self, stream: Stream, *, over: bool) -> pb.FeedStream:
@@ -339,7 +342,7 @@ class _Serving:
             line=end.line,
             stored=stream.spool.stored.offset,
             trouble=stream.trouble,
-            gaps=map(_gap, stream.spool.newest_gaps),
+            gaps=map(gap_message, stream.spool.newest_gaps),
         )
 
     async def _answer(self) -> None:
@@ -354,16 +357,16 @@ class _Serving:
             answer.gone = True
             return answer
         gaps = stream.spool.gaps()[-_MOST_GAPS:]
-        most = min(ask.most_bytes or _MESSAGE_BYTES, _MESSAGE_BYTES - _GAP_BYTES * len(gaps))
-        for part in (part for each in stream.spool.pieces(ask.offset) for part in _cut(each)):
-            most -= len(part.text) + _PIECE_BYTES
+        most = min(ask.most_bytes or MESSAGE_BYTES, MESSAGE_BYTES - GAP_BYTES * len(gaps))
+        for part in (part for each in stream.spool.pieces(ask.offset) for part in cut(each)):
+            most -= len(part.text) + PIECE_BYTES
             if answer.pieces and most < 0:
                 break
             # One alone fits in any case, or the beginning of it does.
             kept = part.text[: len(part.text) + min(0, most)]
-            _add(answer, Piece(part.at, part.time_ms, part.late, kept))
+            add_piece(answer, Piece(part.at, part.time_ms, part.late, kept))
         answer.gone = not answer.pieces and ask.offset < stream.spool.end.offset
-        answer.gaps.extend(map(_gap, gaps))
+        answer.gaps.extend(map(gap_message, gaps))
         return answer
 
     def _stream(self, ask: pb.FeedAsk) -> Stream | None:
@@ -390,59 +393,3 @@ def _look(followed: Followed | None) -> pb.OutputLook:
     if not streams and followed.trouble:
         return pb.OutputLook(trouble=followed.trouble)
     return pb.OutputLook(last_ms=max((each.tail.written_ms for each in streams), default=0))
-
-
-def _cut(piece: Piece) -> Iterable[Piece]:
-    at, size = piece.at, len(piece.text)
-    for begin in range(0, size, _TEXT_BYTES):
-        text = piece.text[begin : begin + _TEXT_BYTES]
-        part = Piece(at, piece.time_ms, piece.late, text)
-        yield part
-        if begin + _TEXT_BYTES < size:
-            at = part.end
-
-
-def _add(text: pb.FeedText, piece: Piece) -> None:
-    """In place: a message put into another is copied whole."""
-    text.pieces.add(
-        offset=piece.at.offset,
-        line=piece.at.line,
-        time_ms=piece.time_ms,
-        late=piece.late,
-        text=piece.text,
-    )
-
-
-def _gap(gap: Gap) -> pb.FeedGap:
-    return pb.FeedGap(
-        offset=gap.at.offset,
-        line=gap.at.line,
-        cause=gap.cause.value,
-        lost_bytes=gap.lost_bytes,
-        time_ms=gap.time_ms,
-    )
-
-
-def _in_parts(told: pb.FeedStreams) -> Iterator[pb.FeedStreams]:
-    """Each fits in a message; that all is over is said in the last."""
-    part = pb.FeedStreams()
-    for stream in told.streams:
-        if part.streams and part.ByteSize() + stream.ByteSize() > _MESSAGE_BYTES:
-            yield part
-            part = pb.FeedStreams()
-        part.streams.append(stream)
-    part.over, part.clock_ahead_s = told.over, told.clock_ahead_s
-    yield part
-
-
-def _without_ends(told: pb.FeedStreams | None) -> list[tuple[object, ...]] | None:
-    if told is None:
-        return None
-    shown = (
-        (
-            *(each.kind, each.source, each.path, each.labelled, each.stored, each.trouble),
-            *((gap.offset, gap.cause, gap.lost_bytes) for gap in each.gaps),
-        )
-        for each in told.streams
-    )
-    return [(told.over, told.clock_ahead_s), *shown]

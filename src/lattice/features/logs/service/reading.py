@@ -17,7 +17,7 @@ from lattice.access.output import LOOK_EVERY_S, OutputDoor, Visit
 from lattice.base.clock import Clock
 from lattice.base.errors import DataUnavailable, NotFound, Unavailable, UsageError
 from lattice.domain.allocation import Allocation, Attempt
-from lattice.domain.attempts import attempts_of, named
+from lattice.domain.attempts import attempts_of, chosen_attempt, named
 from lattice.domain.logs import BadSource, LogSource
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.sharing import Way
@@ -159,12 +159,12 @@ class LogReading:
         line_filter = LineFilter(query)
         attempt_number, places = read_cursor(query.cursor) if query.cursor else (0, {})
         found = await self._door.find(actor, name)
-        attempt = _attempt(found.allocation, query.attempt or attempt_number)
+        attempt = chosen_attempt(found.allocation, query.attempt or attempt_number)
         if attempt.started is None:
             # It may have started since Slurm was last read.
             await self._scheduler.fresh()
             found = await self._door.find(actor, name)
-            attempt = _attempt(found.allocation, query.attempt or attempt_number)
+            attempt = chosen_attempt(found.allocation, query.attempt or attempt_number)
         if attempt.started is None:
             raise _nothing_yet(found.allocation, attempt)
         visit = await self._door.enter(actor, found, way)
@@ -228,18 +228,4 @@ def _nothing_yet(allocation: Allocation, attempt: Attempt) -> DataUnavailable | 
     return DataUnavailable(
         f"Allocation {allocation.id} has not started, so it has written nothing.",
         hint=f"`lattice status {allocation.id}` says what it waits for.",
-    )
-
-
-def _attempt(allocation: Allocation, number: int) -> Attempt:
-    attempts = attempts_of(allocation)
-    if not number:
-        # One that waits to run again has written before.
-        return next((each for each in reversed(attempts) if each.started), attempts[-1])
-    for each in attempts:
-        if each.number == number:
-            return each
-    raise NotFound(
-        f"Allocation {allocation.id} has no attempt {number}.",
-        hint=f"It has {len(attempts)}.",
     )

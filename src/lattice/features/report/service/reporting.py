@@ -10,9 +10,9 @@ from lattice.access.finding import Found
 from lattice.access.limits import CallerLimits, Questions
 from lattice.access.output import OutputDoor
 from lattice.base.clock import Clock
-from lattice.base.errors import DataUnavailable, NotFound, Unavailable
-from lattice.domain.allocation import Allocation, Attempt
-from lattice.domain.attempts import JobAttempt, attempts_of, named
+from lattice.base.errors import DataUnavailable, Unavailable
+from lattice.domain.allocation import Attempt
+from lattice.domain.attempts import JobAttempt, attempts_of, chosen_attempt, named
 from lattice.domain.objects import BadKeyPart
 from lattice.domain.runsummary import RunSummary
 from lattice.domain.scheduler import Scheduler
@@ -72,12 +72,12 @@ class ReportService:
 
     async def _found(self, actor: Actor, name: str, number: int) -> tuple[Found, Attempt]:
         found = await self._door.find(actor, name)
-        attempt = _attempt(found.allocation, number)
+        attempt = chosen_attempt(found.allocation, number)
         if attempt.started is None:
             # It may have started since Slurm was last read.
             await self._scheduler.fresh()
             found = await self._door.find(actor, name)
-            attempt = _attempt(found.allocation, number)
+            attempt = chosen_attempt(found.allocation, number)
         return found, attempt
 
     async def _kept_of(self, job: JobAttempt) -> RunSummary | None:
@@ -94,16 +94,3 @@ class ReportService:
             return kept
         passed_s = max(0.0, (self._clock.now() - kept.written).total_seconds())
         return replace(kept, origin=replace(kept.origin, age_s=kept.origin.age_s + passed_s))
-
-
-def _attempt(allocation: Allocation, number: int) -> Attempt:
-    attempts = attempts_of(allocation)
-    if not number:
-        # One that waits to run again has run before.
-        return next((each for each in reversed(attempts) if each.started), attempts[-1])
-    for each in attempts:
-        if each.number == number:
-            return each
-    raise NotFound(
-        f"Allocation {allocation.id} has no attempt {number}.", hint=f"It has {len(attempts)}."
-    )

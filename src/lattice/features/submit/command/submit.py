@@ -12,6 +12,7 @@ from lattice.base.command import Argument, Command, Option
 from lattice.base.errors import UsageError
 from lattice.base.shell import Shell
 from lattice.base.text import inert
+from lattice.base.words import shell_words
 from lattice.domain.submission import LARGEST_SCRIPT_BYTES
 from lattice.features.submit import api
 from lattice.features.submit.model import SubmitRequest
@@ -24,14 +25,6 @@ def read_pair(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise UsageError(f"{text!r} is not of the form name=value")
     return name, value
-
-
-def read_words(text: str) -> tuple[str, ...]:
-    """Words as a shell would split them."""
-    try:
-        return tuple(shlex.split(text))
-    except ValueError as error:
-        raise UsageError(f"{text!r} can't be split into words: {error}") from None
 
 
 def submit(  # noqa: PLR0913 - one for each option people know
@@ -182,7 +175,7 @@ SUBMIT = Command(
         Option(
             "--sbatch",
             metavar="OPTIONS",
-            read=read_words,
+            read=shell_words,
             repeat=True,
             dashed=True,
             help="Pass these on: --sbatch --exclusive, --sbatch '--mem 4G -C a100'.",

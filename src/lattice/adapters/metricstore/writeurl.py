@@ -1,0 +1,23 @@
+"""Where samples may be written to: told apart from the writing, which few agents do."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+
+class BadWriteUrl(ValueError):
+    """No address that samples could be written to; the text says why."""
+
+
+def checked_write_url(text: str) -> str:
+    """Where to write, whole. Raises `BadWriteUrl`."""
+    try:
+        url = urlsplit(text)
+        sound = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
+    except ValueError:
+        sound = False
+    if not sound or not text.isascii() or not text.isprintable() or " " in text or url.fragment:
+        raise BadWriteUrl(f"{text[:80]!r} is no address, as http://127.0.0.1:8429/api/v1/write")
+    if url.username is not None or url.password is not None:
+        raise BadWriteUrl("a name and a password do not belong in an address")
+    return text if url.path not in {"", "/"} else url._replace(path="/api/v1/write").geturl()

@@ -1,0 +1,58 @@
+"""The agent's log: one line an event on stderr, without secrets, as servers write theirs.
+
+By Python's own logging: an agent shares its node with jobs, and what servers log with would be one
+tenth of all the memory it has.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from lattice.base.loglines import install, redacted, unarmed
+
+_OF_EVERY_RECORD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
+
+
+def configure_logging(level: str, *, console: bool = False, stream: TextIO | None = None) -> None:
+    """Set up the whole process, once."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(_Columns() if console else _Json())
+    install(handler, level)
+
+
+class _Json(logging.Formatter):
+    """One object a line, for machines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(self.facts(record), sort_keys=True)
+
+    def facts(self, record: logging.LogRecord) -> dict[str, Any]:
+        """What is known of an event, by name."""
+        extra = {
+            name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD
+        }
+        moment = datetime.fromtimestamp(record.created, UTC).replace(tzinfo=None)
+        told = extra | {
+            "event": record.getMessage(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "time": f"{moment.isoformat(timespec='microseconds')}Z",
+        }
+        if record.exc_info:
+            told["exception"] = self.formatException(record.exc_info)
+        return redacted(told)
+
+
+class _Columns(_Json):
+    """For a person at a terminal, which must not act on anything."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told = self.facts(record)
+        exception = told.pop("exception", "")
+        head = f"{told.pop('time')} [{told.pop('level'):8}] {told.pop('event')}"
+        words = [head, *(f"{name}={value!r}" for name, value in sorted(told.items()))]
+        return unarmed("\n".join((" ".join(words), exception)).rstrip("\n"))
