@@ -45,6 +45,9 @@ CARD: dict[str, object] = {
     "pcie_rx": 3_000,
     "nvlink_tx": 1_000,
     "nvlink_rx": 500,
+    "nvlink_count": 12,
+    "nvlink_speed": 25_000,
+    "nvlink_up": 1,
     "mig": 0,
 }
 """A card at work."""

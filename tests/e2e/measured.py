@@ -1,7 +1,8 @@
 """What the metric store has of a job, asked as its owner through the scoped API; and known loads.
 
 A load says itself what it used: it leaves a JSON file in its owner's home when it is done, and
-stays until it is let go, so that the last look at it is one after its work.
+stays until it is let go, so that the last look at it is one after its work. Accounting has its own
+figures for a job that is over.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tests.e2e.people import Person, eventually
 _PROGRAM = r"""
 import json, os, resource, signal, socket, sys, time
 kind, amount, pace, name = sys.argv[1], float(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
-node = os.environ.get("SLURMD_NODENAME", "")
+folder = os.path.expanduser(sys.argv[5])
 told, held = {}, []
 def burn(share, seconds):
     end = time.monotonic() + seconds
@@ -37,13 +38,13 @@ elif kind == "memory":
     block = bytearray(int(amount))
     for at in range(0, len(block), 4096): block[at] = 1
     held.append(block)
-    path = os.path.expanduser(f"~/cached-{os.getpid()}")
+    path = f"{folder}/cached-{os.getpid()}"
     with open(path, "wb") as file:
         for _ in range(int(pace) >> 20): file.write(b"x" * (1 << 20))
         file.flush(); os.fsync(file.fileno())
     held.append(open(path, "rb")); os.unlink(path)
 elif kind == "writer":
-    path = os.path.expanduser(f"~/written-{os.getpid()}")
+    path = f"{folder}/written-{os.getpid()}"
     began, piece = time.monotonic(), b"y" * (1 << 20)
     with open(path, "wb", buffering=0) as file:
         for number in range(int(amount)):
@@ -53,7 +54,7 @@ elif kind == "writer":
     os.unlink(path)
     told["seconds"] = time.monotonic() - began
 elif kind == "sender":
-    peer = socket.create_connection((sys.argv[5], 47011))
+    peer = socket.create_connection((sys.argv[6], 47011))
     began, piece = time.monotonic(), b"z" * (1 << 20)
     for number in range(int(amount)):
         peer.sendall(piece)
@@ -74,15 +75,28 @@ while not os.path.exists(os.path.expanduser(f"~/{name}.go")): time.sleep(0.2)
 
 
 class Load:
-    """One program of a job of alice's that does a known amount of something."""
+    """One program of a job of alice's that does a known amount of something, to files in `folder`.
 
-    def __init__(self, lab: Lab, name: str, kind: str, amount: float, pace: float = 0) -> None:
+    How much and how fast is of the kind: cores and seconds, bytes held and bytes written beside
+    them, megabytes and megabytes a second.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        name: str,
+        kind: str,
+        amount: float,
+        pace: float = 0,
+        *,
+        folder: str = "~",
+    ) -> None:
         self._home = lab.layout.home / "alice"
         self._name = name
         for ending in ("told", "go", "up"):
             self._file(ending).unlink(missing_ok=True)
         quoted = "'" + _PROGRAM.replace("'", "'\\''") + "'"
-        self.command = f"/usr/bin/python3 -c {quoted} {kind} {amount} {pace} {name}"
+        self.command = f"/usr/bin/python3 -c {quoted} {kind} {amount} {pace} {name} '{folder}'"
 
     def _file(self, ending: str) -> Any:
         return self._home / f"{self._name}.{ending}"
@@ -91,7 +105,7 @@ class Load:
     def listening(self) -> bool:
         return bool(self._file("up").exists())
 
-    def told(self, timeout_s: float = 90.0) -> dict[str, float]:
+    def told(self, timeout_s: float = 200.0) -> dict[str, float]:
         """What the load itself says that it used."""
         eventually(self._file("told").exists, bool, timeout_s)
         found: dict[str, float] = json.loads(self._file("told").read_text())
@@ -140,8 +154,32 @@ class Measured:
             fresh = self.query(f"timestamp({selector}) > {since}")
             return self.query(f"sum({selector})") if fresh else []
 
-        found = eventually(look, bool, 45)
+        found = eventually(look, bool, 90)
         return float(found[0]["value"][1])
+
+
+def accounted(lab: Lab, job: int, field: str) -> float:
+    """What Slurm's accounting has of the batch step of a job that is over: seconds, or bytes."""
+    asked = ["sacct", "-n", "-P", "--noconvert", "-j", str(job), "-o", f"JobID,{field}"]
+
+    def look() -> float:
+        rows = dict(line.split("|") for line in lab.ctl(asked).stdout.splitlines() if "|" in line)
+        return _plain(rows.get(f"{job}.batch", ""))
+
+    return eventually(look, lambda figure: figure > 0)
+
+
+_SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def _plain(text: str) -> float:
+    """`1-02:03:04.5` in seconds; sizes in bytes."""
+    if text[-1:] in _SIZES:
+        return float(text[:-1]) * _SIZES[text[-1]]
+    days, _, rest = text.rpartition("-")
+    *larger, seconds = rest.split(":")
+    whole: int = sum(int(each) * 60**place for place, each in enumerate(reversed(larger), 1))
+    return int(days or 0) * 86400 + whole + float(seconds or 0)
 
 
 def now() -> float:
