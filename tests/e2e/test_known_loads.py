@@ -107,6 +107,11 @@ def _start(lab: Lab, alice: Person, debug: list[int], *words: str, wrap: str) ->
     return job
 
 
+def _alone(load: Load) -> str:
+    """In the place of the shell, so that what that one took is in what the load tells."""
+    return f"exec {load.command}"
+
+
 def _end(lab: Lab, load: Load, job: int) -> None:
     load.let_go()
     lab.wait_job_state(job, "COMPLETED", 90)
@@ -117,7 +122,7 @@ def test_a_core_and_a_half(
 ) -> None:
     """Against getrusage of the load itself, and against what sacct says of the job."""
     load = Load(lab, "burner", "processor", 1.5, place.burn_s)
-    job = _start(lab, alice, debug, "-w", place.node, wrap=load.command)
+    job = _start(lab, alice, debug, "-w", place.node, wrap=_alone(load))
     told = load.told()["processor_s"]
     assert told > 3, "enough for it to be a load, however busy the machine"
     seen = measured.newest("cpu_seconds_total", job, now())
@@ -231,7 +236,7 @@ def test_two_that_want_one_processor(
 ) -> None:
     """Each is charged with its own time, and the kernel tells how long each had to wait."""
     loads = [Load(lab, name, "processor", 1, place.burn_s) for name in ("one", "other")]
-    jobs = [_start(lab, alice, debug, "-w", place.node, "-n1", wrap=each.command) for each in loads]
+    jobs = [_start(lab, alice, debug, "-w", place.node, "-n1", wrap=_alone(each)) for each in loads]
     for job, load in zip(jobs, loads, strict=True):
         told = load.told()["processor_s"]
         since = now()

@@ -31,6 +31,9 @@ _RETRANSMITS = SLOTS
 _NO_ROOM, _NO_START, _NO_OWNER = range(3)
 _V1 = "freezer"
 _OFF = "switched off by the site"
+_NESTED = "control groups of this node stand below another's, where nothing is counted by job"
+_ROOT_INODE = 1
+"""Of the uppermost group in every hierarchy."""
 _UID = re.compile(r"uid_[0-9]{1,10}", re.ASCII)
 
 
@@ -152,9 +155,10 @@ def start_latency(
 ) -> LatencyMaps:
     """Load the program and keep what it needs to go on. Never raises; as full root."""
     groups = GroupsByNumber(root, node)
-    if off:
-        journal.note("no latency", reason=_OFF)
-        return LatencyMaps(None, groups, reason=_OFF)
+    if off or groups.are_nested:
+        reason = _OFF if off else _NESTED
+        journal.note("no latency", reason=reason)
+        return LatencyMaps(None, groups, reason=reason)
     try:
         loaded = load(file or default_object())
         network = os.stat("/proc/self/ns/net").st_ino  # noqa: PTH116
@@ -183,6 +187,14 @@ class GroupsByNumber:
     def __init__(self, root: Path, node: str) -> None:
         self._root = root
         self._node = node
+
+    @property
+    def are_nested(self) -> bool:
+        """Below groups that this node does not see: the program would take them for nobody's."""
+        for top in (f"{self._root}/{_V1}", str(self._root)):
+            if os.path.exists(f"{top}/cgroup.procs"):  # noqa: PTH110  never raises
+                return os.stat(top).st_ino != _ROOT_INODE  # noqa: PTH116
+        return False
 
     def __call__(self, job_id: int) -> JobGroup | None:
         # In turn: to look for it in the second costs more than all the rest of a question.

@@ -117,6 +117,16 @@ def test_a_helper_without_the_program_starts_and_says_why(tmp_path: Path) -> Non
     assert "none.o is not there" in log.read_text()
 
 
+def test_groups_below_another_nodes_are_told_as_not_counted(tmp_path: Path) -> None:
+    """Not as a job that has read and written nothing."""
+    (tmp_path / "freezer").mkdir()
+    (tmp_path / "freezer/cgroup.procs").touch()
+    with (tmp_path / "log").open("wb") as file:
+        journal = Journal(ManualClock(), file.fileno())
+        maps = start_latency(Kernel(), ManualClock(), journal, "n1", None, tmp_path)
+    assert "counted by job" in maps.reason
+
+
 def test_a_site_that_does_not_want_it_is_told_as_such(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as file:
         journal = Journal(ManualClock(), file.fileno())

@@ -146,6 +146,17 @@ def test_what_was_measured_nowhere_has_no_column_but_a_reason() -> None:
     )
 
 
+def test_each_metric_is_missing_only_where_it_is() -> None:
+    mode = TopMode.PER_NODE
+    told = row(mode).cells
+    none = [replace(each, value=None, reason="not measured") for each in told]
+    rows = [row(mode, "n1", cells=(none[0], *told[1:])), row(mode, "n2", cells=tuple(none))]
+    text = plain(answer(mode, row(mode), *rows), Style(), NOW)
+    assert f"— {told[0].metric.value} on n[1-2]: not measured" in text
+    assert f"— {told[1].metric.value}, " in text
+    assert text.count("on n2: not measured") == 1
+
+
 def test_a_figure_of_the_whole_node_is_marked() -> None:
     mode = TopMode.SUMMARY
     cells_ = tuple(

@@ -63,12 +63,23 @@ def reasons(answer: TopAnswer) -> list[str]:
                 where.setdefault(cell.metric.value, []).append(row.node)
     lines = []
     for (reason, last_error), where in places.items():
-        metrics = ", ".join(each for each in where if each)
-        nodes = _folded({node for each in where.values() for node in each if node})
-        subject = " on ".join(each for each in (metrics, nodes) if each)
         error = f" ({last_error})" if last_error and last_error not in reason else ""
-        lines.append(f"{UNKNOWN} {subject}{': ' if subject else ''}{reason}{error}")
+        lines += [
+            f"{UNKNOWN} {subject}{': ' if subject else ''}{reason}{error}"
+            for subject in _subjects(where)
+        ]
     return [*lines, *_scopes(answer), *answer.notes]
+
+
+def _subjects(where: dict[str, list[str]]) -> list[str]:
+    """Metrics that lack the same nodes, together: none is said to lack where another one does."""
+    alike: dict[str, list[str]] = {}
+    for metric, nodes in where.items():
+        alike.setdefault(_folded({node for node in nodes if node}), []).append(metric)
+    return [
+        " on ".join(each for each in (", ".join(filter(None, metrics)), nodes) if each)
+        for nodes, metrics in alike.items()
+    ]
 
 
 def _folded(nodes: set[str]) -> str:
