@@ -94,6 +94,21 @@ struct {
 	__type(value, __u64);
 } lost SEC(".maps");
 
+/* The group that a node has for its root, by hierarchy: several nodes may share a host, each below
+ * a group of its own. 0: the hierarchy's own root. Written once, by who loads this. */
+enum hierarchy {
+	FREEZER,
+	UNIFIED,
+	HIERARCHIES,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, HIERARCHIES);
+	__type(key, __u32);
+	__type(value, __u64);
+} roots SEC(".maps");
+
 static __always_inline void lose(__u32 why)
 {
 	__u64 *count = bpf_map_lookup_elem(&lost, &why);
@@ -143,21 +158,25 @@ static __always_inline bool is_scope(struct cgroup *group)
  *   v2  /system.slice/n1_slurmstepd.scope/job_12/step_0   the third, or the second where the
  *                                                         scope is right below the root
  */
-static __noinline __u64 job_above(struct cgroup *group)
+static __noinline __u64 job_above(struct cgroup *group, __u32 hierarchy)
 {
 	struct cgroup *first = NULL, *second = NULL, *third = NULL, *job = NULL;
+	__u64 *given = bpf_map_lookup_elem(&roots, &hierarchy);
+	__u64 root = given ? *given : 0;
+	bool reached = false;
 
 	for (int level = 0; level < DEEPEST_GROUP; level++) {
 		struct cgroup *parent = BPF_CORE_READ(group, self.parent, cgroup);
 
-		if (!parent)
+		reached = root ? BPF_CORE_READ(group, kn, id) == root : !parent;
+		if (reached || !parent)
 			break;
 		third = second;
 		second = first;
 		first = group;
 		group = parent;
 	}
-	if (!second || BPF_CORE_READ(group, self.parent))
+	if (!second || !reached)
 		return 0;
 	if (is_scope(first))
 		job = second;
@@ -185,9 +204,9 @@ static __always_inline __u64 job_of(struct task_struct *task, struct thread *kno
 	__u64 frozen_in = freezer->kn->id, unified_in = unified->kn->id;
 
 	if (known->freezer != frozen_in || known->unified != unified_in) {
-		__u64 job = job_above(freezer);
+		__u64 job = job_above(freezer, FREEZER);
 
-		known->job = job ? job : job_above(unified);
+		known->job = job ? job : job_above(unified, UNIFIED);
 		known->freezer = frozen_in;
 		known->unified = unified_in;
 	}

@@ -170,6 +170,13 @@ def test_a_writer_and_another_job_on_the_same_node(
     print(f"written: {written / MB:.1f} MB in {took_s:.1f} s; the neighbour {little / MB:.1f} MB")
     assert written == CLOSE(600 * MB, rel=0.05)
     assert little == CLOSE(20 * MB, rel=0.2)
+    # Each piece is a call, and every tenth is followed by another; to start takes both the same.
+    calls, few = (
+        measured.newest("io_latency_seconds_bucket", each, since, le="+Inf")
+        for each in (job, other)
+    )
+    print(f"timed: {calls:.0f} calls; the neighbour's {few:.0f}")
+    assert calls - few == CLOSE((600 - 20) * 1.1, rel=0.05)
 
 
 def test_a_pair_that_sends(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 from lattice.domain.source import Source
 from lattice.domain.state import Changed, Entry
@@ -32,7 +32,5 @@ class InMemoryStateView:
     async def refresh(self) -> None:
         return
 
-    @asynccontextmanager
-    async def changes(self) -> AsyncIterator[AsyncIterator[tuple[Changed, ...]]]:
+    def changes(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[Changed, ...]]]:
         raise NotImplementedError
-        yield

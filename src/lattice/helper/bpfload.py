@@ -61,13 +61,16 @@ def default_object() -> Path:
     return Path(__file__).parent / f"latency.{os.uname().machine}.bpf.o"
 
 
-def load(file: Path, btf: Path = _BTF) -> Loaded:
-    """The program of that file, loaded and attached. Raises `Refused`, and nothing else."""
+def load(file: Path, roots: Sequence[int] = (), btf: Path = _BTF) -> Loaded:
+    """The program of that file, loaded and attached. Raises `Refused`, and nothing else.
+
+    `roots`: the groups this node has for roots, of the freezer and of v2; 0 for a true root.
+    """
     try:
         program = _read(file)
         if not btf.exists():
             raise Refused("the kernel has no BTF", f"{btf} is not there")
-        return _loaded_by_a_child(program)
+        return _loaded_by_a_child(program, roots)
     except (OSError, ValueError, packet.BadPacket) as error:
         raise Refused("the eBPF program could not be loaded", str(error)) from error
 
@@ -93,12 +96,12 @@ def _read(file: Path) -> bytes:
     return program
 
 
-def _loaded_by_a_child(program: bytes) -> Loaded:
+def _loaded_by_a_child(program: bytes, roots: Sequence[int]) -> Loaded:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
         pid = os.fork()
         if pid == 0:
-            _load_and_tell(program, theirs)
+            _load_and_tell(program, roots, theirs)
         theirs.close()
         ours.settimeout(_PATIENCE_S)
         try:
@@ -123,7 +126,7 @@ def _understood(body: bytes, descriptors: Sequence[int]) -> Loaded:
     return Loaded(jobs, namespaces, lost, tuple(links), told["cpus"])
 
 
-def _load_and_tell(program: bytes, to: socket.socket) -> NoReturn:
+def _load_and_tell(program: bytes, roots: Sequence[int], to: socket.socket) -> NoReturn:
     """In the child, which ends here whatever happens."""
     told: dict[str, object]
     descriptors: Sequence[int] = ()
@@ -132,7 +135,7 @@ def _load_and_tell(program: bytes, to: socket.socket) -> NoReturn:
         # What libbpf has to say goes to standard error, in many lines.
         os.dup2(words, 2)
         try:
-            cpus, descriptors = _loaded(program)
+            cpus, descriptors = _loaded(program, roots)
             told = {"cpus": cpus}
         except OSError as error:
             reason = f"the kernel refused: {os.strerror(error.errno or 0)}"
@@ -153,13 +156,17 @@ def _last_words(descriptor: int) -> str:
     return " ".join((telling or lines)[:1])[:_LONGEST_WORDS]
 
 
-def _loaded(program: bytes) -> tuple[int, list[int]]:
+def _loaded(program: bytes, roots: Sequence[int]) -> tuple[int, list[int]]:
     library = _library()
     cpus = _whole(library.libbpf_num_possible_cpus())
     opened = _there(library.bpf_object__open_mem(program, len(program), None))
     jobs = _there(library.bpf_object__find_map_by_name(opened, b"jobs"))
     _whole(library.bpf_map__set_max_entries(jobs, room_for_jobs(cpus)))
     _whole(library.bpf_object__load(opened))
+    told = _whole(library.bpf_object__find_map_fd_by_name(opened, b"roots"))
+    for number, root in enumerate(roots):
+        key, value = ctypes.c_uint32(number), ctypes.c_uint64(root)
+        _whole(library.bpf_map_update_elem(told, ctypes.byref(key), ctypes.byref(value), 0))
     found = [
         _whole(library.bpf_object__find_map_fd_by_name(opened, name.encode())) for name in MAPS
     ]
@@ -189,6 +196,7 @@ def _library() -> ctypes.CDLL:
         ("bpf_map__set_max_entries", ctypes.c_int, (place, ctypes.c_uint32)),
         ("bpf_object__load", ctypes.c_int, (place,)),
         ("bpf_object__find_map_fd_by_name", ctypes.c_int, (place, ctypes.c_char_p)),
+        ("bpf_map_update_elem", ctypes.c_int, (ctypes.c_int, place, place, ctypes.c_uint64)),
         ("bpf_object__next_program", place, (place, place)),
         ("bpf_program__attach", place, (place,)),
         ("bpf_link__fd", ctypes.c_int, (place,)),

@@ -31,7 +31,6 @@ _RETRANSMITS = SLOTS
 _NO_ROOM, _NO_START, _NO_OWNER = range(3)
 _V1 = "freezer"
 _OFF = "switched off by the site"
-_NESTED = "control groups of this node stand below another's, where nothing is counted by job"
 _ROOT_INODE = 1
 """Of the uppermost group in every hierarchy."""
 _UID = re.compile(r"uid_[0-9]{1,10}", re.ASCII)
@@ -155,12 +154,11 @@ def start_latency(
 ) -> LatencyMaps:
     """Load the program and keep what it needs to go on. Never raises; as full root."""
     groups = GroupsByNumber(root, node)
-    if off or groups.are_nested:
-        reason = _OFF if off else _NESTED
-        journal.note("no latency", reason=reason)
-        return LatencyMaps(None, groups, reason=reason)
+    if off:
+        journal.note("no latency", reason=_OFF)
+        return LatencyMaps(None, groups, reason=_OFF)
     try:
-        loaded = load(file or default_object())
+        loaded = load(file or default_object(), groups.roots)
         network = os.stat("/proc/self/ns/net").st_ino  # noqa: PTH116
     except (Refused, OSError) as error:
         reason = error.reason if isinstance(error, Refused) else str(error)
@@ -189,12 +187,9 @@ class GroupsByNumber:
         self._node = node
 
     @property
-    def are_nested(self) -> bool:
-        """Below groups that this node does not see: the program would take them for nobody's."""
-        for top in (f"{self._root}/{_V1}", str(self._root)):
-            if os.path.exists(f"{top}/cgroup.procs"):  # noqa: PTH110  never raises
-                return os.stat(top).st_ino != _ROOT_INODE  # noqa: PTH116
-        return False
+    def roots(self) -> tuple[int, int]:
+        """The groups that this node has for roots, of the freezer and of v2; 0 for a true root."""
+        return _root(f"{self._root}/{_V1}"), _root(str(self._root))
 
     def __call__(self, job_id: int) -> JobGroup | None:
         # In turn: to look for it in the second costs more than all the rest of a question.
@@ -218,3 +213,11 @@ class GroupsByNumber:
         found = find_job(self._root, self._node, 0, job_id)
         # The owner is part of no name there; he is of those on v1, which were looked at.
         return [each.path for each in found.folders if not each.hierarchy] if found else []
+
+
+def _root(folder: str) -> int:
+    try:
+        found = os.stat(folder).st_ino if os.path.exists(f"{folder}/cgroup.procs") else 0  # noqa: PTH110, PTH116
+    except OSError:
+        return 0
+    return 0 if found == _ROOT_INODE else found

@@ -117,14 +117,12 @@ def test_a_helper_without_the_program_starts_and_says_why(tmp_path: Path) -> Non
     assert "none.o is not there" in log.read_text()
 
 
-def test_groups_below_another_nodes_are_told_as_not_counted(tmp_path: Path) -> None:
-    """Not as a job that has read and written nothing."""
+def test_a_node_below_another_group_has_that_for_its_root(tmp_path: Path) -> None:
+    """Where several nodes share a host; whose jobs are not below it are not this node's."""
     (tmp_path / "freezer").mkdir()
+    assert GroupsByNumber(tmp_path, "n1").roots == (0, 0)
     (tmp_path / "freezer/cgroup.procs").touch()
-    with (tmp_path / "log").open("wb") as file:
-        journal = Journal(ManualClock(), file.fileno())
-        maps = start_latency(Kernel(), ManualClock(), journal, "n1", None, tmp_path)
-    assert "counted by job" in maps.reason
+    assert GroupsByNumber(tmp_path, "n1").roots == ((tmp_path / "freezer").stat().st_ino, 0)
 
 
 def test_a_site_that_does_not_want_it_is_told_as_such(tmp_path: Path) -> None:

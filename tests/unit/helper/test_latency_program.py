@@ -61,7 +61,7 @@ def test_what_is_no_program_is_refused_with_the_library_s_words(
 ) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(Refused) as refused:
-        _loaded_by_a_child(b"no program at all")
+        _loaded_by_a_child(b"no program at all", ())
     assert refused.value.reason.startswith(("the kernel refused: ", "libbpf.so.1 is not installed"))
     assert capfd.readouterr().err == ""
     # Others may have closed some meanwhile.
@@ -69,15 +69,15 @@ def test_what_is_no_program_is_refused_with_the_library_s_words(
 
 
 def test_a_child_that_dies_over_it_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bpfload, "_loaded", lambda _: os.kill(os.getpid(), 9))
+    monkeypatch.setattr(bpfload, "_loaded", lambda *_: os.kill(os.getpid(), 9))
     with pytest.raises(Refused, match="loading the eBPF program failed"):
-        _loaded_by_a_child(b"")
+        _loaded_by_a_child(b"", ())
 
 
 def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bpfload, "_LIBRARY", "libbpf.so.0.none")
     with pytest.raises(Refused, match=r"^libbpf\.so\.0\.none is not installed$"):
-        _loaded_by_a_child(b"")
+        _loaded_by_a_child(b"", ())
 
 
 def test_half_an_answer_leaves_no_descriptor_open() -> None:
