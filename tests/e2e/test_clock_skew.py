@@ -127,7 +127,7 @@ def _age_s(moment: str) -> float:
 def test_what_is_measured_there_is_neither_old_nor_of_the_future(
     ahead_s: int, quiet_lab: Lab, alice: Person
 ) -> None:
-    """By top and by watch: the moments are those at which it was measured, whatever its clock says."""
+    """By top and by watch: told is when it was measured, whatever the node's clock says."""
     assert ahead_s
     work = "srun -N2 -n2 sh -c 'while :; do :; done'"
     with debugged(quiet_lab, alice, "-w", "n[1-2]", wrap=work) as job:
