@@ -17,9 +17,14 @@ settings.register_profile("gate", max_examples=25, deadline=None, derandomize=Tr
 settings.register_profile("thorough", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
 
-_LONGEST = "test_log_faults.py"
+_LONGEST = ("test_log_faults", "test_top_faults", "test_logs", "test_attach_faults", "test_diag")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The file that takes longest goes first: begun last, everybody would wait for it."""
-    items.sort(key=lambda item: _LONGEST not in item.nodeid)
+    """The files that take longest go first: begun last, everybody would wait for them."""
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    found = (rank for rank, name in enumerate(_LONGEST) if f"/{name}" in item.nodeid)
+    return next(found, len(_LONGEST))

@@ -292,7 +292,7 @@ def test_a_node_without_power(quiet_lab: Lab, alice: Person) -> None:
 def test_a_job_id_that_is_used_again(quiet_lab: Lab, alice: Person, bob: Person) -> None:
     job = quiet_lab.sbatch("alice", wrap="echo the elder")
     quiet_lab.wait_job_state(job, "COMPLETED")
-    eventually(lambda: said_of(alice, job).out, lambda text: text == "the elder\n")
+    eventually(lambda: said_of(alice, job).out, lambda text: text == "the elder\n", 60)
     quiet_lab.slurm.reset_controller(first_job_id=job)
     again = quiet_lab.sbatch("bob", "-A", "genomics", wrap="echo the younger")
     assert again == job

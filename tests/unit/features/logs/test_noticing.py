@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 
 import pytest
 
-from lattice.features.logs.node.noticing import LONGEST_WAIT_S, MUCH, WINDOW_S, Noticing
+from lattice.features.logs.node.noticing import MUCH, WINDOW_S, Noticing
 
 pytestmark = pytest.mark.spec("LOG-2")
 
@@ -55,18 +54,6 @@ def test_a_notice_ends_the_wait() -> None:
     assert job.writes(MUCH / 8) < 0.2
     assert job.writes(MUCH / 8) >= 0.9, "it was heard of once"
     os.close(kernel)
-    job.noticing.close()
-
-
-def test_without_files_nobody_looks_until_one_is_brought() -> None:
-    job = Job()
-    waiting = threading.Thread(target=lambda: job.noticing.wait(followed=False, files=False))
-    waiting.start()
-    waiting.join(LONGEST_WAIT_S + 0.2)
-    assert waiting.is_alive()
-    job.noticing.wake()
-    waiting.join(2.0)
-    assert not waiting.is_alive()
     job.noticing.close()
 
 

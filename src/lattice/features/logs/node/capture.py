@@ -198,7 +198,7 @@ class JobCapture:
                     self._ended.set()
                     break
                 if not busy:
-                    self._noticing.wait(followed=bool(self._listeners), files=bool(self._streams))
+                    self._noticing.wait(followed=bool(self._listeners))
         except Exception:  # noqa: BLE001 - one job's defect is not the agent's end
             _log.exception("following a job's output: not foreseen")
         finally:

@@ -17,8 +17,6 @@ from contextlib import suppress
 
 LONGEST_WAIT_S = 1.0
 """Between looks where the kernel sends no notice: a file on a share, or a lost watch."""
-_NO_FILES_WAIT_S = 60.0
-"""Where no file is known yet: whoever brings one wakes."""
 COALESCE_S = 0.02
 """Many small writes are read together: a job that writes a line at a time costs 50 reads a second
 at most."""
@@ -79,19 +77,15 @@ class Noticing:
         with suppress(BlockingIOError, BrokenPipeError):
             os.write(self._wake_writer, b"w")
 
-    def wait(self, *, followed: bool, files: bool = True) -> None:
-        """Until something may have been written; `followed` if somebody waits for it.
-
-        Without `files` nothing can be.
-        """
+    def wait(self, *, followed: bool) -> None:
+        """Until something may have been written; `followed` if somebody waits for it."""
         self._judge()
         with self._lock:
             watches = tuple(self._watches)
         polling = select.poll()
         for each in (self._wake_reader, *watches):
             polling.register(each, select.POLLIN)
-        wait_s = self._wait_s(followed) if files else _NO_FILES_WAIT_S
-        ready = [number for number, _ in polling.poll(wait_s * 1000)]
+        ready = [number for number, _ in polling.poll(self._wait_s(followed) * 1000)]
         for each in ready:
             try:
                 os.read(each, 65536)
