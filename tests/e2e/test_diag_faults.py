@@ -69,6 +69,7 @@ def test_a_share_that_is_slow_and_then_stops_answering(lab: Lab, alice: Person) 
         assert answer["took_s"] < 4
 
 
+@pytest.mark.long
 def test_a_clock_that_is_wrong(lab: Lab, alice: Person) -> None:
     olga = administrator(lab)
     lab.jobs.cancel_all()

@@ -113,6 +113,7 @@ def test_heat_that_slows_a_card_down(lab: Lab, alice: Person) -> None:
         eventually(lambda: sick(page(alice, job)), lambda found: not found, SOON_S)
 
 
+@pytest.mark.long
 def test_a_memory_error_that_could_not_be_corrected_and_how_the_card_is_judged(
     lab: Lab, bob: Person
 ) -> None:
