@@ -59,7 +59,7 @@ NODES = 256
 SMALL, LARGE = 42, 43
 FEW = 3
 GOALS_MS = {SMALL: 1000.0, LARGE: 3000.0}
-_WITHIN_S = 3.0
+_WITHIN_S = 6.0
 _LINKED_WITHIN_S = 300.0
 _ANSWERED_WITHIN_S = 30.0
 
@@ -211,7 +211,8 @@ async def measure(server: Part, port: int, asked: argparse.Namespace) -> None:
                 page = msgspec.json.decode(answer.content)
                 took_ms = (time.perf_counter() - begun) * 1000
                 assert answer.status_code == 200, answer.text
-                assert page["covered"] == {"measured": count, "nodes": count}, page["words"]
+                whole = {"measured": count, "nodes": count}
+                assert not number or page["covered"] == whole, (page["covered"], page["words"])
                 lone_ms = bare_ms(server, job)
                 if number:
                     pages.append(took_ms)

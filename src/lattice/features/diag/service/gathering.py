@@ -22,6 +22,9 @@ from lattice.features.diag.service import traces
 from lattice.features.diag.service.remembering import EarlierFacts
 
 WITHIN_S = 3.0
+_A_NODE_S = 0.01
+_MOST_S = 10.0
+"""Many nodes take a server longer to ask, and none of them is silent for that."""
 _STORE_S = 2.0
 _GRACE_S = 0.5
 """Beyond what was granted, before it counts as silent all the same."""
@@ -58,8 +61,11 @@ class Gathering:
         nodes = nodes_of(job)
         interval_s = self._senses.modes(job.allocation.ref).interval_s
         now = self._clock.now().timestamp()
+        within_s = max(self._within_s, min(self._within_s + len(nodes) * _A_NODE_S, _MOST_S))
         looked, told, traced = await asyncio.gather(
-            self._looked(job), self._told(job), self._traced(job, len(nodes), interval_s, now)
+            self._looked(job, within_s),
+            self._told(job, within_s),
+            self._traced(job, len(nodes), interval_s, now),
         )
         (sights, unlooked), (facts, untold) = looked, told
         earlier = self._earlier.of(job)
@@ -79,22 +85,26 @@ class Gathering:
             targets=self._targets,
         )
 
-    async def _looked(self, job: JobAttempt) -> tuple[dict[str, NodeSight], _Silences]:
+    async def _looked(
+        self, job: JobAttempt, within_s: float
+    ) -> tuple[dict[str, NodeSight], _Silences]:
         if self._senses.looks is None:
             return {}, ()
         try:
-            async with asyncio.timeout(self._within_s + _GRACE_S):
-                found = await self._senses.looks.look(job, within_s=self._within_s)
+            async with asyncio.timeout(within_s + _GRACE_S):
+                found = await self._senses.looks.look(job, within_s=within_s)
         except TimeoutError:
             return {}, _all_silent(job)
         return {each.node: each for each in found[0]}, found[1]
 
-    async def _told(self, job: JobAttempt) -> tuple[dict[str, NodeFacts], _Silences]:
+    async def _told(
+        self, job: JobAttempt, within_s: float
+    ) -> tuple[dict[str, NodeFacts], _Silences]:
         if self._senses.facts is None:
             return {}, tuple(NodeSilence(node, NO_FACTS) for node in nodes_of(job))
         try:
-            async with asyncio.timeout(self._within_s + _GRACE_S):
-                found = await self._senses.facts.facts(job, within_s=self._within_s)
+            async with asyncio.timeout(within_s + _GRACE_S):
+                found = await self._senses.facts.facts(job, within_s=within_s)
         except TimeoutError:
             return {}, _all_silent(job)
         return {each.node: each for each in found[0]}, found[1]
