@@ -119,8 +119,10 @@ async def test_a_summary_is_of_the_fresh_nodes_of_this_job_alone(site: Site) -> 
     latency_us = value(row, Shown.IO_LATENCY_P99)
     assert latency_us is not None
     assert 1000 < latency_us <= 10_000
-    sent = next(each for each in row.cells if each.metric is Shown.NETWORK_TX_BYTES)
-    assert sent.scope == "node"
+    cells = {each.metric: each for each in row.cells}
+    assert cells[Shown.NETWORK_TX_BYTES].scope == "node"
+    # Of as many as were measured: a histogram is many series, and one measurement a node.
+    assert {cells[each].of for each in (Shown.MEMORY_USED, Shown.IO_LATENCY_P99)} == {3}
     assert answer.origin.age_s == pytest.approx(2.0, abs=20.0)
 
 

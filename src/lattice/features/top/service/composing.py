@@ -26,7 +26,6 @@ from lattice.features.top.service.promql import (
     OwnerFilter,
     Quantile,
     Ranged,
-    Selector,
     While,
 )
 
@@ -181,13 +180,9 @@ class Composer:
         return (Figured(OF, Gathered(Gather.COUNT, once, ("__name__", "node"))),)
 
     def _count(self, fresh_s: int, by: tuple[str, ...] = ()) -> Expression:
-        alive = Ranged(Over.LAST, self._measured(), fresh_s)
+        measured = self.owner.of(*(SHOWN[each].series for each in self.metrics), counted=True)
+        alive = Ranged(Over.LAST, measured, fresh_s)
         return Gathered(Gather.COUNT, alive, ("__name__", "source", "scope", *by))
-
-    def _measured(self) -> Selector:
-        named = [SHOWN[each].series for each in self.metrics]
-        buckets = {SHOWN[each].series for each in Shown if SHOWN[each].making is Making.P99}
-        return self.owner.of(*(each for each in named if each not in buckets))
 
 
 def composer(owner: OwnerFilter, mode: TopMode) -> Composer:

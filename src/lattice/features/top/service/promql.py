@@ -45,6 +45,8 @@ class Selector:
 
     names: tuple[str, ...]
     owner: OwnerFilter
+    counted: bool = False
+    """Each once: of a histogram the bucket of all, of others the series without the label."""
 
     def __post_init__(self) -> None:
         if not self.names or not all(each in CATALOGUE for each in self.names):
@@ -53,7 +55,8 @@ class Selector:
     def __str__(self) -> str:
         series = [CATALOGUE[each].series for each in self.names]
         head = f'__name__="{series[0]}"' if len(series) == 1 else f'__name__=~"{"|".join(series)}"'
-        return f"{{{head},{self.owner}}}"
+        once = ',le=~"|[+]Inf"' if self.counted else ""
+        return f"{{{head},{self.owner}{once}}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +71,9 @@ class OwnerFilter:
             # An empty matcher would match every series that lacks the label.
             raise BadSelector("a filter that filters nothing")
 
-    def of(self, *names: str) -> Selector:
+    def of(self, *names: str, counted: bool = False) -> Selector:
         """Its series of these metrics."""
-        return Selector(names, self)
+        return Selector(names, self, counted)
 
     def __str__(self) -> str:
         return ",".join(f"{checked_name(name)}={quoted(value)}" for name, value in self.labels)

@@ -176,7 +176,7 @@ def _summary_cell(
         return _cell(metric, ALL, replace(known, figures=known.summary, summary=None))
     if mode is TopMode.SUMMARY:
         origins = known.figures.origins.get((metric, ""), ())
-        return _cell(metric, ALL, known, sum(each.series for each in origins) or 1)
+        return _cell(metric, ALL, known, sum(each.series for each in origins))
     current = {
         place: value
         for place, value in values.items()
