@@ -43,7 +43,7 @@ from lattice.features.logs.rpc import LogRpc
 from lattice.features.logs.service.reading import LogReading
 from lattice.features.nodes import http as nodes_http
 from lattice.features.nodes.rpc import NodeRpc
-from lattice.features.nodes.service import NodeOperations, NodeService
+from lattice.features.nodes.service.nodes import NodeOperations, NodeService
 from lattice.features.report.service.reporting import ReportService
 from lattice.features.sharing import http as sharing_http
 from lattice.features.sharing.rpc import SharingRpc

@@ -22,13 +22,14 @@ from lattice.features.logs.rpc import LogIntakeRpc
 from lattice.features.logs.service.lastoutput import NodeLastOutputs
 from lattice.features.logs.service.metadata import Summaries
 from lattice.features.logs.service.reading import LogReading
+from lattice.features.nodes.service.draining import FailedNodeDrain, in_service
 from lattice.features.report.service.reporting import ReportService
 from lattice.features.watch.service.watching import Watching
 from lattice.server.attach import AttachNeeds, AttachParts, open_attach
 from lattice.server.compare import CompareNeeds, compare_service
 from lattice.server.compose import Parts
 from lattice.server.diag import DiagNeeds, diag_service
-from lattice.server.draining import FailedNodeDrain, in_service, show_drains, terms_of
+from lattice.server.draining import show_drains, terms_of
 from lattice.server.ground import Ground
 from lattice.server.links import Intakes, Links, open_links
 from lattice.server.logs import log_intake, open_log_keeping, open_log_reading

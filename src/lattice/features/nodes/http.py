@@ -10,7 +10,7 @@ from lattice.access.actor import Actor
 from lattice.domain.node import NodeState
 from lattice.domain.operation import NodeAct
 from lattice.features.nodes.model import Because, NodeActs, NodeCard, NodeList
-from lattice.features.nodes.service import NodeOperations, NodeService
+from lattice.features.nodes.service.nodes import NodeOperations, NodeService
 from lattice.wire.guard import GuardedRoutes
 
 _LONGEST_SET = 16 * 1024

@@ -8,7 +8,7 @@ from lattice.base.choices import chosen
 from lattice.domain.node import NodeState
 from lattice.domain.operation import NodeAct
 from lattice.features.nodes.convert import acts_message, card_message, list_message
-from lattice.features.nodes.service import NodeOperations, NodeService
+from lattice.features.nodes.service.nodes import NodeOperations, NodeService
 from lattice.wire.guard import grpc_caller
 from lattice.wire.v1 import nodes_pb2 as pb
 from lattice.wire.v1 import nodes_pb2_grpc

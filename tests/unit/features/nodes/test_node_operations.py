@@ -13,7 +13,7 @@ from lattice.base.errors import ConfigurationError, NotFound, Unavailable, Usage
 from lattice.domain.node import Node, NodeState
 from lattice.domain.operation import NodeAct
 from lattice.features.nodes.model import LONGEST_REASON, NodeActs
-from lattice.features.nodes.service import NodeOperations, signed_reason
+from lattice.features.nodes.service.nodes import NodeOperations, signed_reason
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock

@@ -9,7 +9,7 @@ import pytest
 from lattice.domain.node import Node, NodeState
 from lattice.domain.scheduler import LiveCluster, Reading
 from lattice.domain.source import LIVE, Source
-from lattice.features.nodes.service import NodeService
+from lattice.features.nodes.service.nodes import NodeService
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lattice.base.quantity import number
 from lattice.base.style import Style
 from lattice.base.text import cells
 from lattice.domain.allocation import State
@@ -28,7 +29,6 @@ from lattice.features.top.model import (
     columns_of,
 )
 from lattice.features.top.render.commas import commas
-from lattice.features.top.render.numbers import number
 from lattice.features.top.render.plain import plain
 
 NOW = datetime(2026, 11, 15, 14, 2, 11, tzinfo=UTC)

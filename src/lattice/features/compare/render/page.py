@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from html import escape
 
 from lattice.base.moment import duration
+from lattice.base.quantity import number
 from lattice.base.style import Style
 from lattice.base.table import UNKNOWN
 from lattice.base.text import inert
 from lattice.features.compare.model import Comparison, MetricComparison, RunLine
-from lattice.features.compare.render.numbers import interval, number, size
+from lattice.features.compare.render.numbers import interval, size
 from lattice.features.compare.render.words import (
     missing_lines,
     power_line,

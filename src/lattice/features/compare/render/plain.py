@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from lattice.base.moment import duration, moment
+from lattice.base.quantity import number
 from lattice.base.style import Style
 from lattice.base.table import UNKNOWN, Cell, Column, table
 from lattice.base.text import cut, inert, wrapped
@@ -16,7 +17,7 @@ from lattice.features.compare.model import (
     RunDifference,
     Sureness,
 )
-from lattice.features.compare.render.numbers import interval, number, size
+from lattice.features.compare.render.numbers import interval, size
 from lattice.features.compare.render.plot import plot
 from lattice.features.compare.render.words import (
     missing_lines,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lattice.base.moment import duration
+from lattice.base.quantity import number
 from lattice.base.style import Style
 from lattice.features.compare.model import Comparison, MetricComparison, RunLine
-from lattice.features.compare.render.numbers import number
 
 COLUMNS, ROWS = 64, 9
 _MARGIN = 9

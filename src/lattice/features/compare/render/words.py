@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lattice.base.moment import duration
+from lattice.base.quantity import number
 from lattice.base.style import Style
 from lattice.domain.measured import Shown
 from lattice.features.compare.model import (
@@ -15,7 +16,7 @@ from lattice.features.compare.model import (
     RunDifference,
     Sureness,
 )
-from lattice.features.compare.render.numbers import interval, minus, number
+from lattice.features.compare.render.numbers import interval, minus
 
 _VERBS = {
     Shown.GPU_UTILIZATION: ("uses", "GPU"),

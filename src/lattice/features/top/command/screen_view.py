@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from lattice.base.moment import age
+from lattice.base.quantity import number
 from lattice.base.style import Style
 from lattice.base.table import UNKNOWN
 from lattice.base.text import cells, cut, inert, pad, wrapped
@@ -12,9 +13,9 @@ from lattice.domain.measured import SHOWN, Shown
 from lattice.features.top.command.screen_state import ScreenState
 from lattice.features.top.model import RowKind, TopAnswer, TopCell, TopColumn, TopMode, TopRow
 from lattice.features.top.render import spark
-from lattice.features.top.render.numbers import number, title
 from lattice.features.top.render.plain import head, reasons
 from lattice.features.top.render.spark import Piece
+from lattice.features.top.render.titles import title
 
 Line = list[Piece]
 

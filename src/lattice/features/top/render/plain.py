@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from lattice.base.moment import age, duration, moment
+from lattice.base.quantity import number
 from lattice.base.style import Style
 from lattice.base.table import GAP, UNKNOWN, Cell, Column, table
 from lattice.base.text import cells, inert, wrapped
 from lattice.domain.nodeset import NodeSet
 from lattice.features.top.model import RowKind, TopAnswer, TopCell, TopColumn, TopMode, TopRow
-from lattice.features.top.render.numbers import number, title
+from lattice.features.top.render.titles import title
 
 _LONGEST_NAME = 24
 

@@ -23,7 +23,8 @@ from lattice.domain.draining import (
 )
 from lattice.domain.node import Health, Node, NodeState
 from lattice.domain.nodeset import NodeSet
-from lattice.server.draining import DrainTerms, FailedNodeDrain, in_service, terms_of
+from lattice.features.nodes.service.draining import DrainTerms, FailedNodeDrain, in_service
+from lattice.server.draining import terms_of
 from lattice.server.sections import NodeAgentSection
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
