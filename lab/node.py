@@ -24,7 +24,8 @@ from lab.slurm_config import SlurmFiles
 
 # The control groups are mounted anew inside the node's cgroup namespace, over a fresh tmpfs, so
 # that nothing of the host's trees stays in reach. bash reaps what is orphaned while `read` waits
-# on a pipe that never says anything.
+# on a pipe that never says anything. A mount of sysfs shows the ports of the network namespace in
+# which it was made: the node's own ones are laid over the host's.
 _INIT = (
     SHELTER
     + r"""
@@ -41,6 +42,10 @@ for group in $groups; do
   mkdir "$held/${group%%=*}"; mount --bind "${group#*=}" "$held/${group%%=*}"
 done
 mount --move "$held" /sys/fs/cgroup
+ports=$state/nodes/$node/sys
+mkdir -p "$ports"; mount -t sysfs sysfs "$ports"
+for each in class/net devices/virtual/net; do mount --bind "$ports/$each" "/sys/$each"; done
+umount "$ports"
 touch "$state/nodes/$node/ready"
 exec 3<> <(:)
 while :; do read -r -u 3 || :; done

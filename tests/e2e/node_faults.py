@@ -20,12 +20,6 @@ SHARE = Path("/home/share")
 """Where a share is mounted on a node; `/home` there is the lab's own."""
 LINK = "eth1"
 _CHECKOUT = Path(__file__).parents[2]
-_OWN_LINKS = """
-set -e
-mkdir -p "$1"; mount -t sysfs sysfs "$1"
-for each in class/net devices/virtual/net; do mount --bind "$1/$each" "/sys/$each"; done
-umount "$1"; rmdir "$1"
-"""
 
 
 class SecondLink:
@@ -43,9 +37,6 @@ class SecondLink:
         self._ip(f"link set {self._end} up")
         node = self._lab.node(self._node)
         node.run(["ip", "link", "set", LINK, "up"])
-        # The nodes of the lab share one kernel, and see the host's ports until they have their own.
-        place = node.agent.folder.parent / "sys"
-        node.run(["sh", "-c", _OWN_LINKS, "own-links", str(place)])
         # One that never carried anything counts as a port without a cable.
         carried = f"/sys/class/net/{LINK}/statistics/tx_bytes"
         eventually(lambda: int(node.run(["cat", carried]).stdout), bool)
@@ -57,8 +48,6 @@ class SecondLink:
         self._ip(f"link set {self._end} up")
 
     def remove(self) -> None:
-        node = self._lab.node(self._node)
-        node.run(["umount", "/sys/class/net", "/sys/devices/virtual/net"], check=False)
         self._ip(f"link del {self._end}")
 
     def _ip(self, words: str) -> None:

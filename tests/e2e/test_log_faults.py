@@ -25,7 +25,6 @@ from tests.e2e.people import Person, Said, eventually
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300), pytest.mark.spec("LOG-3")]
 
 _PROXY_PORT = 21999
-_AWAY_S = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -117,10 +116,13 @@ def test_a_store_that_is_slow_torn_and_answers_503(quiet_lab: Lab, alice: Person
         complete(alice, job, f"f{number}", 500)
 
 
-def test_the_store_away_for_a_minute(quiet_lab: Lab, alice: Person) -> None:
+@pytest.mark.parametrize(
+    "away_s", [pytest.param(15, id="15 s"), pytest.param(60, id="60 s", marks=pytest.mark.long)]
+)
+def test_the_store_away(quiet_lab: Lab, alice: Person, away_s: int) -> None:
     """Following goes on meanwhile; everything is stored when it is back."""
-    store = quiet_lab.seaweedfs.process
-    job = quiet_lab.sbatch("alice", wrap=script("w", 1000, pause_s=0.03))
+    store, lines = quiet_lab.seaweedfs.process, away_s * 15
+    job = quiet_lab.sbatch("alice", wrap=script("w", lines, pause_s=0.03))
     quiet_lab.wait_job_state(job, "RUNNING")
     began = time.monotonic()
     store.freeze()
@@ -129,11 +131,11 @@ def test_the_store_away_for_a_minute(quiet_lab: Lab, alice: Person) -> None:
             "logs", str(job), "--follow", "--stdout", env=alice.bearer, timeout_s=120
         )
         live = numbers(followed.out.splitlines(), "w")
-        time.sleep(max(0.0, _AWAY_S - (time.monotonic() - began)))
+        time.sleep(max(0.0, away_s - (time.monotonic() - began)))
     finally:
         store.thaw()
-    assert live == list(range(1000)), followed.err
-    complete(alice, job, "w", 1000)
+    assert live == list(range(lines)), followed.err
+    complete(alice, job, "w", lines)
     stored(quiet_lab, alice, job)
 
 

@@ -44,8 +44,7 @@ def agents_up(quiet_lab: Lab) -> Iterator[None]:
     yield
     for name in ("n1", "n2", "n3"):
         agent = quiet_lab.node(name).agent
-        if agent.environment:
-            agent.environment.clear()
+        if agent.environment.pop(VARIABLE, ""):
             agent.kill()
         if not agent.process.alive:
             agent.start()
@@ -85,7 +84,7 @@ def test_an_agent_killed_at(quiet_lab: Lab, alice: Person, name: str) -> None:
     while agent.process.alive and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not agent.process.alive, f"{name} was never reached"
-    agent.environment.clear()
+    del agent.environment[VARIABLE]
     agent.start()
     quiet_lab.wait_job_state(job, "COMPLETED")
     complete = eventually(

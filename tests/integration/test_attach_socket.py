@@ -39,7 +39,11 @@ pytestmark = [
 ]
 
 PAGE = "https://lattice.example.org"
-ALICE = bearer("alice-1", preferred_username="alice")
+
+
+def alice() -> dict[str, str]:
+    """Drawn when it is needed: a gate lasts longer than a token."""
+    return bearer("alice-1", preferred_username="alice")
 
 
 class Site:
@@ -63,7 +67,7 @@ class Site:
         prefix: str = "/v1",
         query: str = "",
     ) -> AsyncIterator[ClientConnection]:
-        given: dict[str, str] = dict(ALICE if headers is None else headers)
+        given: dict[str, str] = dict(alice() if headers is None else headers)
         if origin is not None:
             given["Origin"] = origin
         async with connect(
@@ -86,7 +90,7 @@ class Site:
     async def ticket(self, name: str = "1") -> str:
         async with httpx2.AsyncClient() as http:
             answer = await http.post(
-                f"http://{self.authority}/v1/allocations/{name}/attach/tickets", headers=ALICE
+                f"http://{self.authority}/v1/allocations/{name}/attach/tickets", headers=alice()
             )
         assert answer.status_code == 200, answer.text
         return str(answer.json()["ticket"])
@@ -200,14 +204,14 @@ async def test_a_page_of_another_origin_is_refused_before_the_upgrade(
 ) -> None:
     """Attack 7, with a token and a cookie that would both be good."""
     ticket = await site.ticket()
-    cookie = {**ALICE, "Cookie": f"token={token('alice-1')}"}
+    cookie = {**alice(), "Cookie": f"token={token('alice-1')}"}
     how = {"origin": origin, "headers": cookie}
     assert (await site.refused(**how))[0] == 403
     assert (await site.refused(**how, protocols=(PROTOCOL, TICKET_PREFIX + ticket)))[0] == 403
 
 
 async def test_a_page_needs_a_ticket_and_no_cookie_or_token_stands_for_it(site: Site) -> None:
-    cookie = {**ALICE, "Cookie": f"token={token('alice-1')}"}
+    cookie = {**alice(), "Cookie": f"token={token('alice-1')}"}
     assert (await site.refused(origin=PAGE, headers=cookie))[0] == 401
     without = {"Cookie": f"token={token('alice-1')}"}
     assert (await site.refused(headers=without))[0] == 401
@@ -238,7 +242,7 @@ async def test_a_ticket_for_anothers_job_is_not_given(site: Site) -> None:
             await http.post(f"{root}/{name}/attach/tickets", headers=bob) for name in ("1", "999")
         ]
         foreign = await http.post(
-            f"{root}/1/attach/tickets", headers={**ALICE, "Sec-Fetch-Site": "cross-site"}
+            f"{root}/1/attach/tickets", headers={**alice(), "Sec-Fetch-Site": "cross-site"}
         )
     assert [each.status_code for each in told] == [404, 404]
     assert foreign.status_code == 403
@@ -266,7 +270,7 @@ async def test_a_plain_request_runs_nothing(site: Site, method: str) -> None:
         answer = await http.request(
             method,
             f"http://{site.authority}/v1/allocations/1/attach?command=id&stdin=true",
-            headers=ALICE,
+            headers=alice(),
         )
     assert answer.status_code == 405
     assert not site.terminals.asked
@@ -319,7 +323,7 @@ async def _answered(port: int, sent: bytes) -> bytes:
 async def test_nothing_is_served_behind_a_failed_upgrade(site: Site, first: bytes) -> None:
     """Attack 10: a second request on the same connection, sent along or after."""
     second = b"GET /v1/allocations HTTP/1.1\r\nHost: x\r\nAuthorization: "
-    second += ALICE["Authorization"].encode() + b"\r\n\r\n"
+    second += alice()["Authorization"].encode() + b"\r\n\r\n"
     answer = await _answered(site.port, first + second)
     assert answer.count(b"HTTP/1.1 ") <= 1
     assert not answer.startswith(b"HTTP/1.1 101")
@@ -340,7 +344,7 @@ async def test_a_huge_frame_is_refused_by_its_length(site: Site, length: int) ->
     asked = _upgrade(
         "/v1/allocations/1/attach",
         f"Sec-WebSocket-Protocol: {PROTOCOL}",
-        f"Authorization: {ALICE['Authorization']}",
+        f"Authorization: {alice()['Authorization']}",
     )
     reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
     writer.write(asked)

@@ -1,41 +1,42 @@
-"""One question to a node over a stream of its own, and all that it answers."""
+"""One question to a node over a stream of its own, and all that it answers.
+
+Whoever asks has a deadline, so there is neither a second connection nor a ping here, and one task
+does it all: a page about a large job asks hundreds of nodes.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import suppress
 
-from lattice.domain.stream import CarrierLost, NodeStreams, StreamQuestion
-from lattice.wire.conduit import Conduit, ConduitClosed
+from lattice.domain.pipe import BadFrame, Pipe
+from lattice.domain.stream import Carrier, CarrierLost, NodeStreams, StreamQuestion
 
 
 async def node_answers(nodes: NodeStreams, asked: StreamQuestion) -> AsyncGenerator[bytes, None]:
     """Message by message. Whoever reads it closes it.
 
-    Raises `CarrierLost` and `ConduitClosed`, and what `NodeStreams.open` does.
+    Raises `CarrierLost`, and what `NodeStreams.open` does.
     """
-    conduit = Conduit()
+    pipe = Pipe()
     async with nodes.open(asked) as carrier:
-        carrying = asyncio.ensure_future(conduit.carry(carrier))
-        try:
-            while (message := await _received(conduit, carrying)) is not None:
-                yield bytes(message)
-            with suppress(ConduitClosed):
-                await conduit.send(b"", last=True)
-        finally:
-            carrying.cancel()
-            await asyncio.gather(carrying, return_exceptions=True)
+        pipe.connected()
+        while True:
+            while (message := pipe.take()) is not None:
+                if message.last:
+                    # First of all: the node need not wait for a reader who has it all.
+                    pipe.write(b"", last=True)
+                    await _say(pipe, carrier)
+                if message.payload or not message.last:
+                    yield message.payload
+                if message.last:
+                    return
+            await _say(pipe, carrier)
+            try:
+                pipe.receive(await carrier.receive())
+            except BadFrame as fault:
+                raise CarrierLost(f"what it said can't be read: {fault}") from None
 
 
-async def _received(conduit: Conduit, carrying: asyncio.Future[None]) -> bytes | None:
-    receiving = asyncio.ensure_future(conduit.receive())
-    try:
-        await asyncio.wait((carrying, receiving), return_when=asyncio.FIRST_COMPLETED)
-        if receiving.done():
-            return receiving.result()
-        carrying.result()
-        raise CarrierLost("the connection was lost")
-    finally:
-        receiving.cancel()
-        await asyncio.gather(receiving, return_exceptions=True)
+async def _say(pipe: Pipe, carrier: Carrier) -> None:
+    for frame in pipe.frames():
+        await carrier.send(frame)

@@ -216,7 +216,11 @@ async def rest() -> AsyncIterator[httpx2.AsyncClient]:
 
 
 PREFIX = "/prometheus/api/v1"
-TOKEN = bearer("sub-alice", preferred_username="alice")
+
+
+def alice() -> dict[str, str]:
+    """Drawn when it is needed: a gate lasts longer than a token."""
+    return bearer("sub-alice", preferred_username="alice")
 
 
 async def test_both_methods_of_each_call(rest: httpx2.AsyncClient) -> None:
@@ -226,14 +230,14 @@ async def test_both_methods_of_each_call(rest: httpx2.AsyncClient) -> None:
         ("series", {"match[]": "lattice_processes"}),
         ("labels", {}),
     ):
-        got = await rest.get(f"{PREFIX}/{call}", params=words, headers=TOKEN)
-        posted = await rest.post(f"{PREFIX}/{call}", data=words, headers=TOKEN)
+        got = await rest.get(f"{PREFIX}/{call}", params=words, headers=alice())
+        posted = await rest.post(f"{PREFIX}/{call}", data=words, headers=alice())
         if not words:
-            form = {**TOKEN, "content-type": "application/x-www-form-urlencoded"}
+            form = {**alice(), "content-type": "application/x-www-form-urlencoded"}
             posted = await rest.post(f"{PREFIX}/{call}", content="", headers=form)
         assert (got.status_code, posted.status_code) == (200, 200), (call, got.text, posted.text)
         assert got.json()["status"] == posted.json()["status"] == "success"
-    values = await rest.get(f"{PREFIX}/label/node/values", headers=TOKEN)
+    values = await rest.get(f"{PREFIX}/label/node/values", headers=alice())
     assert values.json() == {"status": "success", "data": []}
 
 
@@ -258,8 +262,8 @@ async def test_refusals_have_the_form_that_clients_show(
     rest: httpx2.AsyncClient, words: dict[str, Any]
 ) -> None:
     for answer in (
-        await rest.get(f"{PREFIX}/query", params=words, headers=TOKEN),
-        await rest.post(f"{PREFIX}/query", data=words, headers=TOKEN),
+        await rest.get(f"{PREFIX}/query", params=words, headers=alice()),
+        await rest.post(f"{PREFIX}/query", data=words, headers=alice()),
     ):
         assert answer.status_code == 400
         told = answer.json()
@@ -268,7 +272,7 @@ async def test_refusals_have_the_form_that_clients_show(
 
 
 async def test_a_body_has_bounds(rest: httpx2.AsyncClient) -> None:
-    large = await rest.post(f"{PREFIX}/query", data={"query": "x" * 50_000}, headers=TOKEN)
+    large = await rest.post(f"{PREFIX}/query", data={"query": "x" * 50_000}, headers=alice())
     assert large.status_code == 400
-    wrong = await rest.post(f"{PREFIX}/query", json={"query": "x"}, headers=TOKEN)
+    wrong = await rest.post(f"{PREFIX}/query", json={"query": "x"}, headers=alice())
     assert wrong.status_code == 400

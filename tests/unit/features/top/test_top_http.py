@@ -16,7 +16,10 @@ from tests.fakes.manual_clock import ManualClock
 from tests.fakes.server import bearer, composed
 from tests.unit.features.top.site import ToldStore
 
-TOKEN = bearer("sub-alice", preferred_username="alice")
+
+def alice() -> dict[str, str]:
+    """Drawn when it is needed: a gate lasts longer than a token."""
+    return bearer("sub-alice", preferred_username="alice")
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ async def test_what_is_no_parameter_is_refused_before_anything_is_asked(
     rest: httpx2.AsyncClient, store: ToldStore, name: str, params: dict[str, str]
 ) -> None:
     path = f"/v1/allocations/{quote(name, safe='')}/metrics"
-    answer = await rest.get(path, params=params, headers=TOKEN)
+    answer = await rest.get(path, params=params, headers=alice())
     assert answer.status_code == 400, answer.text
     assert store.asked == []
 
@@ -59,7 +62,7 @@ async def test_parameters_of_the_store_do_not_reach_it(
     rest: httpx2.AsyncClient, store: ToldStore
 ) -> None:
     params = {"extra_label": "user=bob", "extra_filters[]": '{user="bob"}', "query": "up"}
-    await rest.get("/v1/allocations/1/metrics", params=params, headers=TOKEN)
+    await rest.get("/v1/allocations/1/metrics", params=params, headers=alice())
     assert store.asked
     assert all("bob" not in each and "up{" not in each for each in store.asked)
 
@@ -68,10 +71,10 @@ async def test_parameters_of_the_store_do_not_reach_it(
 async def test_the_answer_reads_as_the_sdk_reads_it(rest: httpx2.AsyncClient) -> None:
     for mode in ("summary", "per_node", "per_gpu", "wide"):
         answer = await rest.get(
-            "/v1/allocations/1/metrics", params={"mode": mode, "history": "true"}, headers=TOKEN
+            "/v1/allocations/1/metrics", params={"mode": mode, "history": "true"}, headers=alice()
         )
         assert answer.status_code == 200, answer.text
         assert decode(answer.content, TopAnswer).mode.value == mode
     for other in ("2", "77777"):
-        answer = await rest.get(f"/v1/allocations/{other}/metrics", headers=TOKEN)
+        answer = await rest.get(f"/v1/allocations/{other}/metrics", headers=alice())
         assert answer.status_code == 404

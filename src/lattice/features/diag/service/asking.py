@@ -48,7 +48,6 @@ from lattice.features.diag.convert.facts import (
     stacks_tell_of,
 )
 from lattice.wire.asking import node_answers
-from lattice.wire.conduit import ConduitClosed
 
 Whose = Callable[[str, int, float], Awaitable[JobAttempt]]
 """The attempt of a job that began on a node at a moment, as `AttemptFinder.of`."""
@@ -252,6 +251,6 @@ def _words(error: BaseException, within_s: float) -> str:
         return f"it did not answer within {within_s:g} s"
     if isinstance(error, LatticeError):
         return error.message.rstrip(".")
-    if isinstance(error, _NoAnswer | CarrierLost | ConduitClosed):
+    if isinstance(error, _NoAnswer | CarrierLost):
         return str(error)
     return "what it said can't be read"

@@ -62,7 +62,7 @@ async def answers(
 ) -> AsyncGenerator[LookNews | None, None]:
     """All that a node says to one question. Whoever reads it closes it.
 
-    Raises `BadTell`, `CarrierLost` and `ConduitClosed`.
+    Raises `BadTell` and `CarrierLost`.
     """
     async with aclosing(node_answers(nodes, asked)) as messages:
         async for message in messages:

@@ -22,7 +22,6 @@ from lattice.features.telemetry.convert.looks import BadTell, BoxEnd, Noted, Wan
 from lattice.features.telemetry.service.asking import OTHER_RUN, answers, is_own, question
 from lattice.features.telemetry.service.followed import Followed
 from lattice.features.telemetry.service.following import Means, NodeFollows
-from lattice.wire.conduit import ConduitClosed
 
 _AT_ONCE = 64
 _MOST_NOTED = 1_000
@@ -32,7 +31,7 @@ class _NoAnswer(Exception):
     """In words."""
 
 
-_BROKEN = (_NoAnswer, CarrierLost, ConduitClosed, BadTell)
+_BROKEN = (_NoAnswer, CarrierLost, BadTell)
 
 
 class AgentLooks:
@@ -106,14 +105,7 @@ class AgentLooks:
         try:
             async with asyncio.timeout(within_s):
                 found = await self._noted(attempt, node)
-        except (
-            TimeoutError,
-            LatticeError,
-            _NoAnswer,
-            CarrierLost,
-            ConduitClosed,
-            BadTell,
-        ) as error:
+        except (TimeoutError, LatticeError, *_BROKEN) as error:
             raise Unavailable(
                 f"Node {node} does not tell what it has noted: {_words(error, within_s)}.",
                 hint="Try again.",
@@ -166,6 +158,6 @@ def _words(error: BaseException, within_s: float) -> str:
         return f"it did not answer within {within_s:g} s"
     if isinstance(error, LatticeError):
         return error.message.rstrip(".")
-    if isinstance(error, _NoAnswer | CarrierLost | ConduitClosed):
+    if isinstance(error, _NoAnswer | CarrierLost):
         return str(error)
     return "what it said can't be read"
