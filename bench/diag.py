@@ -5,9 +5,9 @@
 Real are the server with its REST face, the link, certificate and streams of every node, and the
 metric store (VictoriaMetrics, with ten minutes and more of every node). Made up are Slurm, which
 says that two jobs run, one on 3 nodes and one on all, and what the nodes tell: 8 GPUs each, many
-nodes in one process. Bare are the same three questions, asked at once in the server's process, of
-which nothing is made: no caller, no rules, no page. One JSON line a figure, rounds interleaved;
-`ok` is whether the slower half of the pages is within the goal.
+nodes in one process. Bare are the same questions to nodes and store, asked at once in the server's
+process, of which nothing is made: no caller, no rules, no page. One JSON line a figure, rounds
+interleaved; `ok` is whether the slower half of the pages is within the goal.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from lattice.domain.telemetry import Mode
 from lattice.features.diag.convert.facts import facts_opening_of, facts_tell
 from lattice.features.diag.service import traces
 from lattice.features.diag.service.asking import NodeAsking
-from lattice.features.telemetry.convert.looks import sight_message
+from lattice.features.telemetry.convert.looks import sight_message, sight_of
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.fakes.cluster import allocation
 from tests.fakes.server import bearer, composed
@@ -86,16 +86,16 @@ class Crowd:
     def __init__(self, began: float) -> None:
         self._began = began
 
-    async def look(self, session: Session, opening: bytes) -> None:
-        job, now = pb.LookOpening.FromString(opening).job_id, time.time()
+    def _look(self, job: int) -> bytes:
+        now = time.time()
         before, latest = (snapshot(job, self._began, at, STEP_S) for at in (now - STEP_S, now))
         progress = Progress(output=now, processor=now, storage=now, network=now)
         sight = sight_message(self._began, before, latest, (), progress)
-        await session.send(pb.LookTell(sight=sight).SerializeToString(), last=True)
+        return pb.LookTell(sight=sight).SerializeToString()
 
     async def facts(self, session: Session, opening: bytes) -> None:
-        facts_opening_of(opening)
-        now = time.time()
+        asked, now = facts_opening_of(opening), time.time()
+        await session.send(self._look(asked.job_id))
         told = NodeFacts(
             node="",
             time=now,
@@ -121,9 +121,8 @@ class Bare:
         attempt = JobAttempt(job, attempts_of(job)[0])
         now = self._server.clock.now().timestamp()
         begun = time.perf_counter()
-        looked, told, past = await asyncio.gather(
-            self._server.looks.look(attempt, within_s=_WITHIN_S),
-            self._asking.facts(attempt, within_s=_WITHIN_S),
+        (told, silent), past = await asyncio.gather(
+            self._asking.check(attempt, within_s=_WITHIN_S),
             self._store.query_range(
                 traces.question(attempt, job.node_count, STEP_S),
                 start=now - 600,
@@ -132,7 +131,8 @@ class Bare:
             ),
         )
         took_ms = (time.perf_counter() - begun) * 1000
-        assert len(looked[0]) == len(told[0]) == job.node_count, (looked[1][:1], told[1][:1])
+        assert len(told) == job.node_count, silent[:1]
+        assert all(each.sight for each in told)
         assert past
         return took_ms
 
@@ -145,7 +145,7 @@ async def serve(folder: Path, asked: argparse.Namespace) -> None:
     for job in server.scheduler.allocations:
         for node in NodeSet.parse(job.nodes):
             await store.write(list(series_of(job, node, server.began)))
-    asking = NodeAsking(server.desk, server.site.signer, server.whose)
+    asking = NodeAsking(server.desk, server.site.signer, server.whose, sight_of)
     faces = composed(
         server.scheduler,
         nodes=server.desk,
@@ -186,7 +186,7 @@ async def answered(
 async def crowd(folder: Path, asked: argparse.Namespace) -> None:
     """All the nodes."""
     told = Crowd(began_of(folder))
-    serves = {StreamKind.METRICS: told.look, StreamKind.FACTS: told.facts}
+    serves = {StreamKind.FACTS: told.facts}
     nodes = dict(enumerate(node_names(asked.nodes)))
     async with linked_agents(folder, asked.port, nodes, serves):
         await asyncio.Event().wait()

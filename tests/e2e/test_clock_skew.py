@@ -129,10 +129,12 @@ def test_what_is_measured_there_is_neither_old_nor_of_the_future(
 ) -> None:
     """By top and by watch: told is when it was measured, whatever the node's clock says."""
     assert ahead_s
-    work = "srun -N2 -n2 sh -c 'while :; do :; done'"
+    work = "srun -N2 -n2 sh -c 'while :; do for i in $(seq 5000); do :; done; sleep 0.05; done'"
     with debugged(quiet_lab, alice, "-w", "n[1-2]", wrap=work) as job:
-        answer = measured_top(alice, job, "--per-node", node="n2")
-        assert answer["origin"]["coverage"] == {"measured": 2, "nodes": 2}
+        answer = eventually(
+            lambda: measured_top(alice, job, "--per-node", node="n2"),
+            lambda seen: seen["origin"]["coverage"] == {"measured": 2, "nodes": 2},
+        )
         for node in ("n1", "n2"):
             assert 0 <= row(answer, node)["age_s"] < 10
             assert 0 < cell(answer, "cpu_utilization", node)["value"] < 150
@@ -148,3 +150,20 @@ def test_what_is_measured_there_is_neither_old_nor_of_the_future(
         finally:
             watching.end()
         assert not [each for each in watching.told if each["type"] == "node"], "none was away"
+
+
+@pytest.mark.spec("WATCH-2")
+def test_an_alert_from_there_is_told_with_its_true_time(
+    ahead_s: int, quiet_lab: Lab, alice: Person
+) -> None:
+    assert ahead_s
+    begun, eater = now(), "/usr/bin/python3 -c 'x = bytearray(400 << 20)'"
+    wrap = f"sleep 9; {eater}; sleep 300"
+    with debugged(quiet_lab, alice, "-w", "n2", "--mem=150M", wrap=wrap) as job:
+        watching = Watching(alice, job)
+        try:
+            alert = watching.until(lambda told: told.get("rule") == "oom_kill", 60)
+            assert alert["node"] == "n2"
+            assert begun - 2 < datetime.fromisoformat(alert["since"]).timestamp() < now() + 2
+        finally:
+            watching.end()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from lattice.domain.attempts import JobAttempt
+from lattice.domain.factfinding import NodeCheck
 from lattice.domain.jobfacts import NodeFacts, RankStack
-from lattice.domain.nodelook import NodeSilence
+from lattice.domain.nodelook import NodeSight, NodeSilence
 
 
 class InMemoryFacts:
@@ -14,20 +15,27 @@ class InMemoryFacts:
 
     def __init__(self) -> None:
         self.told: dict[str, NodeFacts] = {}
+        self.sights: dict[str, NodeSight] = {}
         self.silences: dict[str, NodeSilence] = {}
         self.hangs = False
         self.asked = 0
 
-    async def facts(
+    async def check(
         self,
         attempt: JobAttempt,  # noqa: ARG002
         *,
         within_s: float,  # noqa: ARG002
-    ) -> tuple[tuple[NodeFacts, ...], tuple[NodeSilence, ...]]:
+    ) -> tuple[tuple[NodeCheck, ...], tuple[NodeSilence, ...]]:
         self.asked += 1
         if self.hangs:
             await asyncio.Event().wait()
-        return tuple(self.told.values()), tuple(self.silences.values())
+        checks = (
+            NodeCheck(
+                facts=facts, sight=self.sights.get(node), no_sight="it does not know this job"
+            )
+            for node, facts in self.told.items()
+        )
+        return tuple(checks), tuple(self.silences.values())
 
 
 class InMemoryStacks:

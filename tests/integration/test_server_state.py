@@ -81,7 +81,8 @@ class Site:
         return health
 
     def logged(self, event: str) -> list[dict[str, Any]]:
-        lines = (self.folder / "log").read_text().splitlines()
+        # Of a line that is just being written there is a part.
+        lines = (self.folder / "log").read_text().rpartition("\n")[0].splitlines()
         told = [json.loads(line) for line in lines if line.startswith("{")]
         return [each for each in told if each.get("event") == event]
 

@@ -57,6 +57,7 @@ class DiagParts:
             mounts=self._mounts,
             tasks=self._tasks,
             gpus=self._gpus,
+            look=telemetry.feed.look,
             clock_ahead_s=lambda: servers.ahead_s,
             last_output=telemetry.output,
             now=self._now,

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from lattice.domain.attempts import JobAttempt
 from lattice.domain.jobfacts import NodeFacts, RankStack
-from lattice.domain.nodelook import NodeSilence
+from lattice.domain.nodelook import NodeSight, NodeSilence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCheck:
+    """Everything that one node tells of a job at once."""
+
+    facts: NodeFacts
+    sight: NodeSight | None = None
+    no_sight: str = ""
+    """Why there is none."""
 
 
 class FactFinding(Protocol):
-    """Asks the nodes of a running attempt for their facts."""
+    """Asks the nodes of a running attempt for their facts, and for what they measure."""
 
-    async def facts(
+    async def check(
         self, attempt: JobAttempt, *, within_s: float
-    ) -> tuple[tuple[NodeFacts, ...], tuple[NodeSilence, ...]]:
+    ) -> tuple[tuple[NodeCheck, ...], tuple[NodeSilence, ...]]:
         """Every node once, in parallel; who has not answered in time is a silence. Never raises."""
 
 

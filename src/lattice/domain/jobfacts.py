@@ -21,6 +21,8 @@ class FactKind(StrEnum):
     GPUS = "gpus"
     CLOCK = "clock"
     OUTPUT = "output"
+    FIGURES = "figures"
+    """What is measured of the job itself; a node that is asked for it tells it beside."""
 
 
 @dataclass(frozen=True, slots=True)

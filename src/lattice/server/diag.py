@@ -52,7 +52,6 @@ def diag_service(
     """What both faces are given."""
     finder = AllocationFinder(needs.scheduler, needs.clock, needs.sharing.shares)
     senses = Senses(
-        looks=needs.telemetry.looks,
         facts=needs.facts,
         store=needs.telemetry.store,
         modes=needs.telemetry.modes,

@@ -24,6 +24,7 @@ from lattice.features.logs.service.metadata import Summaries
 from lattice.features.logs.service.reading import LogReading
 from lattice.features.nodes.service.draining import FailedNodeDrain, in_service
 from lattice.features.report.service.reporting import ReportService
+from lattice.features.telemetry.convert.looks import sight_of
 from lattice.features.watch.service.watching import Watching
 from lattice.server.attach import AttachNeeds, AttachParts, open_attach
 from lattice.server.compare import CompareNeeds, compare_service
@@ -278,7 +279,7 @@ def _diag(
     if not (telemetry and ground.sharing):
         return None
     asking = (
-        NodeAsking(links.desk, ground.agents.signer, samples.attempts.of)
+        NodeAsking(links.desk, ground.agents.signer, samples.attempts.of, sight_of)
         if links and ground.agents and samples
         else None
     )

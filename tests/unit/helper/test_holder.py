@@ -97,6 +97,9 @@ def _wait(shell: Shell) -> None:
 def in_terminal(*argv: str) -> Shell:
     pid, master = pty.fork()
     if pid == 0:
+        # Whoever started this in the background may have had it ignore them.
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
         os.execvpe(argv[0], argv, {"PS1": "$ ", "PATH": os.environ["PATH"], "TERM": "dumb"})
     return Shell(pid, Terminal(master))
 

@@ -136,9 +136,11 @@ def test_a_place_that_another_look_holds_is_waited_for_and_then_told(
 ) -> None:
     other = places.open(7, "mount", 1)
     take(other)
-    looks, whole = MountProbe(Kernel(), 0.2, 4).look(asked)
+    looks, whole = MountProbe(Kernel(), 1.0, 4).look(asked)
     os.close(other)
     os.close(asked[0][1])
     assert [each.answered_s for each in looks] == [None]
-    assert looks[0].waited_s == pytest.approx(0.2, abs=0.15)
+    waited_s = looks[0].waited_s
+    assert waited_s is not None
+    assert 0.1 < waited_s < 3.0
     assert whole

@@ -31,6 +31,7 @@ class FactsOpening(_message.Message):
     MOUNTS_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
     WITHIN_S_FIELD_NUMBER: _builtins.int
+    LOOK_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     started: _builtins.float
     """When the attempt that is meant began, in seconds since 1970 by the servers' clock."""
@@ -39,6 +40,10 @@ class FactsOpening(_message.Message):
     tasks: _builtins.bytes
     within_s: _builtins.float
     """By when the node has to answer, in seconds from when it is asked."""
+    look: _builtins.bool
+    """The first of two messages shall be what the kind `metrics` answers to a look (`LookTell`), so
+    that who wants both asks once. Empty: there is no such answer.
+    """
     def __init__(
         self,
         *,
@@ -47,10 +52,11 @@ class FactsOpening(_message.Message):
         mounts: _builtins.bytes = ...,
         tasks: _builtins.bytes = ...,
         within_s: _builtins.float = ...,
+        look: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "mounts", b"mounts", "started", b"started", "tasks", b"tasks", "within_s", b"within_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "look", b"look", "mounts", b"mounts", "started", b"started", "tasks", b"tasks", "within_s", b"within_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,7 +21,6 @@ from tests.fakes.in_memory_facts import InMemoryFacts, InMemoryStacks
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
-from tests.fakes.node_looks import InMemoryNodeLooks
 from tests.fakes.sharing import sharing_parts
 from tests.unit.features.diag.wards import BEGUN, NOW, Ward, healthy
 
@@ -83,9 +82,9 @@ class DiagSite:
             allocation(2, "bob", "genomics", **told),
         ]
         self.scheduler.read()
-        self.looks, self.facts, self.stacks = InMemoryNodeLooks(), InMemoryFacts(), InMemoryStacks()
+        self.facts, self.stacks = InMemoryFacts(), InMemoryStacks()
         case = self.ward.case
-        self.looks.sights, self.looks.silences = dict(case.sights), dict(case.silences)
+        self.facts.sights, self.facts.silences = dict(case.sights), dict(case.silences)
         self.facts.told = dict(case.facts)
         self.store = TracedStore(dict(case.traces))
         self.with_store = True
@@ -100,7 +99,6 @@ class DiagSite:
             finder = AllocationFinder(self.scheduler, self.clock, self.sharing.shares)
             store: MetricStore | None = self.store if self.with_store else None
             senses = Senses(
-                looks=self.looks,
                 facts=self.facts,
                 store=store,
                 modes=lambda ref: ModeInForce(allocation=ref, mode=Mode.PROD, interval_s=30.0),

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -25,19 +26,26 @@ from lattice.domain.jobfacts import (
     LinkFact,
     LinkKind,
     MountFact,
+    NodeFacts,
     RankStack,
     StackLanguage,
     TaskFact,
 )
+from lattice.domain.measured import JobSnapshot
+from lattice.domain.metric import Sample
 from lattice.domain.nodejobs import JobAppeared, JobEnded, JobEvent, JobIdentity, NodeJob, StartSign
+from lattice.domain.nodelook import NodeSilence
 from lattice.domain.privileged import DumpStacks, ProbeMounts, ReadTasks, read_request
 from lattice.domain.privileged import digest_of as question_digest
 from lattice.domain.probed import StackLook
 from lattice.domain.stream import Serve, Session, StreamKind, StreamQuestion, digest_of
+from lattice.features.diag.convert.facts import facts_opening, facts_opening_of
 from lattice.features.diag.node.facts import SILENT, FactFeed, Found, NetworkFound, Sources
 from lattice.features.diag.node.lives import FirstLooks, Lives
 from lattice.features.diag.node.stacks import StackFeed
 from lattice.features.diag.service.asking import NodeAsking
+from lattice.features.telemetry.convert.looks import sight_message, sight_of
+from lattice.wire.v1.telemetry_pb2 import LookTell
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.echoing_nodes import QueueCarrier, answered_by
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -94,6 +102,7 @@ class Node:
             ),
         )
         self.refuses: Exception | None = None
+        self.sight: Callable[[], Awaitable[bytes]] = self._sight
         self.serving: bool = True
         self.subjects: list[str] = []
 
@@ -112,11 +121,18 @@ class Node:
                 mounts=self._mounts,
                 tasks=self._tasks,
                 gpus=self._gpus,
+                look=lambda job_id, _: self.sight() if job_id == 7 else _nothing(),
                 clock_ahead_s=lambda: -0.5,
                 last_output=lambda _: BEGAN + 1,
                 now=lambda: BEGAN + 60,
             ),
         )
+
+    async def _sight(self) -> bytes:
+        identity = JobIdentity("b", 7, 1, BEGAN)
+        used = Sample("memory_used_bytes", 5e8, BEGAN + 60)
+        now = JobSnapshot(identity, BEGAN + 60, 30.0, (used,))
+        return LookTell(sight=sight_message(BEGAN, None, now)).SerializeToString()
 
     def _checked(self, request: bytes, kind: type) -> Any:
         """As the helper does."""
@@ -145,6 +161,10 @@ class Node:
         return self.looks
 
 
+async def _nothing() -> bytes:
+    return b""
+
+
 class Site:
     """The port `NodeStreams`, with the grants checked as agents do."""
 
@@ -156,9 +176,9 @@ class Site:
         job = allocation(7, "alice", "research", submitted=BEGUN, nodes=nodes)
         self.scheduler.allocations = [job]
         self.attempt = JobAttempt(job, attempts_of(job)[-1])
-        self.at_once = self.most_at_once = 0
+        self.at_once = self.most_at_once = self.opened = 0
         finder = AttemptFinder(self.scheduler, CLOCK)
-        self.asking = NodeAsking(self, GrantSigner(key, CLOCK), finder.of)
+        self.asking = NodeAsking(self, GrantSigner(key, CLOCK), finder.of, sight_of)
 
     def linked_to(self, node: str) -> str:  # noqa: ARG002
         return "r1"
@@ -170,6 +190,7 @@ class Site:
         digest = digest_of(question.session, question.kind, question.opening)
         node.checker.check(question.grant, act, digest=digest)
         self.at_once += 1
+        self.opened += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
             if not node.serving:
@@ -179,6 +200,12 @@ class Site:
         finally:
             self.at_once -= 1
 
+    async def facts(
+        self, within_s: float = 3.0
+    ) -> tuple[tuple[NodeFacts, ...], tuple[NodeSilence, ...]]:
+        checks, silences = await self.asking.check(self.attempt, within_s=within_s)
+        return tuple(each.facts for each in checks), silences
+
 
 @pytest.fixture
 def site() -> Site:
@@ -186,7 +213,7 @@ def site() -> Site:
 
 
 async def test_every_node_tells_all_it_knows(site: Site) -> None:
-    facts, silences = await site.asking.facts(site.attempt, within_s=3.0)
+    facts, silences = await site.facts()
     assert [each.node for each in facts] == ["n1", "n2"]
     assert silences == ()
     first = facts[0]
@@ -204,7 +231,7 @@ async def test_a_source_that_hangs_is_an_absence_and_keeps_nobody(site: Site) ->
 
     site.nodes["n1"].network = never
     begun = time.monotonic()
-    facts, silences = await site.asking.facts(site.attempt, within_s=1.2)
+    facts, silences = await site.facts(1.2)
     assert time.monotonic() - begun < 1.2
     assert silences == ()
     assert (facts[0].links, facts[0].mounts) == ((), (MOUNT,))
@@ -225,15 +252,75 @@ async def test_a_source_that_fails_says_why(site: Site, error: Exception, reason
         raise error
 
     site.nodes["n1"].network = failing
-    facts, _ = await site.asking.facts(site.attempt, within_s=3.0)
+    facts, _ = await site.facts()
     absence = facts[0].absence(FactKind.LINKS)
     assert absence is not None
     assert absence.reason == reason
 
 
+async def test_what_a_node_measures_comes_with_its_facts(site: Site) -> None:
+    (first, _), silences = await site.asking.check(site.attempt, within_s=3.0)
+    assert silences == ()
+    assert first.sight is not None
+    assert (first.sight.node, first.no_sight) == ("n1", "")
+    assert [each.value for each in first.sight.now.of("memory_used_bytes")] == [5e8]
+    assert site.opened == 2, "one stream a node"
+
+
+async def _raising() -> bytes:
+    raise Unavailable("a probe does not answer.")
+
+
+async def _garbage() -> bytes:
+    return b"\xff"
+
+
+async def _of_another_run() -> bytes:
+    now = JobSnapshot(JobIdentity("b", 7, 1, BEGAN - 3600), BEGAN + 60, 30.0, ())
+    return LookTell(sight=sight_message(BEGAN - 3600, None, now)).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("look", "reason"),
+    [
+        (_raising, "a probe does not answer"),
+        (_garbage, "what it said can't be read"),
+        (_nothing, "it does not know this job"),
+        (_of_another_run, "it tells of another run of this number"),
+    ],
+)
+async def test_figures_that_are_not_there_say_why_and_the_facts_stay(
+    site: Site, look: Callable[[], Awaitable[bytes]], reason: str
+) -> None:
+    site.nodes["n1"].sight = look
+    (first, second), silences = await site.asking.check(site.attempt, within_s=3.0)
+    assert silences == ()
+    assert (first.sight, first.no_sight) == (None, reason)
+    assert first.facts.links == (LINK,)
+    assert second.sight is not None
+
+
+async def test_an_agent_of_before_tells_its_facts_alone(site: Site) -> None:
+    class Older(Node):
+        def serve(self, kind: StreamKind) -> Serve:
+            newer = super().serve(kind)
+
+            async def serve(session: Session, opening: bytes) -> None:
+                asked = replace(facts_opening_of(opening), look=False)
+                await newer(session, facts_opening(asked))
+
+            return serve
+
+    site.nodes["n1"].__class__ = Older
+    (first, _), silences = await site.asking.check(site.attempt, within_s=3.0)
+    assert silences == ()
+    assert (first.sight, first.facts.links) == (None, (LINK,))
+    assert "older than this server" in first.no_sight
+
+
 async def test_a_node_without_a_link_is_silent_with_the_reason(site: Site) -> None:
     site.nodes["n2"].serving = False
-    facts, (silence,) = await site.asking.facts(site.attempt, within_s=3.0)
+    facts, (silence,) = await site.facts()
     assert [each.node for each in facts] == ["n1"]
     assert (silence.node, silence.reason) == ("n2", "Node n2 is not linked")
 
@@ -241,7 +328,7 @@ async def test_a_node_without_a_link_is_silent_with_the_reason(site: Site) -> No
 async def test_an_earlier_run_of_the_number_is_not_the_one_that_is_meant(site: Site) -> None:
     site.nodes["n1"].jobs = Jobs(BEGAN - 3600)
     site.nodes["n2"].jobs = Jobs()
-    facts, silences = await site.asking.facts(site.attempt, within_s=3.0)
+    facts, silences = await site.facts()
     assert facts == ()
     assert {each.reason for each in silences} == {"it does not know this job"}
     stacks, silences = await site.asking.stacks("alice@site", site.attempt, within_s=3.0)
@@ -251,7 +338,7 @@ async def test_an_earlier_run_of_the_number_is_not_the_one_that_is_meant(site: S
 
 async def test_what_a_node_says_of_another_run_is_not_believed(site: Site) -> None:
     site.scheduler.allocations = []
-    facts, silences = await site.asking.facts(site.attempt, within_s=3.0)
+    facts, silences = await site.facts()
     assert facts == ()
     assert silences[0].reason == "it tells of another run of this number"
 
@@ -289,7 +376,7 @@ async def test_a_node_that_never_ends_is_given_up(site: Site) -> None:
     slow = site.nodes["n2"]
     slow.__class__ = Endless
     begun = time.monotonic()
-    facts, (silence,) = await site.asking.facts(site.attempt, within_s=0.6)
+    facts, (silence,) = await site.facts(0.6)
     assert time.monotonic() - begun < 1.5
     assert [each.node for each in facts] == ["n1"]
     assert silence.reason == "it did not answer within 0.6 s"
@@ -304,14 +391,14 @@ async def test_garbage_from_a_node_is_not_a_fact(site: Site) -> None:
             return serve
 
     site.nodes["n1"].__class__ = Babbling
-    facts, (silence,) = await site.asking.facts(site.attempt, within_s=3.0)
+    facts, (silence,) = await site.facts()
     assert [each.node for each in facts] == ["n2"]
     assert silence.reason == "what it said can't be read"
 
 
 async def test_many_nodes_are_asked_together_but_not_all_at_once() -> None:
     site = Site("n[1-100]", 100)
-    facts, silences = await site.asking.facts(site.attempt, within_s=20.0)
+    facts, silences = await site.facts(20.0)
     assert (len(facts), silences) == (100, ())
     assert 1 < site.most_at_once <= 64
 

@@ -237,7 +237,7 @@ class TestLines:
     def test_many_nodes_are_a_line_and_each_its_own_when_wide(self) -> None:
         sent = figure("network_tx_bytes", 1_234_000, "bytes/s", scope="node")
         told = measured(sent, measured=61, node_count=64)
-        assert self.lines(told)[0] == "14:02:11Z  61/64 nodes  sent 1.23 MB/s (node)"
+        assert self.lines(told)[0] == "14:02:11Z  61/64 nodes  sent 1.18 MiB/s (node)"
         assert self.lines(told, output="wide")[1].startswith("14:02:11Z  n1  sent")
 
     def test_modes_progress_and_the_stream_itself(self) -> None:
@@ -398,10 +398,10 @@ class TestNotices:
         (0.25, "%", "0.25 %"),
         (0, "%", "0 %"),
         (999, "bytes", "999 B"),
-        (1000, "bytes", "1 kB"),
-        (31_234_567_890, "bytes", "31.2 GB"),
-        (5e15, "bytes", "5e+03 TB"),
-        (1_250_000, "bytes/s", "1.25 MB/s"),
+        (1024, "bytes", "1 KiB"),
+        (31_234_567_890, "bytes", "29.1 GiB"),
+        (5e15, "bytes", "4547 TiB"),
+        (1_250_000, "bytes/s", "1.19 MiB/s"),
         (512, "µs", "512 µs"),
         (16_384, "µs", "16.4 ms"),
         (3, "", "3"),

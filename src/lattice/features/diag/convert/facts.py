@@ -52,6 +52,8 @@ class FactsAsked:
     mounts: bytes = b""
     tasks: bytes = b""
     within_s: float = 5.0
+    look: bool = False
+    """What is measured is wanted, too, as a message before the facts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,7 @@ def facts_opening_of(opening: bytes) -> FactsAsked:
         mounts=told.mounts,
         tasks=told.tasks,
         within_s=told.within_s,
+        look=told.look,
     )
 
 

@@ -67,6 +67,8 @@ class Sources:
     """With a question for the helper, written and granted."""
     tasks: Callable[[bytes], Awaitable[Found[TaskFact]]]
     gpus: Callable[[JobIdentity], Awaitable[Found[GpuFact]]]
+    look: Callable[[int, float], Awaitable[bytes]]
+    """What is told to who looks at the job of this number since that moment; empty: nothing."""
     clock_ahead_s: Callable[[], float | None]
     last_output: Callable[[JobIdentity], float | None]
     now: Callable[[], float]
@@ -87,32 +89,36 @@ class FactFeed:
         except BadTell as fault:
             raise NotFound(str(fault)) from None
         identity = self._lives.find(asked.job_id, asked.started)
-        if identity is None:
-            await session.send(facts_unknown_tell(), last=True)
-            return
-        facts = await self._gathered(identity, asked)
-        await session.send(facts_tell(self._lives.began(identity), facts), last=True)
+        look, facts = b"", facts_unknown_tell()
+        if identity is not None:
+            look, gathered = await self._gathered(identity, asked)
+            facts = facts_tell(self._lives.began(identity), gathered)
+        if asked.look:
+            await session.send(look)
+        await session.send(facts, last=True)
 
-    async def _gathered(self, identity: JobIdentity, asked: FactsAsked) -> NodeFacts:
+    async def _gathered(self, identity: JobIdentity, asked: FactsAsked) -> tuple[bytes, NodeFacts]:
         sources, within_s = self._sources, max(_SLACK_S, asked.within_s - _SLACK_S)
-        network, mounts, tasks, gpus = await asyncio.gather(
+        network, mounts, tasks, gpus, look = await asyncio.gather(
             _asked(sources.network(identity), within_s),
             _asked(sources.mounts(asked.mounts), within_s),
             _asked(sources.tasks(asked.tasks), within_s),
             _asked(sources.gpus(identity), within_s),
+            _asked(self._looked(asked), within_s),
         )
         lost = [
             *_absences(network, FactKind.LINKS, FactKind.TRANSPORT),
             *_absences(mounts, FactKind.MOUNTS),
             *_absences(tasks, FactKind.TASKS),
             *_absences(gpus, FactKind.GPUS),
+            *_absences(look, FactKind.FIGURES),
         ]
         ahead_s, output = sources.clock_ahead_s(), sources.last_output(identity)
         if ahead_s is None:
             lost.append(FactAbsence(FactKind.CLOCK, "the link has not measured it yet"))
         if output is None:
             lost.append(FactAbsence(FactKind.OUTPUT, "no output was seen since it is followed"))
-        return NodeFacts(
+        facts = NodeFacts(
             node=self._node,
             time=sources.now(),
             links=network.links if isinstance(network, NetworkFound) else (),
@@ -124,6 +130,11 @@ class FactFeed:
             last_output=output,
             absences=tuple(lost),
         )
+        return look.facts[0] if isinstance(look, Found) else b"", facts
+
+    async def _looked(self, asked: FactsAsked) -> Found[bytes]:
+        told = await self._sources.look(asked.job_id, asked.started) if asked.look else b""
+        return Found((told,))
 
 
 async def _asked(source: Awaitable[_T], within_s: float) -> _T | tuple[str, str]:

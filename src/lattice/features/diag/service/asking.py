@@ -15,9 +15,10 @@ from typing import TypeVar
 from lattice.access.grants import GrantSigner
 from lattice.base.errors import LatticeError, NotFound, Unavailable
 from lattice.domain.attempts import JobAttempt
-from lattice.domain.jobfacts import NodeFacts, RankStack
+from lattice.domain.factfinding import NodeCheck
+from lattice.domain.jobfacts import FactKind, NodeFacts, RankStack
 from lattice.domain.nodejobs import match_attempt
-from lattice.domain.nodelook import NodeSilence
+from lattice.domain.nodelook import NodeSight, NodeSilence
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.privileged import (
     DumpStacks,
@@ -51,6 +52,8 @@ from lattice.wire.asking import node_answers
 
 Whose = Callable[[str, int, float], Awaitable[JobAttempt]]
 """The attempt of a job that began on a node at a moment, as `AttemptFinder.of`."""
+SightOf = Callable[[bytes, str, int], NodeSight | None]
+"""Reads what a node answers to a look at a job; None: nothing. Raises `ValueError`."""
 
 _AT_ONCE = 64
 _SERVER = "server"
@@ -59,6 +62,8 @@ _STACKS_S = (1.0, 13.0)
 _UNKNOWN = "it does not know this job"
 _OTHER_RUN = "it tells of another run of this number"
 _BROKE_OFF = "it broke off"
+_OLDER = "its agent is older than this server, and does not tell"
+_UNREADABLE = "what it said can't be read"
 _T = TypeVar("_T")
 
 
@@ -69,18 +74,21 @@ class _NoAnswer(Exception):
 class NodeAsking:
     """Both ports, over streams to the agents."""
 
-    def __init__(self, nodes: NodeStreams, signer: GrantSigner, whose: Whose) -> None:
+    def __init__(
+        self, nodes: NodeStreams, signer: GrantSigner, whose: Whose, sight_of: SightOf
+    ) -> None:
         self._nodes = nodes
         self._signer = signer
         self._whose = whose
+        self._sight_of = sight_of
 
-    async def facts(
+    async def check(
         self, attempt: JobAttempt, *, within_s: float
-    ) -> tuple[tuple[NodeFacts, ...], tuple[NodeSilence, ...]]:
+    ) -> tuple[tuple[NodeCheck, ...], tuple[NodeSilence, ...]]:
         """Of every node, in parallel. Never raises."""
 
-        async def ask(node: str) -> NodeFacts:
-            return await self._facts(attempt, node, within_s)
+        async def ask(node: str) -> NodeCheck:
+            return await self._check(attempt, node, within_s)
 
         return await _of_all(attempt, ask, within_s)
 
@@ -97,7 +105,7 @@ class NodeAsking:
         found.sort(key=lambda each: (each.rank is None, each.rank or 0, each.node, each.pid))
         return tuple(found), silences
 
-    async def _facts(self, attempt: JobAttempt, node: str, within_s: float) -> NodeFacts:
+    async def _check(self, attempt: JobAttempt, node: str, within_s: float) -> NodeCheck:
         mounts = ProbeMounts(_ms(within_s - 1.0, _MOUNT_S))
         opening = facts_opening(
             FactsAsked(
@@ -106,17 +114,38 @@ class NodeAsking:
                 mounts=self._granted(_SERVER, attempt, node, mounts),
                 tasks=self._granted(_SERVER, attempt, node, ReadTasks()),
                 within_s=max(0.5, within_s - 0.25),
+                look=True,
             )
         )
         answers = self._answers(_SERVER, attempt, node, StreamKind.FACTS, opening)
         async with aclosing(answers):
-            async for payload in answers:
-                told = facts_tell_of(payload, node)
-                if told is None:
-                    raise _NoAnswer(_UNKNOWN)
-                await self._check(attempt, node, told.began)
-                return told.facts
-        raise _NoAnswer(_BROKE_OFF)
+            look, payload = await anext(answers, None), await anext(answers, None)
+        if look is None:
+            raise _NoAnswer(_BROKE_OFF)
+        # An agent of before tells its facts alone.
+        told = facts_tell_of(look if payload is None else payload, node)
+        if told is None:
+            raise _NoAnswer(_UNKNOWN)
+        await self._believe(attempt, node, told.began)
+        if payload is None:
+            return NodeCheck(facts=told.facts, no_sight=_OLDER)
+        return await self._sighted(attempt, told.facts, look)
+
+    async def _sighted(self, attempt: JobAttempt, facts: NodeFacts, look: bytes) -> NodeCheck:
+        """With what the node measures, as far as that can be read."""
+        lack = facts.absence(FactKind.FIGURES)
+        if lack is not None:
+            return NodeCheck(facts=facts, no_sight=lack.reason)
+        try:
+            sight = self._sight_of(look, facts.node, attempt.allocation.job_id)
+            if sight is None:
+                return NodeCheck(facts=facts, no_sight=_UNKNOWN)
+            await self._believe(attempt, facts.node, sight.now.identity.started)
+        except _NoAnswer as no_answer:
+            return NodeCheck(facts=facts, no_sight=str(no_answer))
+        except ValueError:
+            return NodeCheck(facts=facts, no_sight=_UNREADABLE)
+        return NodeCheck(facts=facts, sight=sight)
 
     async def _stacks(
         self, subject: str, attempt: JobAttempt, node: str, within_s: float
@@ -135,7 +164,7 @@ class NodeAsking:
             async for payload in answers:
                 told = stacks_tell_of(payload, node)
                 if isinstance(told, StacksEnd):
-                    await self._check(attempt, node, told.began)
+                    await self._believe(attempt, node, told.began)
                     return found
                 found.append(_stack(told))
                 if len(found) > MOST_STACKS:
@@ -176,7 +205,7 @@ class NodeAsking:
             async for message in messages:
                 yield message
 
-    async def _check(self, attempt: JobAttempt, node: str, began: float) -> None:
+    async def _believe(self, attempt: JobAttempt, node: str, began: float) -> None:
         """Of the attempt that is meant. The number of a job alone does not say so."""
         try:
             told = await self._whose(node, attempt.allocation.job_id, began)
@@ -253,4 +282,4 @@ def _words(error: BaseException, within_s: float) -> str:
         return error.message.rstrip(".")
     if isinstance(error, _NoAnswer | CarrierLost):
         return str(error)
-    return "what it said can't be read"
+    return _UNREADABLE

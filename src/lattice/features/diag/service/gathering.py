@@ -9,11 +9,10 @@ from typing import TypeAlias
 
 from lattice.base.clock import Clock
 from lattice.domain.attempts import JobAttempt
-from lattice.domain.factfinding import FactFinding
-from lattice.domain.jobfacts import NodeFacts
+from lattice.domain.factfinding import FactFinding, NodeCheck
 from lattice.domain.metricstore import BadQuery, MetricStore, Point, StoreSilent
 from lattice.domain.node import Topology
-from lattice.domain.nodelook import NodeLooks, NodeSight, NodeSilence
+from lattice.domain.nodelook import NodeSilence
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.promql import BadSelector
 from lattice.domain.telemetry import ModeOf
@@ -30,7 +29,9 @@ _GRACE_S = 0.5
 """Beyond what was granted, before it counts as silent all the same."""
 NO_STORE = "no metric store is configured, so there is no past"
 NO_FACTS = "this server can't ask nodes for facts"
+NOT_IN_TIME = "it was not heard in time"
 _Traces: TypeAlias = tuple[Mapping[TraceKey, tuple[Point, ...]], str]
+_Checks: TypeAlias = tuple[NodeCheck, ...]
 _Silences: TypeAlias = tuple[NodeSilence, ...]
 
 
@@ -38,7 +39,6 @@ _Silences: TypeAlias = tuple[NodeSilence, ...]
 class Senses:
     """Who is asked. None: there is nobody."""
 
-    looks: NodeLooks | None
     facts: FactFinding | None
     store: MetricStore | None
     modes: ModeOf
@@ -62,12 +62,11 @@ class Gathering:
         interval_s = self._senses.modes(job.allocation.ref).interval_s
         now = self._clock.now().timestamp()
         within_s = max(self._within_s, min(self._within_s + len(nodes) * _A_NODE_S, _MOST_S))
-        looked, told, traced = await asyncio.gather(
-            self._looked(job, within_s),
+        (checks, silences), traced = await asyncio.gather(
             self._told(job, within_s),
             self._traced(job, len(nodes), interval_s, now),
         )
-        (sights, unlooked), (facts, untold) = looked, told
+        facts = {each.facts.node: each.facts for each in checks}
         earlier = self._earlier.of(job)
         self._earlier.keep(job, facts)
         return Case(
@@ -76,38 +75,23 @@ class Gathering:
             interval_s=interval_s,
             nodes=nodes,
             groups=_groups(nodes, topology),
-            sights=sights,
+            sights={each.sight.node: each.sight for each in checks if each.sight is not None},
             facts=facts,
             earlier=earlier,
-            silences={each.node: each for each in (*untold, *unlooked)},
+            silences={each.node: each for each in (*silences, *_unseen(checks))},
             traces=traced[0],
             no_traces=traced[1],
             targets=self._targets,
         )
 
-    async def _looked(
-        self, job: JobAttempt, within_s: float
-    ) -> tuple[dict[str, NodeSight], _Silences]:
-        if self._senses.looks is None:
-            return {}, ()
-        try:
-            async with asyncio.timeout(within_s + _GRACE_S):
-                found = await self._senses.looks.look(job, within_s=within_s)
-        except TimeoutError:
-            return {}, _all_silent(job)
-        return {each.node: each for each in found[0]}, found[1]
-
-    async def _told(
-        self, job: JobAttempt, within_s: float
-    ) -> tuple[dict[str, NodeFacts], _Silences]:
+    async def _told(self, job: JobAttempt, within_s: float) -> tuple[_Checks, _Silences]:
         if self._senses.facts is None:
-            return {}, tuple(NodeSilence(node, NO_FACTS) for node in nodes_of(job))
+            return (), tuple(NodeSilence(node, NO_FACTS) for node in nodes_of(job))
         try:
             async with asyncio.timeout(within_s + _GRACE_S):
-                found = await self._senses.facts.facts(job, within_s=within_s)
+                return await self._senses.facts.check(job, within_s=within_s)
         except TimeoutError:
-            return {}, _all_silent(job)
-        return {each.node: each for each in found[0]}, found[1]
+            return (), tuple(NodeSilence(node, NOT_IN_TIME) for node in nodes_of(job))
 
     async def _traced(self, job: JobAttempt, nodes: int, interval_s: float, now: float) -> _Traces:
         store = self._senses.store
@@ -141,8 +125,9 @@ def nodes_of(job: JobAttempt) -> tuple[str, ...]:
         return ()
 
 
-def _all_silent(job: JobAttempt) -> _Silences:
-    return tuple(NodeSilence(node, "it was not heard in time") for node in nodes_of(job))
+def _unseen(checks: _Checks) -> _Silences:
+    """Those that told facts and no figures."""
+    return tuple(NodeSilence(each.facts.node, each.no_sight) for each in checks if not each.sight)
 
 
 def _groups(nodes: tuple[str, ...], topology: Topology) -> dict[str, str]:

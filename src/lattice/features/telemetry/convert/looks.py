@@ -30,6 +30,7 @@ from lattice.wire.v1 import telemetry_pb2 as pb
 _MOST_READINGS = 8192
 _LONGEST_WORDS = 1000
 _LONGEST_LABEL = 128
+_SOURCES = {each.value: each for each in Provenance}
 
 
 class BadTell(ValueError):
@@ -103,6 +104,12 @@ def tell_of(payload: bytes, node: str, job_id: int) -> LookNews | None:
     return NodeOver(node) if which == "over" else None
 
 
+def sight_of(payload: bytes, node: str, job_id: int) -> NodeSight | None:
+    """What a node answers to a look; None: it does not know the job. Raises `BadTell`."""
+    told = tell_of(payload, node, job_id)
+    return told.sight if isinstance(told, NodeMeasured) else None
+
+
 def sight_message(
     began: float,
     before: JobSnapshot | None,
@@ -173,26 +180,31 @@ def snapshot_of(message: pb.SnapshotTold, job_id: int) -> JobSnapshot:
         raise BadTell("no interval")
     readings: dict[tuple[str, Labels], Reading] = {}
     for each in message.readings:
-        if each.metric in CATALOGUE:
-            reading = _reading_of(each)
-            if (each.metric, reading.labels) in readings:
-                raise BadTell(f"{each.metric} is told twice")
-            readings[each.metric, reading.labels] = reading
+        metric = each.metric
+        if metric in CATALOGUE:
+            reading = _reading_of(metric, each)
+            key = metric, reading.labels
+            if key in readings:
+                raise BadTell(f"{metric} is told twice")
+            readings[key] = reading
     identity = JobIdentity("", job_id, 0, message.began)
     return JobSnapshot(identity, message.time, message.resolution_s, tuple(readings.values()))
 
 
-def _reading_of(message: pb.ReadingTold) -> Reading:
-    labels = labels_of(message.labels)
+def _reading_of(metric: str, message: pb.ReadingTold) -> Reading:
+    told = message.labels
+    labels = labels_of(told) if told else ()
     if not message.HasField("value"):
-        if not _can_lack(message.metric, labels):
-            raise BadTell(f"a label that {message.metric} does not have")
+        if not _can_lack(metric, labels):
+            raise BadTell(f"a label that {metric} does not have")
         reason = message.reason[:_LONGEST_WORDS] or NOT_MEASURED
-        return Absence(message.metric, reason, message.last_error[:_LONGEST_WORDS], labels)
+        return Absence(metric, reason, message.last_error[:_LONGEST_WORDS], labels)
+    source = _SOURCES.get(message.source)
+    if source is None:
+        raise BadTell(f"{metric} has no source")
     try:
-        source = Provenance(message.source)
-        return Sample(message.metric, message.value, message.time, source, labels)
-    except (NotMeasured, ValueError) as fault:
+        return Sample(metric, message.value, message.time, source, labels)
+    except NotMeasured as fault:
         raise BadTell(str(fault)) from None
 
 

@@ -58,9 +58,14 @@ class MetricFeed:
         if asked.want is Want.BLACK_BOX:
             await self._give_box(session, asked)
         elif asked.want is Want.LOOK:
-            await session.send((await self._look(asked)).SerializeToString(), last=True)
+            await session.send(await self.look(asked.job_id, asked.started), last=True)
         else:
             await self._until_left(session, asked)
+
+    async def look(self, job_id: int, started: float) -> bytes:
+        """What is told to who looks at a job once; empty if it is not known here."""
+        asked = LookAsked(job_id, Want.LOOK, started)
+        return (await self._look(asked)).SerializeToString()
 
     async def _look(self, asked: LookAsked) -> pb.LookTell:
         life = self._sights.find(asked.job_id, asked.started)

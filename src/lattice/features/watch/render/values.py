@@ -31,7 +31,7 @@ def short_name(metric: Shown) -> str:
 
 
 def shown(figure: Figure) -> str:
-    """`97 %`, `31.2 GB`, `1.2 MB/s`; `—` for what nobody measured."""
+    """`97 %`, `31.2 GiB`, `1.2 MiB/s`; `—` for what nobody measured."""
     if figure.value is None:
         return MISSING
     return number(figure.value, figure.unit)
@@ -48,10 +48,12 @@ def number(value: float, unit: str) -> str:
 
 
 def _bytes(value: float) -> str:
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if value < 999.5 or unit == "TB":
-            return f"{value:.0f} B" if unit == "B" else f"{value:.3g} {unit}"
-        value /= 1000
+    """The digits that `top` shows."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 999.5 or unit == "TiB":
+            is_whole = unit == "B" or value >= 100
+            return f"{value:.0f} {unit}" if is_whole else f"{value:.3g} {unit}"
+        value /= 1024
     raise AssertionError("the last unit takes everything")
 
 
