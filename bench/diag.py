@@ -38,6 +38,7 @@ from bench.measuring import (
 from bench.simulated import LinkedServer, began_of, rest_served
 from bench.simulated_nodes import STEP_S, linked_agents, node_names, series_of, snapshot
 from lattice.adapters.metricstore.store import HttpMetricStore, StorePlace
+from lattice.base.garbage import MANY, settle
 from lattice.domain.alert import Progress
 from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import JobAttempt, attempts_of
@@ -154,6 +155,7 @@ async def serve(folder: Path, asked: argparse.Namespace) -> None:
         metrics=store,
         facts=asking,
     )
+    settle(MANY)
     async with rest_served(faces.rest) as port:
         ports["people"] = port
         await answered(Bare(server, asking, store).ask, lambda: ports | {"linked": server.linked})

@@ -6,7 +6,6 @@ It opens no port. Everything that runs has an owner here and ends with it.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import secrets
 import signal
@@ -31,6 +30,7 @@ from lattice.agent.identity_store import IdentityStore
 from lattice.agent.logs import LogParts
 from lattice.agent.telemetry import TelemetryParts
 from lattice.base.clock import Clock, SystemClock
+from lattice.base.garbage import settle
 from lattice.domain.node import NodeHealth
 from lattice.domain.stream import StreamKind
 from lattice.features.link.node.dialling import Dialling
@@ -124,9 +124,7 @@ async def run(told: Told) -> None:
             *diag.steps(),
         ):
             stack.push_async_callback(_end, asyncio.create_task(step, name=name))
-        # What is there now stays: looking through it for what is not would only cost time.
-        gc.collect()
-        gc.freeze()
+        settle()
         _log.info("running", extra={"node": told.node, "version": __version__})
         if missing := without_helper(told.config.helper.socket):
             _log.warning("no helper", extra={"missing": missing})

@@ -7,7 +7,6 @@ first; then the capabilities go, and only then is the first connection accepted.
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import pwd
 import socket
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from lattice import __version__
 from lattice.base.clock import Clock, SystemClock
+from lattice.base.garbage import settle
 from lattice.domain.grant import GATE, Grant
 from lattice.domain.privileged import (
     Answer,
@@ -95,8 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"lattice-helper can't start: {error}\n")
         return _BAD_CONFIGURATION
     # What a child only reads it need not copy: not even to count who uses it.
-    gc.collect()
-    gc.freeze()
+    settle()
     journal.note("serving", role=options.role, place=options.place, socket=str(options.socket))
     listener.run()
     journal.note("stopped")

@@ -13,6 +13,7 @@ from pathlib import Path
 import structlog
 
 from lattice.base.clock import SystemClock
+from lattice.base.garbage import MANY, settle
 from lattice.server.compose import compose
 from lattice.server.features import open_features
 from lattice.server.ground import open_ground
@@ -41,6 +42,7 @@ async def serve(
                 tls=tls is not None,
                 auth=config.api.auth.value,
             )
+            settle(MANY)
             await stop.wait()
             log.info("stopping", grace_s=config.api.shutdown_grace_s)
             if links:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 
 from lattice.domain.jobfacts import (
@@ -36,6 +38,10 @@ _LONGEST_WORDS = 512
 _EARLIEST_S = 1e9
 _LATEST_S = 1e11
 _LONGEST_WAIT_S = 60.0
+_NAMES: dict[type, tuple[str, ...]] = {
+    kind: tuple(each.name for each in fields(kind))
+    for kind in (Frame, GpuFact, LinkCounts, LinkFact, MountFact, TaskFact, TransportFact)
+}
 _T = TypeVar("_T")
 
 
@@ -219,7 +225,7 @@ def _stack(message: pb.StackTold, node: str) -> RankStack:
 
 
 def _link(message: pb.LinkTold) -> LinkFact:
-    names = [each.name for each in fields(LinkFact) if each.name not in ("kind", "of_job")]
+    names = [each for each in _NAMES[LinkFact] if each not in ("kind", "of_job")]
     of_job = _made(message.of_job, LinkCounts) if message.HasField("of_job") else None
     return LinkFact(kind=LinkKind(message.kind), of_job=of_job, **_values(message, names))
 
@@ -231,16 +237,15 @@ def _absence(message: pb.FactAbsenceTold) -> FactAbsence:
 
 def _made(message: Any, kind: type[_T]) -> _T:
     """A fact whose fields are all numbers and texts."""
-    named: Any = fields(kind)  # type: ignore[arg-type]
-    return kind(**_values(message, [each.name for each in named]))
+    return kind(**_values(message, _NAMES[kind]))
 
 
 def _values(message: Any, names: Iterable[str]) -> dict[str, Any]:
     """What is there; a field that may be absent and is, is None. Raises `BadTell`."""
     told: dict[str, Any] = {}
+    optional = _optional(message.DESCRIPTOR)
     for name in names:
-        field = message.DESCRIPTOR.fields_by_name[name]
-        if field.has_presence and not message.HasField(name):
+        if name in optional and not message.HasField(name):
             told[name] = None
             continue
         value = getattr(message, name)
@@ -248,6 +253,12 @@ def _values(message: Any, names: Iterable[str]) -> dict[str, Any]:
             raise BadTell(f"{name} is no amount")
         told[name] = value[:_LONGEST_WORDS] if isinstance(value, str) else value
     return told
+
+
+@cache
+def _optional(kind: Descriptor) -> frozenset[str]:
+    """The fields that may be absent."""
+    return frozenset(each.name for each in kind.fields if each.has_presence)
 
 
 def _real(message: Any, name: str) -> float | None:

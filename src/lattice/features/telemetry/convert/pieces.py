@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from lattice.domain.metric import Labels
@@ -17,7 +17,10 @@ def is_moment(seconds: float) -> bool:
     return _EARLIEST_S < seconds < LATEST_S
 
 
-def labels_of(told: Iterable[pb.SampleLabel]) -> Labels:
+def labels_of(told: Sequence[pb.SampleLabel]) -> Labels:
+    if len(told) == 1:  # nearly always, and there are many
+        only = told[0]
+        return ((only.name, only.value),)
     return tuple([(each.name, each.value) for each in told])
 
 
