@@ -32,8 +32,28 @@ pytestmark = pytest.mark.spec("COMPARE-1", "COMPARE-2")
 
 ALICE = Actor(sub="sub-alice", user="alice")
 STEP_S, SAMPLES, NODES = 30, 120, 2
+DAY_S, DAYS_NODES = 86_400, 3
 SLOWER_AT = 60
 """The sample from which on the second run does less."""
+
+
+def day_of(job: JobAttempt, begun: float) -> list[SeriesPoints]:
+    """As the first of an hour, for a day, on other nodes and every minute."""
+    draw = random.Random(job.allocation.id)
+    shared = {**dict(scope_of(job)), "vcluster": "batch", "source": "host_local_probe"}
+    moments = [begun + 7 + 60 * at for at in range(DAY_S // 60)]
+    return [
+        SeriesPoints(
+            {
+                "__name__": f"{PREFIX}gpu_utilization_percent",
+                "node": f"m{node}",
+                "gpu_uuid": f"GPU-m{node}",
+                **shared,
+            },
+            tuple((at, 90 + draw.uniform(-1, 1)) for at in moments),
+        )
+        for node in range(1, DAYS_NODES + 1)
+    ]
 
 
 def series_of(job: JobAttempt, begun: float, *, slower: bool) -> list[SeriesPoints]:
@@ -87,12 +107,27 @@ async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         allocation(2, "alice", "research", **facts),
         allocation(3, "bob", "genomics", **facts),
     ]
+    day_began = clock.now() - timedelta(seconds=DAY_S + 300)
+    a_day = allocation(
+        4,
+        "alice",
+        "research",
+        submitted=day_began,
+        ended=day_began + timedelta(seconds=DAY_S),
+        state=State.COMPLETED,
+        nodes=f"m[1-{DAYS_NODES}]",
+        node_count=DAYS_NODES,
+    )
     async with place_of(request.param, tmp_path) as place:
+        await place.store.write(
+            day_of(JobAttempt(a_day, attempts_of(a_day)[0]), day_began.timestamp())
+        )
         for each in scheduler.allocations:
             job = JobAttempt(each, attempts_of(each)[0])
             written = series_of(job, began.timestamp(), slower=each.job_id != 1)
             await place.store.write(written)
         await place.settle()
+        scheduler.allocations.append(a_day)
         usual = ModeInForce(allocation="", mode=Mode.PROD, interval_s=float(STEP_S))
         yield compare_service(
             CompareNeeds(
@@ -132,3 +167,25 @@ async def test_what_is_alike_is_not_said_to_differ(service: CompareService) -> N
     latency = row(answer, Shown.IO_LATENCY_P99)
     assert latency.levels[0].mean == pytest.approx(9820, rel=0.01)
     assert {each.metric for each in answer.metrics}.isdisjoint({Shown.GPU_POWER_DRAW})
+
+
+async def test_a_day_against_an_hour_on_other_nodes_at_another_pace(
+    service: CompareService,
+) -> None:
+    """Each from its own start; they part where the shorter one slows down, in its own time."""
+    answer = await service.compare(ALICE, CompareQuery(ids=("4", "2")))
+    assert [str(each.origin.coverage) for each in answer.runs] == ["3/3 nodes", "2/2 nodes"]
+    told = row(answer, Shown.GPU_UTILIZATION)
+    assert told.levels[0].mean == pytest.approx(90, abs=0.5)
+    (one,) = told.differences
+    assert one.parting is not None
+    assert abs(one.parting.at_s - SLOWER_AT * STEP_S) <= 2 * 60
+    assert one.parting.since is not None
+    assert one.parting.since.percent == pytest.approx(-20.0, abs=2.0)
+
+
+async def test_a_day_and_an_hour_that_do_the_same(service: CompareService) -> None:
+    answer = await service.compare(ALICE, CompareQuery(ids=("4", "1")))
+    (one,) = row(answer, Shown.GPU_UTILIZATION).differences
+    assert one.sureness is Sureness.NONE_FOUND
+    assert one.parting is None
