@@ -47,11 +47,11 @@ elif kind == "writer":
     path = f"{folder}/written-{os.getpid()}"
     began, piece = time.monotonic(), b"y" * (1 << 20)
     with open(path, "wb", buffering=0) as file:
+        os.unlink(path)  # whoever ends it, nothing of it stays
         for number in range(int(amount)):
             file.write(piece)
             if number % 10 == 9: os.fsync(file.fileno())
             time.sleep(max(0, began + (number + 1) / pace - time.monotonic()))
-    os.unlink(path)
     told["seconds"] = time.monotonic() - began
 elif kind == "sender":
     peer = socket.create_connection((sys.argv[6], 47011))
