@@ -271,10 +271,14 @@ def test_nobody_cries_over_a_healthy_job(
     work = "srun -n1 sh -c 'while :; do echo on; sleep 0.2; done'"
     job = _start(lab, alice, debug, "-w", place.node, "-n1", wrap=work)
     measured.newest("cpu_seconds_total", job, now() + 10)
-    answer = page(alice, job)
+    # An emulated node may not have all its facts together in time; then it is unknown, not sick.
+    answer = eventually(
+        lambda: page(alice, job),
+        lambda seen: bool(sick(seen)) or seen["covered"] == {"measured": 1, "nodes": 1},
+        120,
+    )
     print({each["rule"]: each["verdict"] for each in answer["findings"]})
     assert sick(answer) == {}
-    assert answer["covered"] == {"measured": 1, "nodes": 1}
     assert answer["verdict"] in {"ok", "unknown"}
     shown = alice.tries("diag", str(job))
     assert (shown.code, place.node in shown.out) == (0, True), shown
