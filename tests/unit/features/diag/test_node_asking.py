@@ -285,7 +285,7 @@ async def _of_another_run() -> bytes:
     [
         (_raising, "a probe does not answer"),
         (_garbage, "what it said can't be read"),
-        (_nothing, "it does not know this job"),
+        (_nothing, "it measures nothing of this job"),
         (_of_another_run, "it tells of another run of this number"),
     ],
 )

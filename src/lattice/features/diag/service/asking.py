@@ -61,6 +61,7 @@ _MOUNT_S = (0.3, 2.0)
 _STACKS_S = (1.0, 13.0)
 _UNKNOWN = "it does not know this job"
 _OTHER_RUN = "it tells of another run of this number"
+_NOTHING = "it measures nothing of this job"
 _BROKE_OFF = "it broke off"
 _OLDER = "its agent is older than this server, and does not tell"
 _UNREADABLE = "what it said can't be read"
@@ -139,7 +140,7 @@ class NodeAsking:
         try:
             sight = self._sight_of(look, facts.node, attempt.allocation.job_id)
             if sight is None:
-                return NodeCheck(facts=facts, no_sight=_UNKNOWN)
+                return NodeCheck(facts=facts, no_sight=_NOTHING)
             await self._believe(attempt, facts.node, sight.now.identity.started)
         except _NoAnswer as no_answer:
             return NodeCheck(facts=facts, no_sight=str(no_answer))
@@ -277,7 +278,7 @@ def _ms(seconds: float, bounds: tuple[float, float]) -> int:
 
 def _words(error: BaseException, within_s: float) -> str:
     if isinstance(error, asyncio.CancelledError | TimeoutError):
-        return f"it did not answer within {within_s:g} s"
+        return f"it did not answer within {within_s:.2g} s"
     if isinstance(error, LatticeError):
         return error.message.rstrip(".")
     if isinstance(error, _NoAnswer | CarrierLost):

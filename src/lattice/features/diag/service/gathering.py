@@ -21,9 +21,10 @@ from lattice.features.diag.service import traces
 from lattice.features.diag.service.remembering import EarlierFacts
 
 WITHIN_S = 3.0
+_FEW = 50
 _A_NODE_S = 0.01
-_MOST_S = 10.0
-"""Many nodes take a server longer to ask, and none of them is silent for that."""
+_MOST_S = 7.0
+"""Beyond a few, nodes take a server longer to ask, and none of them is silent for that."""
 _STORE_S = 2.0
 _GRACE_S = 0.5
 """Beyond what was granted, before it counts as silent all the same."""
@@ -61,7 +62,7 @@ class Gathering:
         nodes = nodes_of(job)
         interval_s = self._senses.modes(job.allocation.ref).interval_s
         now = self._clock.now().timestamp()
-        within_s = max(self._within_s, min(self._within_s + len(nodes) * _A_NODE_S, _MOST_S))
+        within_s = self._within_s + min(max(0, len(nodes) - _FEW) * _A_NODE_S, _MOST_S)
         (checks, silences), traced = await asyncio.gather(
             self._told(job, within_s),
             self._traced(job, len(nodes), interval_s, now),

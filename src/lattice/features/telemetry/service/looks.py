@@ -155,7 +155,7 @@ def nodes_of(attempt: JobAttempt) -> tuple[str, ...]:
 
 def _words(error: BaseException, within_s: float) -> str:
     if isinstance(error, asyncio.CancelledError | TimeoutError):
-        return f"it did not answer within {within_s:g} s"
+        return f"it did not answer within {within_s:.2g} s"
     if isinstance(error, LatticeError):
         return error.message.rstrip(".")
     if isinstance(error, _NoAnswer | CarrierLost):

@@ -25,7 +25,7 @@ ONE_SAMPLE = "a rate needs two samples, and the job has just begun"
 TOO_SHORT = "a rate needs two samples, and the job was over before"
 NONE_TIMED_YET = "no read or write of files was timed yet; the job has just begun"
 NONE_TIMED = "no read or write of files was timed"
-NO_GPUS = "the job has no GPU"
+NO_GPUS = "the job has no GPUs"
 NO_PAST = "the metric store does not answer, so there is no past"
 
 
