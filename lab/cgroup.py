@@ -19,6 +19,7 @@ from pathlib import Path
 from lab.command import LabError
 
 _POLL_S = 0.02
+_NODES_WEIGHT = 4 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class ControlGroup:
                 for name in ("cpuset.cpus", "cpuset.mems"):
                     if root in self._hierarchies.v1 and (group / name).exists():
                         (group / name).write_text((parent / name).read_text())
+            _weigh(group.parent, root)
 
     def pids(self) -> list[int]:
         found: list[int] = []
@@ -104,6 +106,18 @@ class ControlGroup:
             for parent in list(Path(self._path).parents)[:-1]:
                 with suppress(OSError):  # another lab still lives below it
                     (root / parent).rmdir()
+
+
+def _weigh(group: Path, root: Path) -> None:
+    """What is above a node gets the weight of its nodes, and not of one process among the host's.
+
+    The host's other processes have a group a session each; all nodes of all labs would share the
+    processors as one of these does.
+    """
+    while group != root:
+        if (group / "cpu.shares").exists():
+            (group / "cpu.shares").write_text(str(_NODES_WEIGHT))
+        group = group.parent
 
 
 def _removed(group: Path) -> bool:

@@ -129,6 +129,10 @@ def core_to_itself(lab: Lab, job: int, rank: int) -> None:
             # Out of the lab's share of the processors; what is counted of the job stays.
             everybody.write_text(each.name)
         os.setpriority(os.PRIO_PROCESS, int(each.name), -20)
+        session = Path("/proc", each.name, "autogroup")
+        if session.exists():
+            # The kernel weighs sessions first, and processes only within theirs.
+            session.write_text("-20")
 
 
 def _environment(process: Path) -> set[bytes]:

@@ -158,7 +158,11 @@ class MountProbe:
         taken = take(look.place)
         if not isinstance(taken, Held):
             look.waited_s = waited_s(taken)
-            return False
+            if look.waited_s < self._timeout_s:
+                return False
+            # That has waited for longer than this one may.
+            look.over, look.told = True, _told(look.mount, waited_s=look.waited_s)
+            return True
         look.waited_s = None
         heard, tell = os.pipe()
         look.begun_s = time.monotonic()

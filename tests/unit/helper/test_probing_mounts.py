@@ -144,3 +144,20 @@ def test_a_place_that_another_look_holds_is_waited_for_and_then_told(
     assert waited_s is not None
     assert 0.1 < waited_s < 3.0
     assert whole
+
+
+def test_what_has_not_answered_for_long_is_told_at_once(
+    places: Places, asked: list[tuple[JobMount, int]]
+) -> None:
+    other = places.open(7, "mount", 1)
+    take(other)
+    os.pwrite(other, str(time.clock_gettime_ns(time.CLOCK_BOOTTIME) - 6 * 10**9).encode(), 0)
+    begun = time.monotonic()
+    (told,), whole = MountProbe(Kernel(), 5.0, 4).look(asked)
+    took_s = time.monotonic() - begun
+    os.close(other)
+    os.close(asked[0][1])
+    assert took_s < 2.5
+    assert told.waited_s is not None
+    assert told.waited_s >= 6.0
+    assert whole

@@ -3,7 +3,8 @@
 RSA keys verify RS256 and P-256 keys ES256, nothing else; a shared key in a key set is never used.
 The cache answers at once for every key it holds. An unknown key id may start a fetch, at most one
 in `COOLDOWN_S` however many ask; callers with known keys never wait for it. While the provider is
-away the keys already held go on being used.
+away the keys already held go on being used. A server that has none yet asks each second, and who
+asks it meanwhile waits for that: it may have begun a moment before its provider.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _log = logging.getLogger("lattice.oidc")
 
 COOLDOWN_S = 30.0
 _REFRESH_S = 300.0
-_RETRY_S = 5.0
+_RETRY_S = 1.0
 _MOST_WAITING = 64
 _MOST_KEYS = 64
 _SMALLEST_RSA_BITS, _LARGEST_RSA_BITS = 2048, 8192
@@ -142,21 +143,23 @@ class KeyCache:
         # A token without a key id can't name a new key, so it is no reason to ask.
         if key is not None or (kid is None and self.loaded):
             return key
-        if not self._may_wait():
+        rest_s = self._rest_s()
+        if self._waiting >= _MOST_WAITING or (self.loaded and rest_s > 0):
             return None
         self._waiting += 1
         try:
+            await asyncio.sleep(rest_s)
             await self.refresh()
         finally:
             self._waiting -= 1
         return self._keys.find(kid, algorithm)
 
-    def _may_wait(self) -> bool:
-        if self._waiting >= _MOST_WAITING:
-            return False
+    def _rest_s(self) -> float:
+        """Until the provider may be asked again; nothing if it is being asked."""
         if self._fetching is not None or self._started is None:
-            return True
-        return self._clock.monotonic() - self._started >= COOLDOWN_S
+            return 0.0
+        pause_s = COOLDOWN_S if self.loaded else _RETRY_S
+        return max(0.0, self._started + pause_s - self._clock.monotonic())
 
     async def refresh(self) -> None:
         """Fetch once, or join the fetch under way. Failure is logged, never raised."""

@@ -57,7 +57,7 @@ SightOf = Callable[[bytes, str, int], NodeSight | None]
 
 _AT_ONCE = 64
 _SERVER = "server"
-_MOUNT_S = (0.3, 2.0)
+_MOUNT_S = (0.3, 1.75)
 _STACKS_S = (1.0, 13.0)
 _UNKNOWN = "it does not know this job"
 _OTHER_RUN = "it tells of another run of this number"
@@ -107,7 +107,7 @@ class NodeAsking:
         return tuple(found), silences
 
     async def _check(self, attempt: JobAttempt, node: str, within_s: float) -> NodeCheck:
-        mounts = ProbeMounts(_ms(within_s - 1.0, _MOUNT_S))
+        mounts = ProbeMounts(_ms(within_s - 1.25, _MOUNT_S))
         opening = facts_opening(
             FactsAsked(
                 job_id=attempt.allocation.job_id,
