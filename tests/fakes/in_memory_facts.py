@@ -31,7 +31,10 @@ class InMemoryFacts:
             await asyncio.Event().wait()
         checks = (
             NodeCheck(
-                facts=facts, sight=self.sights.get(node), no_sight="it does not know this job"
+                node=node,
+                facts=facts,
+                sight=self.sights.get(node),
+                lacking="" if node in self.sights else "it does not know this job",
             )
             for node, facts in self.told.items()
         )

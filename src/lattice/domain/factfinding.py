@@ -12,12 +12,13 @@ from lattice.domain.nodelook import NodeSight, NodeSilence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCheck:
-    """Everything that one node tells of a job at once."""
+    """Everything that one node tells of a job at once; at least one of the two."""
 
-    facts: NodeFacts
+    node: str
+    facts: NodeFacts | None = None
     sight: NodeSight | None = None
-    no_sight: str = ""
-    """Why there is none."""
+    lacking: str = ""
+    """Why the other is not there."""
 
 
 class FactFinding(Protocol):

@@ -204,7 +204,7 @@ class Site:
         self, within_s: float = 3.0
     ) -> tuple[tuple[NodeFacts, ...], tuple[NodeSilence, ...]]:
         checks, silences = await self.asking.check(self.attempt, within_s=within_s)
-        return tuple(each.facts for each in checks), silences
+        return tuple(each.facts for each in checks if each.facts is not None), silences
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ async def test_what_a_node_measures_comes_with_its_facts(site: Site) -> None:
     (first, _), silences = await site.asking.check(site.attempt, within_s=3.0)
     assert silences == ()
     assert first.sight is not None
-    assert (first.sight.node, first.no_sight) == ("n1", "")
+    assert (first.sight.node, first.lacking) == ("n1", "")
     assert [each.value for each in first.sight.now.of("memory_used_bytes")] == [5e8]
     assert site.opened == 2, "one stream a node"
 
@@ -295,9 +295,39 @@ async def test_figures_that_are_not_there_say_why_and_the_facts_stay(
     site.nodes["n1"].sight = look
     (first, second), silences = await site.asking.check(site.attempt, within_s=3.0)
     assert silences == ()
-    assert (first.sight, first.no_sight) == (None, reason)
+    assert (first.sight, first.lacking) == (None, reason)
+    assert first.facts is not None
     assert first.facts.links == (LINK,)
     assert second.sight is not None
+
+
+async def test_facts_that_come_too_late_keep_no_figures_back(site: Site) -> None:
+    class Slow(Node):
+        def serve(self, kind: StreamKind) -> Serve:
+            in_time = super().serve(kind)
+
+            async def serve(session: Session, opening: bytes) -> None:
+                await in_time(
+                    session, facts_opening(replace(facts_opening_of(opening), within_s=9))
+                )
+
+            return serve
+
+    async def never() -> NetworkFound:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    slow = site.nodes["n1"]
+    slow.__class__ = Slow
+    slow.network = never
+    begun = time.monotonic()
+    (first, second), silences = await site.asking.check(site.attempt, within_s=1.5)
+    assert time.monotonic() - begun < 1.5
+    assert silences == ()
+    assert (first.node, first.facts) == ("n1", None)
+    assert first.lacking == "its facts did not come within 1.5 s"
+    assert first.sight is not None
+    assert (second.sight is None, second.lacking) == (False, "")
 
 
 async def test_an_agent_of_before_tells_its_facts_alone(site: Site) -> None:
@@ -314,8 +344,9 @@ async def test_an_agent_of_before_tells_its_facts_alone(site: Site) -> None:
     site.nodes["n1"].__class__ = Older
     (first, _), silences = await site.asking.check(site.attempt, within_s=3.0)
     assert silences == ()
+    assert first.facts is not None
     assert (first.sight, first.facts.links) == (None, (LINK,))
-    assert "older than this server" in first.no_sight
+    assert "older than this server" in first.lacking
 
 
 async def test_a_node_without_a_link_is_silent_with_the_reason(site: Site) -> None:

@@ -1,14 +1,15 @@
 """Serves streams of the kind `facts`: everything that is known here of one job, at once.
 
 Every source is asked at the same time and has the same time to answer. One that fails, or does not
-answer, is an absence with its reason, and keeps nothing from the others.
+answer, is an absence with its reason, and keeps nothing from the others. What is measured waits for
+the facts a moment, and then goes ahead: on a slow node they may come too late.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from lattice.base.errors import LatticeError, NotFound
@@ -36,6 +37,8 @@ from lattice.features.diag.node.lives import Lives
 
 _SLACK_S = 0.25
 """An answer has to reach the server, too."""
+_TOGETHER_S = 0.8
+"""Where the facts are there by then, all is one message on the wire."""
 SILENT = "it did not answer in time"
 _LONGEST_WORDS = 200
 _T = TypeVar("_T")
@@ -89,36 +92,52 @@ class FactFeed:
         except BadTell as fault:
             raise NotFound(str(fault)) from None
         identity = self._lives.find(asked.job_id, asked.started)
-        look, facts = b"", facts_unknown_tell()
         if identity is not None:
-            look, gathered = await self._gathered(identity, asked)
-            facts = facts_tell(self._lives.began(identity), gathered)
+            await self._told(session, identity, asked)
+            return
         if asked.look:
-            await session.send(look)
-        await session.send(facts, last=True)
+            await session.send(b"")
+        await session.send(facts_unknown_tell(), last=True)
 
-    async def _gathered(self, identity: JobIdentity, asked: FactsAsked) -> tuple[bytes, NodeFacts]:
-        sources, within_s = self._sources, max(_SLACK_S, asked.within_s - _SLACK_S)
-        network, mounts, tasks, gpus, look = await asyncio.gather(
+    async def _told(self, session: Session, identity: JobIdentity, asked: FactsAsked) -> None:
+        within_s = max(_SLACK_S, asked.within_s - _SLACK_S)
+        gathering = asyncio.create_task(self._gathered(identity, asked, within_s), name="facts")
+        lost: Sequence[FactAbsence] = ()
+        try:
+            if asked.look:
+                look = self._sources.look(asked.job_id, asked.started)
+                told = await _asked(look, within_s)
+                await asyncio.wait([gathering], timeout=_TOGETHER_S)
+                await session.send(told if isinstance(told, bytes) else b"")
+                lost = [] if isinstance(told, bytes) else _absences(told, FactKind.FIGURES)
+            facts = await gathering
+        finally:
+            gathering.cancel()
+        facts = replace(facts, absences=(*facts.absences, *lost))
+        await session.send(facts_tell(self._lives.began(identity), facts), last=True)
+
+    async def _gathered(
+        self, identity: JobIdentity, asked: FactsAsked, within_s: float
+    ) -> NodeFacts:
+        sources = self._sources
+        network, mounts, tasks, gpus = await asyncio.gather(
             _asked(sources.network(identity), within_s),
             _asked(sources.mounts(asked.mounts), within_s),
             _asked(sources.tasks(asked.tasks), within_s),
             _asked(sources.gpus(identity), within_s),
-            _asked(self._looked(asked), within_s),
         )
         lost = [
             *_absences(network, FactKind.LINKS, FactKind.TRANSPORT),
             *_absences(mounts, FactKind.MOUNTS),
             *_absences(tasks, FactKind.TASKS),
             *_absences(gpus, FactKind.GPUS),
-            *_absences(look, FactKind.FIGURES),
         ]
         ahead_s, output = sources.clock_ahead_s(), sources.last_output(identity)
         if ahead_s is None:
             lost.append(FactAbsence(FactKind.CLOCK, "the link has not measured it yet"))
         if output is None:
             lost.append(FactAbsence(FactKind.OUTPUT, "no output was seen since it is followed"))
-        facts = NodeFacts(
+        return NodeFacts(
             node=self._node,
             time=sources.now(),
             links=network.links if isinstance(network, NetworkFound) else (),
@@ -130,11 +149,6 @@ class FactFeed:
             last_output=output,
             absences=tuple(lost),
         )
-        return look.facts[0] if isinstance(look, Found) else b"", facts
-
-    async def _looked(self, asked: FactsAsked) -> Found[bytes]:
-        told = await self._sources.look(asked.job_id, asked.started) if asked.look else b""
-        return Found((told,))
 
 
 async def _asked(source: Awaitable[_T], within_s: float) -> _T | tuple[str, str]:

@@ -16,7 +16,7 @@ from lattice.access.grants import GrantSigner
 from lattice.base.errors import LatticeError, NotFound, Unavailable
 from lattice.domain.attempts import JobAttempt
 from lattice.domain.factfinding import NodeCheck
-from lattice.domain.jobfacts import FactKind, NodeFacts, RankStack
+from lattice.domain.jobfacts import FactKind, RankStack
 from lattice.domain.nodejobs import match_attempt
 from lattice.domain.nodelook import NodeSight, NodeSilence
 from lattice.domain.nodeset import NodeSet
@@ -56,6 +56,8 @@ SightOf = Callable[[bytes, str, int], NodeSight | None]
 """Reads what a node answers to a look at a job; None: nothing. Raises `ValueError`."""
 
 _AT_ONCE = 64
+_LAST_S = 0.1
+"""Of its time, in which a page is made of what has come so far."""
 _SERVER = "server"
 _MOUNT_S = (0.3, 1.75)
 _STACKS_S = (1.0, 13.0)
@@ -87,9 +89,10 @@ class NodeAsking:
         self, attempt: JobAttempt, *, within_s: float
     ) -> tuple[tuple[NodeCheck, ...], tuple[NodeSilence, ...]]:
         """Of every node, in parallel. Never raises."""
+        until = asyncio.get_running_loop().time() + within_s - _LAST_S
 
         async def ask(node: str) -> NodeCheck:
-            return await self._check(attempt, node, within_s)
+            return await self._check(attempt, node, within_s, until)
 
         return await _of_all(attempt, ask, within_s)
 
@@ -106,7 +109,9 @@ class NodeAsking:
         found.sort(key=lambda each: (each.rank is None, each.rank or 0, each.node, each.pid))
         return tuple(found), silences
 
-    async def _check(self, attempt: JobAttempt, node: str, within_s: float) -> NodeCheck:
+    async def _check(
+        self, attempt: JobAttempt, node: str, within_s: float, until: float
+    ) -> NodeCheck:
         mounts = ProbeMounts(_ms(within_s - 1.25, _MOUNT_S))
         opening = facts_opening(
             FactsAsked(
@@ -120,33 +125,45 @@ class NodeAsking:
         )
         answers = self._answers(_SERVER, attempt, node, StreamKind.FACTS, opening)
         async with aclosing(answers):
-            look, payload = await anext(answers, None), await anext(answers, None)
-        if look is None:
-            raise _NoAnswer(_BROKE_OFF)
+            look = await anext(answers, None)
+            if look is None:
+                raise _NoAnswer(_BROKE_OFF)
+            try:
+                async with asyncio.timeout_at(until):
+                    payload = await anext(answers, None)
+            except TimeoutError:
+                sight = await self._sight(attempt, node, look)
+                return NodeCheck(
+                    node=node,
+                    sight=sight,
+                    lacking=f"its facts did not come within {within_s:.2g} s",
+                )
         # An agent of before tells its facts alone.
         told = facts_tell_of(look if payload is None else payload, node)
         if told is None:
             raise _NoAnswer(_UNKNOWN)
         await self._believe(attempt, node, told.began)
         if payload is None:
-            return NodeCheck(facts=told.facts, no_sight=_OLDER)
-        return await self._sighted(attempt, told.facts, look)
-
-    async def _sighted(self, attempt: JobAttempt, facts: NodeFacts, look: bytes) -> NodeCheck:
-        """With what the node measures, as far as that can be read."""
-        lack = facts.absence(FactKind.FIGURES)
+            return NodeCheck(node=node, facts=told.facts, lacking=_OLDER)
+        lack = told.facts.absence(FactKind.FIGURES)
         if lack is not None:
-            return NodeCheck(facts=facts, no_sight=lack.reason)
+            return NodeCheck(node=node, facts=told.facts, lacking=lack.reason)
         try:
-            sight = self._sight_of(look, facts.node, attempt.allocation.job_id)
-            if sight is None:
-                return NodeCheck(facts=facts, no_sight=_NOTHING)
-            await self._believe(attempt, facts.node, sight.now.identity.started)
+            sight = await self._sight(attempt, node, look)
         except _NoAnswer as no_answer:
-            return NodeCheck(facts=facts, no_sight=str(no_answer))
+            return NodeCheck(node=node, facts=told.facts, lacking=str(no_answer))
+        return NodeCheck(node=node, facts=told.facts, sight=sight)
+
+    async def _sight(self, attempt: JobAttempt, node: str, look: bytes) -> NodeSight:
+        """What the node measures of this run. Raises `_NoAnswer`."""
+        try:
+            sight = self._sight_of(look, node, attempt.allocation.job_id)
         except ValueError:
-            return NodeCheck(facts=facts, no_sight=_UNREADABLE)
-        return NodeCheck(facts=facts, sight=sight)
+            raise _NoAnswer(_UNREADABLE) from None
+        if sight is None:
+            raise _NoAnswer(_NOTHING)
+        await self._believe(attempt, node, sight.now.identity.started)
+        return sight
 
     async def _stacks(
         self, subject: str, attempt: JobAttempt, node: str, within_s: float

@@ -67,7 +67,7 @@ class Gathering:
             self._told(job, within_s),
             self._traced(job, len(nodes), interval_s, now),
         )
-        facts = {each.facts.node: each.facts for each in checks}
+        facts = {each.node: each.facts for each in checks if each.facts is not None}
         earlier = self._earlier.of(job)
         self._earlier.keep(job, facts)
         return Case(
@@ -76,10 +76,10 @@ class Gathering:
             interval_s=interval_s,
             nodes=nodes,
             groups=_groups(nodes, topology),
-            sights={each.sight.node: each.sight for each in checks if each.sight is not None},
+            sights={each.node: each.sight for each in checks if each.sight is not None},
             facts=facts,
             earlier=earlier,
-            silences={each.node: each for each in (*silences, *_unseen(checks))},
+            silences={each.node: each for each in (*silences, *_lacking(checks))},
             traces=traced[0],
             no_traces=traced[1],
             targets=self._targets,
@@ -126,9 +126,9 @@ def nodes_of(job: JobAttempt) -> tuple[str, ...]:
         return ()
 
 
-def _unseen(checks: _Checks) -> _Silences:
-    """Those that told facts and no figures."""
-    return tuple(NodeSilence(each.facts.node, each.no_sight) for each in checks if not each.sight)
+def _lacking(checks: _Checks) -> _Silences:
+    """Those that told facts or figures, and not both."""
+    return tuple(NodeSilence(each.node, each.lacking) for each in checks if each.lacking)
 
 
 def _groups(nodes: tuple[str, ...], topology: Topology) -> dict[str, str]:
