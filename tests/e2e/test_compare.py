@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 from lab.laboratory import Lab
@@ -12,20 +14,23 @@ pytestmark = [pytest.mark.lab, pytest.mark.spec("COMPARE-1", "COMPARE-3", "COMPA
 
 
 def test_two_runs_that_use_different_memory(lab: Lab, alice: Person, bob: Person) -> None:
-    jobs = []
-    for size in (40, 80):
-        work = f"/usr/bin/python3 -c 'import time; x = bytearray({size} << 20); time.sleep(25)'"
-        with debugged(lab, alice, "-w", "n1", f"--mem={size * 4}M", wrap=work) as job:
-            lab.wait_job_state(job, "COMPLETED", 60)
-            jobs.append(str(job))
-    said = eventually(
-        lambda: alice.tries("compare", *jobs, "--metric", "memory_used"),
-        lambda said: said.code == 0 and "memory_used" in said.out,
+    """Both were measured closely, and are over: nobody switches anything for them any more."""
+    with ExitStack() as both:
+        jobs = []
+        for node, size in (("n1", 40), ("n2", 80)):
+            work = f"/usr/bin/python3 -c 'import time; x = bytearray({size} << 20); time.sleep(25)'"
+            running = debugged(lab, alice, "-w", node, f"--mem={size * 4}M", wrap=work)
+            jobs.append(str(both.enter_context(running)))
+        for job in jobs:
+            lab.wait_job_state(int(job), "COMPLETED", 60)
+    (memory,) = eventually(
+        lambda: alice.asks("compare", *jobs, "--metric", "memory_used")["metrics"],
+        lambda found: [each["sureness"] for each in found[0]["differences"]] == ["sure"],
         60,
     )
-    assert "160" in said.out or "mem" in said.out.lower()
-    answer = alice.asks("compare", *jobs, "--metric", "memory_used")
-    assert str(answer)
+    (one,) = memory["differences"]
+    assert one["change"]["absolute"] == pytest.approx(40 << 20, rel=0.05)
+    assert {each["step_s"] for each in memory["lines"]} == {1.0}
     failed = alice.tries("compare", *jobs, "--fail-on", "memory_used>20%")
     assert failed.code == 113, failed
     passed = alice.tries("compare", *jobs, "--fail-on", "memory_used<-20%")

@@ -145,7 +145,6 @@ def composed(
                     scheduler=scheduler,
                     store=metrics or InMemoryMetricStore(),
                     objects=None,
-                    modes=None,
                     sharing=sharing,
                     clock=clock,
                 )

@@ -18,7 +18,6 @@ from lattice.domain.measured import Shown
 from lattice.domain.metric import PREFIX
 from lattice.domain.metricstore import SeriesPoints
 from lattice.domain.promql import scope_of
-from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.compare.model import CompareQuery, Comparison, MetricComparison, Sureness
 from lattice.features.compare.service.comparing import CompareService
 from lattice.server.compare import CompareNeeds, compare_service
@@ -33,6 +32,7 @@ pytestmark = pytest.mark.spec("COMPARE-1", "COMPARE-2")
 ALICE = Actor(sub="sub-alice", user="alice")
 STEP_S, SAMPLES, NODES = 30, 120, 2
 DAY_S, DAYS_NODES = 86_400, 3
+MINUTE_S = 60
 SLOWER_AT = 60
 """The sample from which on the second run does less."""
 
@@ -53,6 +53,23 @@ def day_of(job: JobAttempt, begun: float) -> list[SeriesPoints]:
             tuple((at, 90 + draw.uniform(-1, 1)) for at in moments),
         )
         for node in range(1, DAYS_NODES + 1)
+    ]
+
+
+def minute_of(job: JobAttempt, begun: float, used: float) -> list[SeriesPoints]:
+    """Every second, from soon after the beginning."""
+    labels = {**dict(scope_of(job)), "vcluster": "batch", "source": "host_local_probe"}
+    moments = [begun + 3 + at for at in range(MINUTE_S - 4)]
+    courses: dict[str, Callable[[float], float]] = {
+        "cpu_seconds_total": lambda at: at - begun,
+        "memory_used_bytes": lambda _: used,
+    }
+    return [
+        SeriesPoints(
+            {"__name__": PREFIX + name, "node": "n1", **labels},
+            tuple((at, course(at)) for at in moments),
+        )
+        for name, course in courses.items()
     ]
 
 
@@ -118,6 +135,19 @@ async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         nodes=f"m[1-{DAYS_NODES}]",
         node_count=DAYS_NODES,
     )
+    minute_began = clock.now() - timedelta(seconds=3 * MINUTE_S)
+    minutes = [
+        allocation(
+            number,
+            "alice",
+            "research",
+            submitted=minute_began,
+            ended=minute_began + timedelta(seconds=MINUTE_S),
+            state=State.COMPLETED,
+            nodes="n1",
+        )
+        for number in (5, 6)
+    ]
     async with place_of(request.param, tmp_path) as place:
         await place.store.write(
             day_of(JobAttempt(a_day, attempts_of(a_day)[0]), day_began.timestamp())
@@ -126,15 +156,17 @@ async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             job = JobAttempt(each, attempts_of(each)[0])
             written = series_of(job, began.timestamp(), slower=each.job_id != 1)
             await place.store.write(written)
+        for each in minutes:
+            job = JobAttempt(each, attempts_of(each)[0])
+            used = each.job_id * 1e8
+            await place.store.write(minute_of(job, minute_began.timestamp(), used))
         await place.settle()
-        scheduler.allocations.append(a_day)
-        usual = ModeInForce(allocation="", mode=Mode.PROD, interval_s=float(STEP_S))
+        scheduler.allocations += [a_day, *minutes]
         yield compare_service(
             CompareNeeds(
                 scheduler=scheduler,
                 store=place.store,
                 objects=None,
-                modes=lambda _: usual,
                 sharing=sharing_parts(InMemoryStateStore(clock)),
                 clock=clock,
             )
@@ -189,3 +221,16 @@ async def test_a_day_and_an_hour_that_do_the_same(service: CompareService) -> No
     (one,) = row(answer, Shown.GPU_UTILIZATION).differences
     assert one.sureness is Sureness.NONE_FOUND
     assert one.parting is None
+
+
+async def test_short_runs_that_are_over_are_compared_as_closely_as_they_were_measured(
+    service: CompareService,
+) -> None:
+    """Which mode was in force is forgotten by then."""
+    answer = await service.compare(ALICE, CompareQuery(ids=("5", "6")))
+    assert [each.origin.resolution_s for each in answer.runs] == [1.0, 1.0]
+    told = row(answer, Shown.MEMORY_USED)
+    assert all(each.samples is not None and each.samples > MINUTE_S / 2 for each in told.levels)
+    assert told.differences[0].change is not None
+    assert told.differences[0].change.percent == pytest.approx(20.0)
+    assert row(answer, Shown.CPU_UTILIZATION).levels[0].mean == pytest.approx(100, rel=0.02)

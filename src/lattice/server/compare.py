@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from grpc import aio
@@ -14,13 +15,12 @@ from lattice.base.clock import Clock
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.objects import ObjectStore
 from lattice.domain.scheduler import Scheduler
-from lattice.domain.telemetry import ModeOf
 from lattice.domain.vcluster import Kind, Vclusters
 from lattice.features.compare import http
 from lattice.features.compare.rpc import CompareRpc
 from lattice.features.compare.service.comparing import CompareService
 from lattice.features.compare.service.finding import RunFinder
-from lattice.features.compare.service.series import SeriesSource
+from lattice.features.compare.service.series import INTERVALS, SeriesSource
 from lattice.server.sharing import SharingParts
 from lattice.wire.guard import GuardedRoutes
 from lattice.wire.v1.compare_pb2_grpc import add_CompareServiceServicer_to_server
@@ -35,12 +35,12 @@ class CompareNeeds:
     """None: what is kept alone is compared."""
     objects: ObjectStore | None
     """None: nothing is kept."""
-    modes: ModeOf | None
-    """None where no agents are served."""
     sharing: SharingParts
     clock: Clock
     views: Vclusters = field(default_factory=Vclusters)
     limits: CallerLimits | None = None
+    intervals: Collection[float] = INTERVALS
+    """How closely runs may have been measured."""
 
 
 def compare_service(needs: CompareNeeds) -> CompareService:
@@ -53,7 +53,7 @@ def compare_service(needs: CompareNeeds) -> CompareService:
             needs.clock,
             lambda each: needs.views.kind_of(each.vcluster) is Kind.SENSITIVE,
         ),
-        SeriesSource(needs.store, needs.objects, needs.modes, needs.clock),
+        SeriesSource(needs.store, needs.objects, needs.clock, needs.intervals),
         needs.clock,
         needs.limits,
     )

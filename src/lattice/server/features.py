@@ -92,7 +92,7 @@ async def open_features(ground: Ground) -> AsyncIterator[tuple[Parts, Links | No
             top=_top(ground, telemetry),
             report=report,
             diag=_diag(ground, telemetry, samples, links),
-            compare=_compare(ground, telemetry),
+            compare=_compare(ground),
         )
         yield parts, links
 
@@ -295,7 +295,7 @@ def _diag(
     return diag_service(needs, ground.config.diag, ground.log)
 
 
-def _compare(ground: Ground, telemetry: TelemetryParts | None) -> CompareService | None:
+def _compare(ground: Ground) -> CompareService | None:
     if not ground.sharing:
         return None
     return compare_service(
@@ -303,7 +303,6 @@ def _compare(ground: Ground, telemetry: TelemetryParts | None) -> CompareService
             scheduler=ground.scheduler,
             store=ground.metrics,
             objects=ground.objects,
-            modes=telemetry.modes if telemetry else None,
             sharing=ground.sharing,
             clock=ground.clock,
             views=ground.config.views,

@@ -23,7 +23,7 @@ from lattice.domain.runsummary import (
     run_of,
     summary_key,
 )
-from lattice.domain.telemetry import Coverage, MetricOrigin, Mode, ModeInForce
+from lattice.domain.telemetry import Coverage, MetricOrigin
 from lattice.domain.vcluster import Kind, Vcluster, Vclusters
 from lattice.features.compare.model import CompareQuery, Comparison, metrics_named
 from lattice.features.compare.service.comparing import CompareService
@@ -75,6 +75,9 @@ class MeasuredStore:
         self.asked: list[str] = []
         self.problem: Exception | None = None
         self.refuses = ""
+        self.usual_s = 30.0
+        self.intervals: dict[str, float] = {}
+        """At which those runs were measured that were not at the usual one."""
 
     def _named(self, promql: str) -> tuple[str, str]:
         self.asked.append(promql)
@@ -89,7 +92,9 @@ class MeasuredStore:
         if not any(each == alloc for each, _ in self.courses):
             return ()
         labels = {"node": "n1", "source": "host_local_probe"}
-        return (SeriesPoints(labels, ((at, 1.0),)),)
+        (length_s,) = {float(each) for each in re.findall(r"\[(\d+)s\]", promql)}
+        samples = length_s // self.intervals.get(alloc, self.usual_s)
+        return (SeriesPoints(labels, ((at, samples),)),)
 
     async def query_range(
         self,
@@ -134,8 +139,6 @@ class Site:
         self.state = InMemoryStateStore(self.clock)
         self.sharing = sharing_parts(self.state)
         self.limits: CallerLimits | None = None
-        self.interval_s = 30.0
-        self.intervals: dict[str, float] = {}
         self.job(41)
         self.job(42)
         self.job(50, user="bob", account="genomics")
@@ -198,16 +201,12 @@ class Site:
         await self.objects.put_new(summary_key(attempt), encoded(summary))
 
     def service(self, **more: Any) -> CompareService:
-        def mode(ref: str) -> ModeInForce:
-            every_s = self.intervals.get(ref.partition("@")[0], self.interval_s)
-            return ModeInForce(allocation=ref, mode=Mode.PROD, interval_s=every_s)
-
         views = Vclusters((Vcluster("safe", Kind.SENSITIVE, "safe"),))
         needs: Mapping[str, Any] = {
             "scheduler": self.scheduler,
             "store": self.store,
             "objects": self.objects,
-            "modes": mode,
+            "intervals": {self.store.usual_s, *self.store.intervals.values()},
             "sharing": self.sharing,
             "clock": self.clock,
             "views": views,

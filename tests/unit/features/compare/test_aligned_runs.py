@@ -162,7 +162,7 @@ async def test_when_a_run_began_makes_no_difference(later_s: float) -> None:
 @pytest.mark.parametrize(("interval_s", "other_s"), [(30.0, 2.0), (2.0, 30.0), (30.0, 7.0)])
 async def test_unequal_resolutions_part_to_the_coarser(interval_s: float, other_s: float) -> None:
     site = Site()
-    site.intervals = {"41": interval_s, "42": other_s}
+    site.store.intervals = {"41": interval_s, "42": other_s}
     site.measure(41, fine(90, seed=1, step_s=interval_s))
     site.measure(42, fine(90, seed=2, step_s=other_s, after_s=1500, then=75))
     answer = await site.compare()
@@ -176,7 +176,7 @@ async def test_unequal_resolutions_part_to_the_coarser(interval_s: float, other_
 
 async def test_the_same_run_at_two_resolutions_does_not_differ() -> None:
     site = Site()
-    site.intervals = {"41": 30.0, "42": 5.0}
+    site.store.intervals = {"41": 30.0, "42": 5.0}
     wave = noise(720, 0.98, random.Random(3))
 
     def fine_one(at_s: float) -> float:

@@ -30,10 +30,12 @@ from lattice.features.compare.convert import comparison_message, query_of
 from lattice.features.compare.model import USUAL, Comparison, MetricComparison, Sureness
 from lattice.features.compare.service.questions import (
     MOST_SAMPLES,
+    Lifetime,
     lifetime,
     origin_question,
     series_question,
 )
+from lattice.features.compare.service.series import INTERVALS
 from lattice.features.prometheus.service.parsing import parse
 from lattice.features.prometheus.service.tree import Matcher, selectors
 from lattice.wire.v1 import compare_pb2 as pb
@@ -243,7 +245,7 @@ async def test_a_day_against_an_hour_and_a_running_one_against_a_finished() -> N
 async def test_other_nodes_and_other_resolutions() -> None:
     site = Site()
     site.job(42, nodes="n[7-9]", node_count=3)
-    site.intervals["42"] = 2.0
+    site.store.intervals["42"] = 2.0
     site.measure(41, course(90, seed=1))
     wave = noise(4000, 0.95, random.Random(5))
     site.measure(42, lambda at_s: 80 + wave[int(at_s // 2)] if at_s % 200 >= 60 else None)
@@ -256,6 +258,22 @@ async def test_other_nodes_and_other_resolutions() -> None:
     assert one.sureness is Sureness.SURE
     assert any("different resolutions" in each for each in answer.notes)
     assert any("1/3 nodes" in each for each in answer.notes)
+
+
+@pytest.mark.parametrize(
+    ("length_s", "samples", "expected_s"),
+    [
+        pytest.param(26.0, 21, 1.0, id="closely, soon after its beginning"),
+        pytest.param(26.0, 2, 30.0, id="as usual"),
+        pytest.param(3600.0, 1800 + 60, 1.0, id="closely for half of its time"),
+        pytest.param(3600.0, 600 + 100, 30.0, id="closely for a sixth of it"),
+        pytest.param(3600.0, 40, 30.0, id="with holes"),
+    ],
+)
+def test_a_run_is_asked_about_as_closely_as_it_was_measured(
+    length_s: float, samples: int, expected_s: float
+) -> None:
+    assert Lifetime((), 1e9, 1e9 + length_s).closely(samples, INTERVALS) == expected_s
 
 
 async def test_several_against_the_first() -> None:
@@ -446,9 +464,10 @@ def test_every_selector_asks_for_its_owner(
     begun = made.started
     assert begun is not None
     job = JobAttempt(made, attempts_of(made)[0])
-    life = lifetime(job, interval_s, (begun + timedelta(seconds=length_s)).timestamp())
-    assert life.steps <= MOST_SAMPLES
-    for question in (series_question(life, metric), origin_question(life)):
+    life = lifetime(job, (begun + timedelta(seconds=length_s)).timestamp())
+    steps = life.steps(interval_s)
+    assert steps.count <= MOST_SAMPLES
+    for question in (series_question(steps, metric), origin_question(life)):
         found = list(selectors(parse(question)))
         assert found
         for each in found:
@@ -459,7 +478,7 @@ def test_every_selector_asks_for_its_owner(
 def test_nobodys_run_is_never_asked_about() -> None:
     made = replace(allocation(1, "", "research"), user="")
     with pytest.raises(BadSelector):
-        lifetime(JobAttempt(made, attempts_of(made)[0]), 30.0, 2e9)
+        lifetime(JobAttempt(made, attempts_of(made)[0]), 2e9)
 
 
 async def test_a_stranger_reaches_no_series_of_anothers() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from statistics import median
 
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
@@ -18,9 +19,10 @@ from lattice.domain.metricstore import BadQuery, MetricStore, StoreSilent
 from lattice.domain.objects import BadKeyPart, NoObject, ObjectStore
 from lattice.domain.promql import BadSelector
 from lattice.domain.runsummary import BadSummary, RunSummary, decoded, summary_key
-from lattice.domain.telemetry import Coverage, MetricOrigin, ModeOf
+from lattice.domain.telemetry import Coverage, MetricOrigin, Mode
 from lattice.features.compare.service.questions import (
     Lifetime,
+    Steps,
     lifetime,
     origin_question,
     series_question,
@@ -30,6 +32,7 @@ from lattice.features.compare.service.statistics.aligning import Track, track_of
 _log = logging.getLogger(__name__)
 
 VIA_STORE, VIA_KEPT = "store", "kept summary"
+INTERVALS = frozenset(each.interval_s for each in Mode)
 _PATIENCE_S = 20.0
 _AT_ONCE = 4
 _ENOUGH = 0.8
@@ -65,13 +68,14 @@ class SeriesSource:
         self,
         store: MetricStore | None,
         objects: ObjectStore | None,
-        modes: ModeOf | None,
         clock: Clock,
+        intervals: Collection[float] = INTERVALS,
     ) -> None:
+        """`intervals`: how closely runs may have been measured."""
         self._store = store
         self._objects = objects
-        self._modes = modes
         self._clock = clock
+        self._intervals = intervals
         self._room = asyncio.Semaphore(_AT_ONCE)
 
     async def of(self, job: JobAttempt, metrics: Sequence[Shown]) -> RunSeries:
@@ -90,24 +94,23 @@ class SeriesSource:
     async def _stored(self, job: JobAttempt, metrics: Sequence[Shown]) -> RunSeries:
         if self._store is None:
             return _nothing(job, NO_STORE)
-        interval_s = self._modes(job.allocation.ref).interval_s if self._modes else 30.0
         try:
-            life = lifetime(job, interval_s, self._clock.now().timestamp())
-            origin = await self._origin(self._store, job, life)
+            life = lifetime(job, self._clock.now().timestamp())
+            origin, steps = await self._origin(self._store, job, life)
             if origin.source is Provenance.UNAVAILABLE:
                 return RunSeries({}, origin)
-            found = await self._tracks(self._store, life, metrics)
+            found = await self._tracks(self._store, steps, metrics)
         except BadSelector:
             return _nothing(job, "Slurm does not say whose it is")
         except StoreSilent as error:
             return _nothing(job, SILENT, str(error))
         tracks = {each: track for each, track in found.items() if isinstance(track, Track)}
         refused = {each: words for each, words in found.items() if isinstance(words, str)}
-        aged = replace(origin, age_s=self._age_s(life, tracks))
+        aged = replace(origin, age_s=self._age_s(steps, tracks))
         return RunSeries(tracks, aged, refused=refused)
 
     async def _tracks(
-        self, store: MetricStore, life: Lifetime, metrics: Sequence[Shown]
+        self, store: MetricStore, steps: Steps, metrics: Sequence[Shown]
     ) -> dict[Shown, Track | str | None]:
         """Of each metric its track, or why the store could not answer. Raises `StoreSilent`."""
         silence: StoreSilent | None = None
@@ -115,7 +118,7 @@ class SeriesSource:
         try:
             async with asyncio.TaskGroup() as group:
                 for each in metrics:
-                    asked = self._track(store, life, each)
+                    asked = self._track(store, steps, each)
                     tasks[each] = group.create_task(asked, name=f"compare {each.value}")
         except* StoreSilent as problems:
             silence = StoreSilent(str(problems.exceptions[0]))
@@ -123,50 +126,59 @@ class SeriesSource:
             raise silence
         return {each: task.result() for each, task in tasks.items()}
 
-    async def _track(self, store: MetricStore, life: Lifetime, metric: Shown) -> Track | str | None:
+    async def _track(self, store: MetricStore, steps: Steps, metric: Shown) -> Track | str | None:
+        begin, whole_s = steps.life.begin, steps.count * steps.step_s
         try:
             async with self._room:
                 series = await store.query_range(
-                    series_question(life, metric),
-                    start=life.begin + life.step_s,
-                    end=life.begin + life.steps * life.step_s,
-                    step_s=life.step_s,
+                    series_question(steps, metric),
+                    start=begin + steps.step_s,
+                    end=begin + whole_s,
+                    step_s=steps.step_s,
                     within_s=_PATIENCE_S,
                 )
         except BadQuery as error:
             return f"the metric store refused the question ({error})"
         # A stretch is answered for at its end, and about its middle.
-        middle_s = life.begin + life.window_s(metric) / 2
+        middle_s = begin + steps.window_s(metric) / 2
         points = [
             (time - middle_s, value)
             for each in series
             for time, value in each.points
             if math.isfinite(value)
         ]
-        if not points:
-            return None
-        return track_of(points, life.step_s, life.steps * life.step_s)
+        return track_of(points, steps.step_s, whole_s) if points else None
 
-    async def _origin(self, store: MetricStore, job: JobAttempt, life: Lifetime) -> MetricOrigin:
+    async def _origin(
+        self, store: MetricStore, job: JobAttempt, life: Lifetime
+    ) -> tuple[MetricOrigin, Steps]:
+        """Who measured it, and how closely."""
+        steps = life.steps(max(self._intervals))
         try:
             async with self._room:
                 told = await store.query(origin_question(life), at=life.end, within_s=_PATIENCE_S)
         except BadQuery as error:
-            return _nothing(job, "the metric store refused the question", str(error)).origin
-        nodes = {each.labels.get("node", "") for each in told}
+            reason = "the metric store refused the question"
+            return _nothing(job, reason, str(error)).origin, steps
         sources = [each.labels.get("source", "") for each in told]
         known = [each for each in sources if each in set(Provenance)]
         if not known:
-            return _nothing(job, FORGOTTEN).origin
-        had = job.attempt.node_count or len(nodes)
-        return MetricOrigin(
+            return _nothing(job, FORGOTTEN).origin, steps
+        samples: dict[str, float] = {}
+        for each in told:
+            node = each.labels.get("node", "")
+            samples[node] = max(samples.get(node, 0.0), each.points[-1][1])
+        steps = life.steps(life.closely(median(samples.values()), self._intervals))
+        had = job.attempt.node_count or len(samples)
+        origin = MetricOrigin(
             source=Provenance(max(known, key=known.count)),
-            resolution_s=float(life.step_s),
-            coverage=Coverage(min(len(nodes), had), had),
+            resolution_s=float(steps.step_s),
+            coverage=Coverage(min(len(samples), had), had),
             via=VIA_STORE,
         )
+        return origin, steps
 
-    def _age_s(self, life: Lifetime, tracks: Mapping[Shown, Track]) -> float | None:
+    def _age_s(self, steps: Steps, tracks: Mapping[Shown, Track]) -> float | None:
         newest = [
             max(at for at, value in enumerate(each.values) if value is not None)
             for each in tracks.values()
@@ -174,7 +186,7 @@ class SeriesSource:
         ]
         if not newest:
             return None
-        until = life.begin + (max(newest) + 1) * life.step_s
+        until = steps.life.begin + (max(newest) + 1) * steps.step_s
         return max(0.0, self._clock.now().timestamp() - until)
 
     async def _kept(self, job: JobAttempt, metrics: Sequence[Shown]) -> RunSeries | None:
