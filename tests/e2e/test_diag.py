@@ -7,7 +7,7 @@ import pytest
 from lab.laboratory import Lab
 from tests.e2e.diagnosed import healthy, page, sick, told
 from tests.e2e.people import Person, eventually
-from tests.e2e.topped import debugged, measured_top
+from tests.e2e.topped import WORKS, debugged, measured_top
 
 pytestmark = [pytest.mark.lab, pytest.mark.spec("DIAG-1", "DIAG-5")]
 
@@ -53,7 +53,7 @@ def test_memory_near_its_limit(lab: Lab, alice: Person) -> None:
 
 @pytest.mark.spec("DIAG-3")
 def test_an_agent_that_does_not_answer_is_unknown_and_not_well(lab: Lab, alice: Person) -> None:
-    with debugged(lab, alice, "-w", "n[1-2]", wrap="srun sh -c 'while :; do :; done'") as job:
+    with debugged(lab, alice, "-w", "n[1-2]", wrap=f"srun sh -c '{WORKS}'") as job:
         measured_top(alice, job, "--per-node", node="n2")
         lab.node("n2").agent.freeze()
         try:

@@ -13,9 +13,9 @@ from tests.e2e.measured import Measured
 from tests.e2e.people import Person, eventually
 from tests.e2e.put_right import administrator, put_right
 from tests.e2e.test_watch import Watching
-from tests.e2e.topped import cell, debugged, measured_top, row, top
+from tests.e2e.topped import WORKS, cell, debugged, measured_top, row, top
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("SRC-2", "TOP-4")]
+pytestmark = [pytest.mark.lab, pytest.mark.spec("SRC-2", "TOP-4"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def test_the_store_is_away_for_a_minute(lab: Lab, alice: Person) -> None:
     """Live from the nodes meanwhile, and it says so; afterwards there is no hole in the series."""
     store = lab.victoriametrics.processes[0]
     measured = Measured(lab, alice)
-    with debugged(lab, alice, "-w", "n[1-2]", wrap="srun sh -c 'while :; do :; done'") as job:
+    with debugged(lab, alice, "-w", "n[1-2]", wrap=f"srun sh -c '{WORKS}'") as job:
         measured_top(alice, job)
         store.kill()
         gone = time.time()
@@ -76,7 +76,7 @@ def test_a_store_that_hangs_is_not_waited_for(lab: Lab, alice: Person) -> None:
 
 def test_an_agent_frozen_and_one_killed(lab: Lab, alice: Person) -> None:
     """Its row grows old, then says why it is empty; the other node's goes on."""
-    with debugged(lab, alice, "-w", "n[1-2]", wrap="srun sh -c 'while :; do :; done'") as job:
+    with debugged(lab, alice, "-w", "n[1-2]", wrap=f"srun sh -c '{WORKS}'") as job:
         measured_top(alice, job, "--per-node", node="n2")
         lab.node("n2").agent.freeze()
         try:

@@ -10,7 +10,9 @@ from typing import Any
 from lab.laboratory import Lab
 from tests.e2e.people import Person, eventually
 
-BUSY = "timeout 600 sh -c 'while :; do :; done'"
+WORKS = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done; sleep 0.2; done"
+"""For a shell: something to measure, and the rest of the machine for those who measure."""
+BUSY = f"timeout 600 sh -c '{WORKS}'"
 
 
 @contextmanager

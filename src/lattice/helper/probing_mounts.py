@@ -35,7 +35,7 @@ from lattice.domain.probed import (
 from lattice.helper.mounts import MADE_UP, MOST_MOUNTS_BYTES
 from lattice.helper.privilege import Kernel, become
 from lattice.helper.probing import JobFinder, NotProbed, ProbedJob, as_files_of, told_in_memory
-from lattice.helper.probing_places import Held, Places, take, waited_s
+from lattice.helper.probing_places import Held, Places, Taken, take, waited_s
 from lattice.helper.process import text_of
 from lattice.helper.target import CHANGED, NoTarget, Target, find_target
 
@@ -122,8 +122,8 @@ class _Look:
     over: bool = False
     told: MountLook | None = None
     """None also of one that the job can't see."""
-    waited_s: float | None = None
-    """That of an earlier look, where that still hangs."""
+    earlier: Taken | None = None
+    """The look that still hangs there."""
 
 
 class MountProbe:
@@ -147,8 +147,8 @@ class MountProbe:
         for each in under_way:
             self._abandon(each)
         for each in waiting:
-            if each.waited_s is not None:
-                each.over, each.told = True, _told(each.mount, waited_s=each.waited_s)
+            if each.earlier is not None:
+                each.over, each.told = True, _told(each.mount, waited_s=waited_s(each.earlier))
         found = [each.told for each in looks if each.told is not None]
         return found, all(each.over for each in looks)
 
@@ -157,13 +157,13 @@ class MountProbe:
             return False
         taken = take(look.place)
         if not isinstance(taken, Held):
-            look.waited_s = waited_s(taken)
-            if look.waited_s < self._timeout_s:
+            look.earlier = taken
+            if waited_s(taken) < self._timeout_s:
                 return False
             # That has waited for longer than this one may.
-            look.over, look.told = True, _told(look.mount, waited_s=look.waited_s)
+            look.over, look.told = True, _told(look.mount, waited_s=waited_s(taken))
             return True
-        look.waited_s = None
+        look.earlier = None
         heard, tell = os.pipe()
         look.begun_s = time.monotonic()
         look.pid = os.fork()
