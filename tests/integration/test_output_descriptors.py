@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.spec("LOG-2")]
 
 PYTHON = "/usr/bin/python3"
 SLEEP = ("sleep", "300")
-SWAPS = int(os.environ.get("LATTICE_SWAPS", "500"))
+SWAPS = int(os.environ.get("LATTICE_SWAPS", "250"))
 # Every other turn the name means the first of the files.
 _SWAP = """
 import os, sys, time
@@ -376,7 +376,7 @@ threading.Thread(target=go, daemon=True).start()
 """
     pid = _python(bench, code)
     found = 0
-    for _ in range(200):
+    for _ in range(100):
         with bench.open(pid) as opened:
             found += len(opened.files)
             assert all(content(each) == b"mine\n" for each in opened.files)
