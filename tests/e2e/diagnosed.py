@@ -13,6 +13,9 @@ from tests.e2e.people import Person, eventually
 from tests.e2e.put_right import NODES, administrator, linked
 from tests.e2e.topped import debugged, measured_top
 
+PAUSE_S = 2.1
+"""Between two pages: thirty a minute are allowed."""
+
 
 def page(person: Person, job: int) -> dict[str, Any]:
     found: dict[str, Any] = person.asks("diag", str(job))
@@ -36,7 +39,9 @@ def told(person: Person, job: int, rule: str, timeout_s: float = 40) -> dict[str
 
 def telling(person: Person, job: int, rule: str, timeout_s: float = 40) -> dict[str, Any]:
     """The first page on which that rule cries."""
-    return eventually(lambda: page(person, job), lambda found: rule in sick(found), timeout_s)
+    return eventually(
+        lambda: page(person, job), lambda found: rule in sick(found), timeout_s, pause_s=PAUSE_S
+    )
 
 
 def line(answer: dict[str, Any], rule: str) -> dict[str, Any]:

@@ -67,7 +67,13 @@ class Person:
         return found
 
 
-def eventually(look: Callable[[], T], until: Callable[[T], bool], timeout_s: float = 30.0) -> T:
+def eventually(
+    look: Callable[[], T],
+    until: Callable[[T], bool],
+    timeout_s: float = 30.0,
+    *,
+    pause_s: float = 0.3,
+) -> T:
     """Look again and again until it is as wanted; fails with what was last seen.
 
     Half of the time at most is spent looking: what is waited for needs the processor, too.
@@ -80,4 +86,4 @@ def eventually(look: Callable[[], T], until: Callable[[T], bool], timeout_s: flo
             return seen
         now = time.monotonic()
         assert now < deadline, seen
-        time.sleep(max(0.3, now - begun))
+        time.sleep(max(pause_s, now - begun))

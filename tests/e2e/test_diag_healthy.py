@@ -10,7 +10,7 @@ from itertools import cycle, takewhile
 import pytest
 
 from lab.laboratory import Lab
-from tests.e2e.diagnosed import page
+from tests.e2e.diagnosed import PAUSE_S, page
 from tests.e2e.people import Person
 from tests.e2e.topped import debugged
 
@@ -23,8 +23,6 @@ pytestmark = [
 
 LOOKED_S = 150.0
 """Longer than any rule of the usual targets waits, but the one about buffered output."""
-PAUSE_S = 2.1
-"""Thirty pages a minute are allowed."""
 PYTHON = "/usr/bin/python3 -u -c"
 _RECEIVES = (
     'import socket; d = socket.create_server(("", 47013)); p, _ = d.accept()\n'
