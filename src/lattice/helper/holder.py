@@ -50,6 +50,8 @@ _LAST_WORD_S = 2.0
 _RETRY_S = 0.02
 """A terminal that was full does not always say when it has room again."""
 _IDLE_S = 5.0
+_LEFT_S = 0.2
+"""Who has let go of his terminal may take it again, and nothing tells of that."""
 _GOODBYE_S = 5.0
 """For the client to say its own last word, after it has had ours."""
 _BY_SIGNAL = 128
@@ -147,7 +149,7 @@ class Holder:
         self._take_messages()
         self._feed()
         for source in self._shell.streams.sources:
-            if source.descriptor in ready:
+            if source.descriptor in ready or source.left:
                 self._pump(source)
         if self._ended is not None or self._shell.pidfd in ready:
             self._watch_end()
@@ -167,7 +169,9 @@ class Holder:
         wanted: dict[int, int] = {}
         if self._pipe.writable:
             wanted = {
-                each.descriptor: select.POLLIN for each in streams.sources if each.descriptor >= 0
+                each.descriptor: select.POLLIN
+                for each in streams.sources
+                if each.descriptor >= 0 and not each.left
             }
         if self._input and streams.input >= 0:
             wanted[streams.input] = wanted.get(streams.input, 0) | select.POLLOUT
@@ -180,7 +184,8 @@ class Holder:
         if self._ended is not None and self._finished is None:
             return _RETRY_S
         now, times = self._clock.monotonic(), self._times
-        due = [now + _IDLE_S]
+        left = any(each.left for each in self._shell.streams.sources)
+        due = [now + (_LEFT_S if left else _IDLE_S)]
         if self._connection is not None:
             due.append(self._heard + times.silence_s)
         elif self._hung_up is None:
@@ -332,7 +337,8 @@ class Holder:
         if any(moved):
             self._spoke = now
             return
-        closed = all(source.descriptor < 0 for source in self._shell.streams.sources)
+        sources = self._shell.streams.sources
+        closed = all(source.descriptor < 0 or source.left for source in sources)
         if closed or now - self._spoke >= _LAST_WORD_S:
             cause = self._cause_of(status, late=now - self._ended >= _LAST_WORD_S)
             if cause is not None:

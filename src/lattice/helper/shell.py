@@ -34,6 +34,9 @@ class Source:
 
     descriptor: int
     kind: type[Output | Errors]
+    left: bool = False
+    """Nobody has the other side of the terminal now. It stays open: if it were closed, the kernel
+    would hang up on a program that has let go of it and is about to end by itself."""
 
     def read(self) -> bytes:
         """What is there now, up to one message."""
@@ -45,10 +48,11 @@ class Source:
             except BlockingIOError:
                 break
             except OSError as error:
-                # The last one to hold the other side of a terminal is gone.
                 if error.errno != errno.EIO:
                     raise
-                part = b""
+                self.left = True
+                break
+            self.left = False
             if not part:
                 self.close()
                 break
@@ -102,7 +106,7 @@ class Terminal:
 
     @property
     def input(self) -> int:
-        return self.sources[0].descriptor
+        return -1 if self.sources[0].left else self.sources[0].descriptor
 
     def write(self, text: bytes) -> int:
         try:

@@ -321,6 +321,27 @@ def test_killed_with_the_job_or_without_it(begin: Begin, over: bool) -> None:
     assert ended.cause is (EndCause.JOB_ENDED if over else EndCause.SIGNALLED)
 
 
+def test_a_program_that_lets_go_of_its_terminal_before_it_ends_is_not_hung_up_on(
+    begin: Begin,
+) -> None:
+    """As `cat` and its kin do; the kernel would kill it for a terminal that is closed."""
+    stage = begin(in_terminal("sh", "-c", "echo on; exec 0<&- 1>&- 2>&-; sleep 0.5; exit 3"))
+    stage.client.see(b"on\r\n")
+    ended = stage.client.end()
+    assert (ended.cause, ended.code) == (EndCause.EXITED, 3)
+
+
+def test_a_program_that_takes_its_terminal_again_is_heard_again(begin: Begin) -> None:
+    again = (
+        "echo one; exec 0<&- 1>&- 2>&-; sleep 0.5; exec 0<>/dev/tty 1>&0; echo two; read x; exit $x"
+    )
+    stage = begin(in_terminal("sh", "-c", again))
+    stage.client.see(b"one\r\n")
+    stage.client.see(b"two\r\n")
+    stage.client.type(b"4\n")
+    assert stage.client.end().code == 4
+
+
 def test_what_a_child_keeps_open_does_not_delay_the_end_for_ever(begin: Begin) -> None:
     stage = begin(in_pipes("sh", "-c", "sleep 1000 & echo out; exit 2"))
     stage.client.see(b"out\n")
