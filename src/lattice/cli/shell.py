@@ -144,6 +144,8 @@ class TerminalShell:
         sys.stderr.flush()
         line = sys.stdin.readline()
         if not line:
+            if sys.stdin.isatty():
+                raise UsageError("No answer was given.")
             raise UsageError("There was nobody to ask.", hint="Run it in a terminal.")
         return line.strip()
 

@@ -184,8 +184,7 @@ class Holder:
         if self._ended is not None and self._finished is None:
             return _RETRY_S
         now, times = self._clock.monotonic(), self._times
-        left = any(each.left for each in self._shell.streams.sources)
-        due = [now + (_LEFT_S if left else _IDLE_S)]
+        due = [now + (_LEFT_S if self._left else _IDLE_S)]
         if self._connection is not None:
             due.append(self._heard + times.silence_s)
         elif self._hung_up is None:
@@ -193,6 +192,10 @@ class Holder:
         if self._hung_up is not None and not self._killed:
             due.append(self._hung_up + times.kill_s)
         return max(0.0, min(due) - now)
+
+    @property
+    def _left(self) -> bool:
+        return any(each.left for each in self._shell.streams.sources)
 
     # The connection.
 
@@ -304,7 +307,7 @@ class Holder:
         except BrokenPipeError:
             self._input.clear()
             self._input_ends = True
-        if streams.input < 0:
+        if streams.input < 0 and not self._left:
             self._input.clear()
         if self._input_ends and not self._input and streams.input >= 0 and not self._eof_told:
             self._eof_told = True

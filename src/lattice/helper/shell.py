@@ -46,6 +46,7 @@ class Source:
             try:
                 part = os.read(self.descriptor, left)
             except BlockingIOError:
+                self.left = False
                 break
             except OSError as error:
                 if error.errno != errno.EIO:

@@ -331,15 +331,18 @@ def test_a_program_that_lets_go_of_its_terminal_before_it_ends_is_not_hung_up_on
     assert (ended.cause, ended.code) == (EndCause.EXITED, 3)
 
 
-def test_a_program_that_takes_its_terminal_again_is_heard_again(begin: Begin) -> None:
-    again = (
-        "echo one; exec 0<&- 1>&- 2>&-; sleep 0.5; exec 0<>/dev/tty 1>&0; echo two; read x; exit $x"
-    )
-    stage = begin(in_terminal("sh", "-c", again))
+def test_a_program_that_takes_its_terminal_again_hears_and_is_heard_again(begin: Begin) -> None:
+    """Also what was typed while it had none; and it need not speak first."""
+    let_go = "echo one; exec 0<&- 1>&- 2>&-; sleep 0.5"
+    again = "exec 0<>/dev/tty 1>&0; read x; echo two; read y; exit $((x + y))"
+    stage = begin(in_terminal("sh", "-c", f"{let_go}; {again}"))
     stage.client.see(b"one\r\n")
-    stage.client.see(b"two\r\n")
+    (source,) = stage.shell.streams.sources
+    stage.client.until(lambda: source.left)
     stage.client.type(b"4\n")
-    assert stage.client.end().code == 4
+    stage.client.see(b"two\r\n")
+    stage.client.type(b"3\n")
+    assert stage.client.end().code == 7
 
 
 def test_what_a_child_keeps_open_does_not_delay_the_end_for_ever(begin: Begin) -> None:
