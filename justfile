@@ -45,8 +45,9 @@ soak NAME *ARGS:
 spec *ARGS:
     @python scripts/spec.py {{ARGS}}
 
-# Regenerate what is generated: the wire and the reference pages.
+# Regenerate what is generated: the wire, the reference pages, the REST description.
 generate:
     scripts/generate
     python scripts/reference.py
     python scripts/reference_config.py
+    PYTHONPATH=. python scripts/openapi.py

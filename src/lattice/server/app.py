@@ -5,7 +5,6 @@ It offers nothing by itself; the features do, through `GuardedRoutes`.
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 from uuid import uuid4
@@ -13,7 +12,6 @@ from uuid import uuid4
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -24,7 +22,7 @@ from lattice.access.actor import Actor
 from lattice.base.errors import InternalError, LatticeError, NotFound, UsageError
 from lattice.base.logs import request_context
 from lattice.server.figures import Figures
-from lattice.wire.guard import GuardedRoutes
+from lattice.wire.guard import PREFIX, GuardedRoutes
 from lattice.wire.status import http_error
 
 _HEADERS = {
@@ -32,6 +30,8 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
+_API = "/api"
+_SECOND_PREFIX = f"{_API}{PREFIX}/"
 _ACCEPTED_ID = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 
 
@@ -47,23 +47,29 @@ def build_app(
     app.add_exception_handler(LatticeError, _on_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
+    app.add_middleware(SecondPrefix)
     app.add_middleware(Envelope, figures=figures, log=log)
     return app
 
 
-def describe(app: FastAPI) -> str:
-    """The OpenAPI description. FastAPI's 422 is taken out: wrong input is 400 here."""
-    description = get_openapi(title=app.title, version=app.version, routes=app.routes)
-    for path in description["paths"].values():
-        for operation in path.values():
-            operation["responses"].pop("422", None)
-    description.setdefault("components", {})["securitySchemes"] = {
-        "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
-    }
-    description["security"] = [{"bearer": []}]
-    for name in ("HTTPValidationError", "ValidationError"):
-        description["components"].get("schemas", {}).pop(name, None)
-    return json.dumps(description)
+class SecondPrefix:
+    """Serves `/api/v1/…` as `/v1/…`, so that each route is registered once.
+
+    The envelope around it still logs the path that the caller sent.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in {"http", "websocket"} and scope["path"].startswith(_SECOND_PREFIX):
+            raw = scope.get("raw_path") or b""
+            scope = {
+                **scope,
+                "path": scope["path"].removeprefix(_API),
+                "raw_path": raw.removeprefix(_API.encode()),
+            }
+        await self._app(scope, receive, send)
 
 
 class Envelope:

@@ -53,9 +53,10 @@ from lattice.features.submit.rpc import SubmitRpc
 from lattice.features.submit.service.submitting import SubmitService
 from lattice.features.watch.service.watching import Watching
 from lattice.server.agents import AgentParts
-from lattice.server.app import build_app, describe
+from lattice.server.app import build_app
 from lattice.server.attach import AttachParts, offer_attach, serve_attach
 from lattice.server.compare import offer_compare, serve_compare
+from lattice.server.description import Description
 from lattice.server.diag import offer_diag, serve_diag
 from lattice.server.figures import Figures
 from lattice.server.gatekeeper import Gatekeeper
@@ -174,7 +175,7 @@ def compose(parts: Parts) -> Faces:  # noqa: PLR0915 - a line or two for every f
         state=parts.cluster_record,
         note=parts.note,
         figures=parts.figures.text,
-        description=lambda: describe(rest),
+        description=lambda: description.text(),  # noqa: PLW0108 - made below, from the routes
     )
 
     submit = SubmitService(parts.scheduler, parts.gate, parts.state, parts.views, parts.clock)
@@ -200,6 +201,7 @@ def compose(parts: Parts) -> Faces:  # noqa: PLR0915 - a line or two for every f
     offer_compare(parts.compare, routes)
     offer_diag(parts.diag, routes)
     rest = build_app(routes, parts.figures, parts.log)
+    description = Description(rest)
 
     grpc = aio.server(
         interceptors=[GuardInterceptor(permissions, gatekeeper, journal.defect)],

@@ -14,11 +14,10 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from fastapi import APIRouter, Depends, Request
 from starlette.routing import WebSocketRoute
 
-from lattice.base.errors import STATUS, PermissionRefused
+from lattice.base.errors import PermissionRefused
 from lattice.wire.body import LARGEST_BYTES, described_body, read_body, refuse_foreign_page
 from lattice.wire.door import Context, Door
 from lattice.wire.permissions import UndeclaredPermission
-from lattice.wire.status import ErrorBody
 from lattice.wire.websocket import SocketDoor, SocketLine, SocketRules, Standing
 
 Caller = TypeVar("Caller")
@@ -28,11 +27,8 @@ Body = TypeVar("Body")
 RECHECK_EVERY_S = 300.0
 """How often the token of an open stream is looked at again."""
 
-# Both spellings are served; the first is the one the description shows.
-PREFIXES = ("/v1", "/api/v1")
-
-_MERGED = ("include_in_schema", "operation_id", "responses")
-"""Options of a route that are put together with what holds for all."""
+PREFIX = "/v1"
+"""Before every path that is not bare. `server.app` serves `/api/v1` by rewriting it to this."""
 
 
 class Authorise(Protocol[Caller_co]):
@@ -54,9 +50,6 @@ class GuardedRoutes(Generic[Caller]):
         self._authorise = authorise
         self._on_defect = on_defect
         self.router = APIRouter()
-        self._failures: dict[int | str, dict[str, Any]] = {
-            status.http: {"model": ErrorBody} for status in STATUS.values()
-        }
         self.rpc_of_path: dict[str, str] = {}
         """Of those that only read."""
         self.rpc_of_route: dict[tuple[str, str], str] = {}
@@ -66,7 +59,7 @@ class GuardedRoutes(Generic[Caller]):
         self, path: str, *, rpc: str, bare: bool = False, **options: Any
     ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
         """Offer a GET. `bare` routes stand at the root, without a version before them."""
-        return self._offer("GET", path, rpc, ("",) if bare else PREFIXES, options)
+        return self._offer("GET", path, rpc, "" if bare else PREFIX, options)
 
     def change(
         self,
@@ -86,7 +79,7 @@ class GuardedRoutes(Generic[Caller]):
             raise ValueError(f"{method} changes nothing")
         if body is not None:
             options["openapi_extra"] = described_body(body)
-        return self._offer(method, path, rpc, ("",) if bare else PREFIXES, options)
+        return self._offer(method, path, rpc, "" if bare else PREFIX, options)
 
     def post(
         self, path: str, *, rpc: str, body: type | None = None, bare: bool = False, **options: Any
@@ -109,8 +102,7 @@ class GuardedRoutes(Generic[Caller]):
         door = SocketDoor(
             rules, self.authorised(rpc), handler, lambda defect: self._on_defect(rpc, defect)
         )
-        for prefix in PREFIXES:
-            self.router.routes.append(WebSocketRoute(prefix + path, door))
+        self.router.routes.append(WebSocketRoute(PREFIX + path, door))
 
     def authorised(self, rpc: str) -> Callable[[str], Awaitable[Caller]]:
         """Judges a token for one rpc, for those who look at it again by themselves."""
@@ -127,7 +119,7 @@ class GuardedRoutes(Generic[Caller]):
         method: str,
         path: str,
         rpc: str,
-        prefixes: tuple[str, ...],
+        prefix: str,
         options: dict[str, Any],
     ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
         permission = self._permissions.get(rpc)
@@ -136,25 +128,17 @@ class GuardedRoutes(Generic[Caller]):
         guard = Depends(self._guard(rpc, permission, foreign_pages=method == "GET"))
 
         def offer(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-            for prefix in prefixes:
-                self.rpc_of_route[method, prefix + path] = rpc
-                if method == "GET":
-                    self.rpc_of_path[prefix + path] = rpc
-                self.router.add_api_route(
-                    prefix + path,
-                    handler,
-                    methods=[method],
-                    dependencies=[guard],
-                    # Only the described spelling needs its answers described.
-                    responses={**self._failures, **options.get("responses", {})}
-                    if prefix != PREFIXES[1]
-                    else None,
-                    include_in_schema=options.get("include_in_schema", prefix != PREFIXES[1]),
-                    operation_id=options.get("operation_id", rpc.rpartition("/")[2])
-                    if prefix != PREFIXES[1]
-                    else None,
-                    **{k: v for k, v in options.items() if k not in _MERGED},
-                )
+            self.rpc_of_route[method, prefix + path] = rpc
+            if method == "GET":
+                self.rpc_of_path[prefix + path] = rpc
+            # Failures are the same for every route: `server.description` describes them once.
+            self.router.add_api_route(
+                prefix + path,
+                handler,
+                methods=[method],
+                dependencies=[guard],
+                **{"operation_id": rpc.rpartition("/")[2], **options},
+            )
             return handler
 
         return offer

@@ -21,8 +21,12 @@ def service(clock: ManualClock, state: StateView | None, note: str = "") -> Heal
         state=state,
         note=note,
         figures=str,
-        description=str,
+        description=no_description,
     )
+
+
+async def no_description() -> str:
+    return ""
 
 
 async def test_a_server_without_state_is_well() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from lattice.base.errors import Unavailable
 from lattice.domain.scheduler import Scheduler
@@ -23,7 +23,7 @@ class HealthService:
         state: StateView | None = None,
         note: str = "",
         figures: Callable[[], str],
-        description: Callable[[], str],
+        description: Callable[[], Awaitable[str]],
     ) -> None:
         self._version = version
         self._scheduler = scheduler
@@ -52,4 +52,4 @@ class HealthService:
 
     async def description(self) -> str:
         """The OpenAPI description of the REST interface, as JSON."""
-        return self._description()
+        return await self._description()
