@@ -10,8 +10,6 @@ from lattice.base.text import cells
 from lattice.features.agents.command import ENROL, agents, enrol, restore, revoke
 from tests.fakes.shell import FakeShell
 
-pytestmark = pytest.mark.spec("AUTH-9")
-
 
 def agent(node: str = "n1", **more: Any) -> dict[str, Any]:
     return {
@@ -37,6 +35,7 @@ LOST = agent(
 SUSPECT = {"node": "n3", "quarantined": "2026-11-15T14:01:00Z", "quarantine": "spoke as n1"}
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_token_is_shown_with_what_to_do_with_it() -> None:
     made = {"node": "n1", "token": "tok-123", "expires": "2026-11-15T15:02:11Z"}
     shell = FakeShell({"/v1/agents/enrolments": made})

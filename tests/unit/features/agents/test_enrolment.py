@@ -17,8 +17,6 @@ from tests.fakes.agent_site import ADMIN, GRANT_KEY, AgentSite
 from tests.fakes.certificates import CLUSTER, new_key, request
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("AUTH-9")
-
 
 def csr(name: str = "n1") -> str:
     return request(new_key(), name).decode()
@@ -35,6 +33,7 @@ async def _refusal(site: AgentSite, token: str, node: str = "n1") -> tuple[str, 
     return refusal.value.message, refusal.value.hint
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_token_gives_a_certificate_and_all_a_node_must_know(site: AgentSite) -> None:
     made = await site.enrolment.create(ADMIN, "n1")
     given = await site.enrolment.enrol(made.token, "n1", csr())
@@ -52,6 +51,7 @@ async def test_a_token_gives_a_certificate_and_all_a_node_must_know(site: AgentS
     assert [(each.node, each.certificate_expires) for each in listed] == [("n1", peer.not_after)]
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_the_token_itself_is_kept_nowhere(site: AgentSite) -> None:
     made = await site.enrolment.create(ADMIN, "n1")
     stored = str(site.store.space.entries)
@@ -61,6 +61,7 @@ async def test_the_token_itself_is_kept_nowhere(site: AgentSite) -> None:
     assert made.token != (await site.enrolment.create(ADMIN, "n1")).token
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_wrong_used_expired_and_foreign_tokens_sound_alike(site: AgentSite) -> None:
     used = await site.enrolment.create(ADMIN, "n1")
     await site.enrolment.enrol(used.token, "n1", csr())
@@ -77,6 +78,7 @@ def _clock_of(site: AgentSite) -> ManualClock:
     return site.clock
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_request_that_can_not_be_signed_does_not_spend_the_token(site: AgentSite) -> None:
     made = await site.enrolment.create(ADMIN, "n1")
     for bad in ("nothing", csr("n2")):
@@ -85,6 +87,7 @@ async def test_a_request_that_can_not_be_signed_does_not_spend_the_token(site: A
     assert await site.enrolment.enrol(made.token, "n1", csr())
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_of_those_who_race_with_one_token_one_wins(site: AgentSite) -> None:
     other = await site.another()
     for _ in range(20):
@@ -100,6 +103,7 @@ async def test_of_those_who_race_with_one_token_one_wins(site: AgentSite) -> Non
         )
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_racing_looks_before_either_spends_still_let_one_win(site: AgentSite) -> None:
     """Both have read the token before either commits."""
     other = await site.another()
@@ -163,6 +167,7 @@ def test_a_bucket_never_holds_more_than_its_burst() -> None:
         bucket.take()
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_node_renews_with_a_new_key_also_while_the_store_is_away(site: AgentSite) -> None:
     peer = site.node("n1")
     given = await site.enrolment.renew(peer, csr())
@@ -178,6 +183,7 @@ async def test_a_node_renews_with_a_new_key_also_while_the_store_is_away(site: A
         await site.enrolment.enrol("any", "n1", csr())
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_the_token_of_development_lets_anyone_be_any_node_but_those_refused(
     tmp_path: Path,
 ) -> None:

@@ -21,8 +21,6 @@ from tests.fakes.agent_site import ADMIN, AgentSite
 from tests.fakes.certificates import CLUSTER, new_key, request
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("AUTH-9")
-
 
 @pytest.fixture
 def clock() -> ManualClock:
@@ -34,6 +32,7 @@ async def site(tmp_path: Path, clock: ManualClock) -> AgentSite:
     return await AgentSite(tmp_path, clock).started()
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_living_certificate_of_the_cluster_is_admitted(site: AgentSite) -> None:
     node = site.node()
     site.trust.admit(node)
@@ -42,6 +41,7 @@ def test_a_living_certificate_of_the_cluster_is_admitted(site: AgentSite) -> Non
         site.trust.admit(replace(node, cluster="other"))
 
 
+@pytest.mark.spec("AUTH-9")
 def test_an_expired_one_is_told_how_to_go_on(site: AgentSite, clock: ManualClock) -> None:
     node = site.node(life=timedelta(hours=1))
     clock.advance(3 * 3600)
@@ -51,6 +51,7 @@ def test_an_expired_one_is_told_how_to_go_on(site: AgentSite, clock: ManualClock
     assert refusal.value.message == words
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_revocation_holds_against_all_before_it_on_every_replica(
     site: AgentSite, clock: ManualClock
 ) -> None:
@@ -66,6 +67,7 @@ async def test_a_revocation_holds_against_all_before_it_on_every_replica(
         each.trust.admit(untouched)
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_new_enrolment_comes_back_and_the_old_stays_out(
     site: AgentSite, clock: ManualClock
 ) -> None:
@@ -103,6 +105,7 @@ async def test_a_revocation_needs_a_node_and_a_reason(
         await site.trust.revoke(ADMIN, node, reason)
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_node_in_quarantine_is_out_until_restored_even_with_a_new_certificate(
     site: AgentSite,
 ) -> None:
@@ -115,6 +118,7 @@ async def test_a_node_in_quarantine_is_out_until_restored_even_with_a_new_certif
     assert agent.quarantined == site.clock.now()
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_quarantine_holds_here_while_the_store_is_away(
     site: AgentSite, clock: ManualClock
 ) -> None:
@@ -128,6 +132,7 @@ async def test_a_quarantine_holds_here_while_the_store_is_away(
     site.trust.admit(node)
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_the_last_reading_serves_while_the_store_is_away(site: AgentSite) -> None:
     node, bad = site.node(), site.node("n2")
     await site.trust.revoke(ADMIN, "n2", "stolen")
@@ -139,6 +144,7 @@ async def test_the_last_reading_serves_while_the_store_is_away(site: AgentSite) 
         await site.trust.revoke(ADMIN, "n1", "stolen")
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_before_a_first_reading_nobody_is_admitted(
     tmp_path: Path, clock: ManualClock
 ) -> None:
@@ -147,6 +153,7 @@ async def test_before_a_first_reading_nobody_is_admitted(
         site.trust.admit(site.node())
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_records_that_can_not_be_read_are_no_reason_to_believe(site: AgentSite) -> None:
     await site.store.put(REVOKED + "n1", b"{")
     await site.store.put(QUARANTINE + "n2", b"{")
@@ -156,6 +163,7 @@ async def test_records_that_can_not_be_read_are_no_reason_to_believe(site: Agent
             site.trust.admit(site.node(name))
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_whoever_holds_links_hears_of_each_node_that_is_believed_no_more(
     site: AgentSite,
 ) -> None:

@@ -31,8 +31,6 @@ from tests.fakes.cluster import allocation, populated
 from tests.fakes.held_terminals import HeldTerminals
 from tests.fakes.in_memory_state import InMemoryStateStore
 
-pytestmark = pytest.mark.spec("ATTACH-1", "ATTACH-9")
-
 
 class AheadClock(SystemClock):
     """The machine's own, set ahead by a test."""
@@ -113,6 +111,7 @@ async def record(site: Site) -> Any:
     return found
 
 
+@pytest.mark.spec("ATTACH-1", "ATTACH-9")
 async def test_a_terminal_from_its_start_to_its_exit_code(site: Site) -> None:
     client = site.client()
     client.dial(site.one)
@@ -135,6 +134,7 @@ async def test_a_terminal_from_its_start_to_its_exit_code(site: Site) -> None:
     assert [act[0] for act in site.one.journal.acts] == ["attach", "attach end"]
 
 
+@pytest.mark.spec("ATTACH-9")
 async def test_it_is_written_down_before_the_node_is_asked(site: Site) -> None:
     seen: list[list[str]] = []
     asked = site.nodes.open
@@ -150,6 +150,7 @@ async def test_it_is_written_down_before_the_node_is_asked(site: Site) -> None:
     assert seen == [[f"{OPEN}alice/{'a' * 32}"]]
 
 
+@pytest.mark.spec("ATTACH-1")
 async def test_the_node_is_asked_for_this_very_command_as_the_owner(site: Site) -> None:
     client = site.client()
     command = ("sh", "-c", "echo hi")
@@ -214,6 +215,7 @@ async def test_a_job_that_does_not_run_is_not_entered(
     assert not site.nodes.asked
 
 
+@pytest.mark.spec("ATTACH-1")
 async def test_a_job_that_begins_in_the_second_one_asks_is_entered(site: Site) -> None:
     """Slurm tells of changes by the second: what it said at first may be old already."""
     site.change(1, state=State.PENDING)
@@ -225,6 +227,7 @@ async def test_a_job_that_begins_in_the_second_one_asks_is_entered(site: Site) -
     assert isinstance(await client.read(), Started)
 
 
+@pytest.mark.spec("ATTACH-1")
 async def test_a_job_without_a_process_yet_is_waited_for_while_it_is_young(site: Site) -> None:
     site.nodes.refusal = NotFound("Node n1 refused: Job 1 has nothing of yours running on n1.")
     site.change(1, started=SystemClock().now())
@@ -253,6 +256,7 @@ async def test_a_job_that_slurm_is_preempting_is_not_entered(site: Site) -> None
     assert error.message == CHECKPOINTED_WORDS
 
 
+@pytest.mark.spec("ATTACH-6")
 async def test_a_finished_job_is_not_entered(site: Site) -> None:
     client = site.client()
     client.dial(site.one, "101")
@@ -262,7 +266,7 @@ async def test_a_finished_job_is_not_entered(site: Site) -> None:
     assert error.code == "job_ended"
 
 
-@pytest.mark.spec("LIMIT-3")
+@pytest.mark.spec("LIMIT-3", "ATTACH-9")
 async def test_nobody_attaches_while_it_cannot_be_written_down(site: Site) -> None:
     site.state.away = True
     client = site.client()
@@ -273,6 +277,7 @@ async def test_nobody_attaches_while_it_cannot_be_written_down(site: Site) -> No
     assert not site.nodes.asked
 
 
+@pytest.mark.spec("ATTACH-1")
 async def test_an_open_session_goes_on_while_the_state_is_away(site: Site) -> None:
     client = site.client()
     client.dial(site.one)
@@ -299,7 +304,7 @@ async def test_the_sixth_terminal_is_refused(site: Site) -> None:
     await again.opened()
 
 
-@pytest.mark.spec("ATTACH-5")
+@pytest.mark.spec("ATTACH-5", "ATTACH-9")
 async def test_where_the_agent_is_missing_the_command_is_printed(site: Site) -> None:
     site.nodes.linked.clear()
     client = site.client()
@@ -344,6 +349,7 @@ async def test_a_lost_client_goes_on_at_another_server_without_a_byte_lost(site:
     assert len(site.keys(OPEN)) == 1
 
 
+@pytest.mark.spec("ATTACH-4")
 async def test_a_broken_carrier_sends_the_client_back_for_more(site: Site) -> None:
     client = site.client()
     client.dial(site.one)
@@ -359,6 +365,7 @@ async def test_a_broken_carrier_sends_the_client_back_for_more(site: Site) -> No
     assert await client.read() == Output(b"back")
 
 
+@pytest.mark.spec("ATTACH-4")
 async def test_a_node_that_is_not_linked_yet_is_tried_again(site: Site) -> None:
     client = site.client()
     client.dial(site.one)
@@ -373,7 +380,7 @@ async def test_a_node_that_is_not_linked_yet_is_tried_again(site: Site) -> None:
     await client.opened()
 
 
-@pytest.mark.spec("ATTACH-5")
+@pytest.mark.spec("ATTACH-5", "ATTACH-9")
 async def test_a_node_that_stays_away_is_lost_whichever_server_is_asked(site: Site) -> None:
     client = site.client()
     client.dial(site.one)
@@ -397,6 +404,7 @@ async def test_a_node_that_stays_away_is_lost_whichever_server_is_asked(site: Si
     assert (await record(site)).reason is EndReason.NODE_LOST
 
 
+@pytest.mark.spec("ATTACH-9")
 async def test_a_shell_that_is_gone_ends_the_session(site: Site) -> None:
     client = site.client()
     client.dial(site.one)
@@ -412,7 +420,7 @@ async def test_a_shell_that_is_gone_ends_the_session(site: Site) -> None:
     assert (await record(site)).reason is EndReason.SHELL_LOST
 
 
-@pytest.mark.spec("ATTACH-4")
+@pytest.mark.spec("ATTACH-4", "ATTACH-9")
 async def test_a_client_that_does_not_come_back_is_written_down(site: Site) -> None:
     client = site.client()
     client.dial(site.one)
@@ -429,6 +437,7 @@ async def test_a_client_that_does_not_come_back_is_written_down(site: Site) -> N
     assert isinstance(await again.served(), NotFound)
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_another_caller_cannot_go_on_with_a_session(site: Site) -> None:
     client = site.client()
     client.dial(site.one)
@@ -452,6 +461,7 @@ async def test_a_session_resumed_on_another_job_is_not_there(site: Site) -> None
     assert isinstance(await client.served(), NotFound)
 
 
+@pytest.mark.spec("ATTACH-4")
 async def test_a_newer_connection_takes_the_older_ones_place(site: Site) -> None:
     client = site.client()
     client.dial(site.one)
@@ -472,6 +482,7 @@ async def test_a_newer_connection_takes_the_older_ones_place(site: Site) -> None
     assert len(site.keys(OPEN)) == 1
 
 
+@pytest.mark.spec("ATTACH-2", "ATTACH-9")
 async def test_the_word_of_the_jobs_end_comes_before_the_shells(site: Site) -> None:
     client = site.client()
     client.dial(site.one)
@@ -489,7 +500,7 @@ async def test_the_word_of_the_jobs_end_comes_before_the_shells(site: Site) -> N
     assert (await record(site)).reason is EndReason.JOB_ENDED
 
 
-@pytest.mark.spec("ATTACH-6")
+@pytest.mark.spec("ATTACH-6", "ATTACH-9")
 async def test_a_preempted_job_ends_its_session_with_the_words(site: Site) -> None:
     client = site.client()
     client.dial(site.one)
@@ -515,6 +526,7 @@ async def test_a_preempted_job_ends_its_session_with_the_words(site: Site) -> No
     assert (await record(site)).reason is EndReason.PREEMPTED
 
 
+@pytest.mark.spec("ATTACH-2")
 @pytest.mark.parametrize(
     "first",
     [
@@ -538,6 +550,7 @@ async def test_a_first_message_that_is_no_start_is_refused(site: Site, first: by
     assert not site.keys("attach/")
 
 
+@pytest.mark.spec("ATTACH-2")
 async def test_nothing_is_entered_after_a_wrong_word(site: Site) -> None:
     client = site.client()
     client.dial(site.one)
@@ -548,6 +561,7 @@ async def test_nothing_is_entered_after_a_wrong_word(site: Site) -> None:
     assert error.code == "usage"
 
 
+@pytest.mark.spec("ATTACH-1")
 async def test_a_task_of_an_array_has_to_be_named(site: Site) -> None:
     for task in (1, 2):
         site.scheduler.allocations.append(
@@ -565,6 +579,7 @@ async def test_a_task_of_an_array_has_to_be_named(site: Site) -> None:
     assert (await client.opened()).job == "40_2"
 
 
+@pytest.mark.spec("ATTACH-9")
 async def test_the_past_is_listed_for_its_owner_alone(site: Site) -> None:
     client = site.client()
     client.dial(site.one)

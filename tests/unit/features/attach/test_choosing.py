@@ -21,8 +21,6 @@ from lattice.features.attach.service.choosing import (
 )
 from tests.fakes.cluster import allocation
 
-pytestmark = pytest.mark.spec("ATTACH-1")
-
 
 def job(**facts: object) -> Allocation:
     return allocation(7, "alice", "research", **facts)
@@ -61,6 +59,7 @@ def test_a_preemption_of_an_earlier_attempt_is_no_reason() -> None:
     assert told.message == CHECKPOINTED_WORDS
 
 
+@pytest.mark.spec("ATTACH-1")
 @given(st.sets(st.integers(1, 400), min_size=1, max_size=40), st.data())
 def test_a_node_is_always_one_of_the_jobs(numbers: set[int], data: st.DataObject) -> None:
     nodes = NodeSet(f"n{each:03d}" for each in numbers)
@@ -76,6 +75,7 @@ def test_a_node_is_always_one_of_the_jobs(numbers: set[int], data: st.DataObject
     assert not named or chosen == named
 
 
+@pytest.mark.spec("ATTACH-1")
 def test_the_first_node_unless_one_is_named() -> None:
     spread = job(nodes="n[1-3]", tasks=3)
     assert node_of(spread, start()) == "n1"
@@ -84,6 +84,7 @@ def test_the_first_node_unless_one_is_named() -> None:
         node_of(spread, start(node="n4"))
 
 
+@pytest.mark.spec("ATTACH-1")
 def test_a_rank_is_found_where_there_is_no_doubt() -> None:
     assert node_of(job(nodes="n[1-3]", tasks=3), start(rank=2)) == "n3"
     assert node_of(job(nodes="n1", tasks=64), start(rank=63)) == "n1"

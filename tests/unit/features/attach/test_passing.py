@@ -32,8 +32,6 @@ from tests.fakes.cluster import allocation
 from tests.fakes.held_terminals import CutCarrier, joined
 from tests.fakes.helper_door import helper_at
 
-pytestmark = pytest.mark.spec("ATTACH-1")
-
 ALICE = Actor(sub="alice-1", user="alice")
 JOB = allocation(1, "alice", "research")
 SESSION = "a" * 32
@@ -156,6 +154,7 @@ async def _carried(client: Conduit, carrier: CutCarrier) -> None:
         await client.carry(carrier)
 
 
+@pytest.mark.spec("ATTACH-1")
 async def test_frames_pass_between_a_client_and_the_holder_unread(node: Node) -> None:
     asked = node.ask(_enter())
     node.hand(asked)
@@ -175,6 +174,7 @@ async def test_frames_pass_between_a_client_and_the_holder_unread(node: Node) ->
     carrying.cancel()
 
 
+@pytest.mark.spec("ATTACH-4")
 async def test_a_session_goes_on_at_an_agent_that_never_saw_it(node: Node) -> None:
     node.holders[SESSION] = Conduit()
     node.hand(node.ask(Rejoin(SESSION)))
@@ -185,6 +185,7 @@ async def test_a_session_goes_on_at_an_agent_that_never_saw_it(node: Node) -> No
     carrying.cancel()
 
 
+@pytest.mark.spec("ATTACH-4")
 async def test_a_newer_ticket_takes_the_older_relays_place(node: Node) -> None:
     node.hand(node.ask(_enter()), "1")
     client = Conduit()
@@ -248,6 +249,7 @@ async def test_a_session_that_is_gone_is_not_found(node: Node) -> None:
     assert (told.refused_code, told.refused_message) == ("not_found", "There is no such session.")
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_nothing_reaches_the_helper_without_a_grant_for_it(node: Node) -> None:
     """Attack 1: a server's certificate alone opens nothing, and no grant opens twice."""
     asked = node.ask(_enter())
@@ -280,6 +282,7 @@ async def test_nothing_reaches_the_helper_without_a_grant_for_it(node: Node) -> 
     carrying.cancel()
 
 
+@pytest.mark.spec("AUTH-9")
 @pytest.mark.parametrize(
     ("session", "opening", "resume"),
     [

@@ -19,8 +19,6 @@ from tests.fakes.cluster import populated
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("ATTACH-9")
-
 
 class Site:
     def __init__(self) -> None:
@@ -52,6 +50,7 @@ def site() -> Site:
     return Site()
 
 
+@pytest.mark.spec("ATTACH-9")
 async def test_a_session_is_open_and_then_past_and_never_both(site: Site) -> None:
     record = await site.one.begin(site.session())
     assert (len(site.keys(OPEN)), len(site.keys(PAST))) == (1, 0)
@@ -71,6 +70,7 @@ async def test_a_session_is_open_and_then_past_and_never_both(site: Site) -> Non
         await site.two.begin(site.session())
 
 
+@pytest.mark.spec("ATTACH-9")
 async def test_who_serves_it_last_ends_it(site: Site) -> None:
     first = await site.one.begin(site.session())
     second = await site.two.resume(first.session.id, "alice", "alice-1")
@@ -81,6 +81,7 @@ async def test_who_serves_it_last_ends_it(site: Site) -> None:
     assert await site.two.end(second, EndReason.EXITED) is not None
 
 
+@pytest.mark.spec("ATTACH-9")
 async def test_a_beginning_that_is_asked_for_again_is_the_same_session(site: Site) -> None:
     await site.one.begin(site.session())
     site.clock.advance(1)
@@ -90,6 +91,7 @@ async def test_a_beginning_that_is_asked_for_again_is_the_same_session(site: Sit
         await site.two.begin(site.session(node="n2"))
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_nobody_goes_on_with_anothers(site: Site) -> None:
     record = await site.one.begin(site.session())
     for user, subject in (("alice", "robot"), ("bob", "alice-1"), ("", "")):
@@ -121,6 +123,7 @@ async def test_records_go_after_their_time_and_the_oldest_when_there_are_too_man
     assert len(site.keys(PAST)) == 1
 
 
+@pytest.mark.spec("ATTACH-9")
 async def test_a_server_that_died_leaves_no_session_open_for_ever(site: Site) -> None:
     await site.one.begin(site.session(1))
     kept = await site.two.begin(site.session(2))
@@ -135,6 +138,7 @@ async def test_a_server_that_died_leaves_no_session_open_for_ever(site: Site) ->
     assert sessions[kept.session.id].ended is None
 
 
+@pytest.mark.spec("ATTACH-9")
 async def test_a_session_that_moved_to_a_server_that_is_up_is_left_alone(site: Site) -> None:
     first = await site.one.begin(site.session())
     tidying = Tidying(site.two, site.clock, lambda: ("r2",))
@@ -147,6 +151,7 @@ async def test_a_session_that_moved_to_a_server_that_is_up_is_left_alone(site: S
     assert len(site.keys(OPEN)) == 1
 
 
+@pytest.mark.spec("ATTACH-9")
 async def test_one_whose_client_left_is_ended_by_whoever_looks(site: Site) -> None:
     record = await site.one.begin(site.session())
     await site.one.left(record)
@@ -193,6 +198,7 @@ async def test_a_ticket_stands_for_its_caller_once_and_for_thirty_seconds(
     assert len(said) == 1, "nobody learns what was wrong with it"
 
 
+@pytest.mark.spec("ATTACH-8")
 async def test_the_state_holds_no_ticket_that_could_be_used(
     site: Site, tickets: AttachTickets
 ) -> None:
@@ -205,6 +211,7 @@ async def test_the_state_holds_no_ticket_that_could_be_used(
     assert len(site.keys(TICKETS)) == 1, "those nobody used are cleared away"
 
 
+@pytest.mark.spec("ATTACH-8")
 async def test_a_ticket_does_not_outlive_its_callers_token(
     site: Site, tickets: AttachTickets
 ) -> None:
@@ -215,6 +222,7 @@ async def test_a_ticket_does_not_outlive_its_callers_token(
         await tickets.redeem(made.ticket, "1")
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_no_ticket_for_anothers_job(tickets: AttachTickets) -> None:
     for name in ("2", "999"):
         with pytest.raises(NotFound):

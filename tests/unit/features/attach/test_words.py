@@ -29,8 +29,6 @@ from lattice.features.attach.model import (
     write_word,
 )
 
-pytestmark = pytest.mark.spec("ATTACH-2")
-
 TEXT = st.text(max_size=40)
 SMALL = st.integers(-(2**31), 2**31)
 STARTS = st.builds(
@@ -71,11 +69,13 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.spec("ATTACH-2")
 @given(st.one_of(STARTS, TOKENS, st.just(Keepalive())))
 def test_what_a_client_says_is_read_as_it_was_written(word: ClientWord) -> None:
     assert read_client_word(write_word(word)) == word
 
 
+@pytest.mark.spec("ATTACH-2")
 @given(SERVERS)
 def test_what_a_server_says_is_read_as_it_was_written(word: ServerWord) -> None:
     assert read_server_word(write_word(word)) == word

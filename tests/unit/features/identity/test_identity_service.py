@@ -13,8 +13,6 @@ from tests.fakes.cluster import ACCOUNTS
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("AUTH-11")
-
 
 @pytest.fixture
 def scheduler() -> InMemoryScheduler:
@@ -28,6 +26,7 @@ def service(scheduler: InMemoryScheduler) -> IdentityService:
     return IdentityService(scheduler, AuthDiscovery(idp_url="", client_id="", issuer=""))
 
 
+@pytest.mark.spec("AUTH-11")
 async def test_a_user_gets_the_tenant_of_her_accounts(service: IdentityService) -> None:
     who = await service.whoami(Actor(sub="1", user="alice", user_from="claim x"))
     assert who.tenant == Fact(value="physics", source="your Slurm accounts")
@@ -35,6 +34,7 @@ async def test_a_user_gets_the_tenant_of_her_accounts(service: IdentityService) 
     assert who.coordinates == ()
 
 
+@pytest.mark.spec("AUTH-11")
 @pytest.mark.parametrize(
     ("actor", "value", "said"),
     [
@@ -60,6 +60,7 @@ async def test_a_tenant_admin_is_told_which_tenant_and_why(
     assert said in who.tenant.source
 
 
+@pytest.mark.spec("AUTH-11")
 async def test_it_answers_before_slurm_does(
     service: IdentityService, scheduler: InMemoryScheduler
 ) -> None:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
-
 from lattice.features.link.node.servertime import ServerTime
 from tests.fakes.manual_clock import ManualClock
-
-pytestmark = pytest.mark.spec("LOG-7")
 
 
 def test_a_node_whose_clock_is_ahead() -> None:

@@ -16,8 +16,6 @@ from lattice.features.logs.render.marks import NotesAlike, note_mark
 from lattice.features.logs.render.repeats import Repeats
 from tests.fakes.shell import NOW
 
-pytestmark = pytest.mark.spec("LOG-7")
-
 STYLE = Style(width=100)
 
 
@@ -44,6 +42,7 @@ def together(*blocks: LogBlock, labels: Labels | None = None, style: Style = STY
 writing = st.lists(st.tuples(st.integers(0, 4), st.sampled_from("abc")), max_size=40)
 
 
+@pytest.mark.spec("LOG-7")
 @given(writing)
 def test_every_writer_s_lines_are_all_there_in_their_order(told: list[tuple[int, str]]) -> None:
     alike = Alike()
@@ -58,6 +57,7 @@ def test_every_writer_s_lines_are_all_there_in_their_order(told: list[tuple[int,
     assert (alike.held, alike.end()) == (0, [])
 
 
+@pytest.mark.spec("LOG-7")
 @given(st.permutations([(node, text) for node in range(6) for text in "x"]))
 def test_what_all_write_once_is_one_line(told: list[tuple[int, str]]) -> None:
     alike = Alike()
@@ -68,6 +68,7 @@ def test_what_all_write_once_is_one_line(told: list[tuple[int, str]]) -> None:
     assert len(group.heads) == 6
 
 
+@pytest.mark.spec("LOG-7")
 def test_a_crowd_that_starts_alike() -> None:
     start = "boot\nready\n"
     blocks = [block(f"n{number:02}", start) for number in range(1, 65)]
@@ -79,10 +80,12 @@ def test_a_crowd_that_starts_alike() -> None:
     ]
 
 
+@pytest.mark.spec("LOG-7")
 def test_two_of_a_kind_are_shorter_as_they_are() -> None:
     assert together(block("n1", "a\n"), block("n2", "a\n")) == ["n1 │ a", "n2 │ a"]
 
 
+@pytest.mark.spec("LOG-7")
 def test_standard_error_is_not_put_with_output() -> None:
     alike = Alike()
     for node in ("n1", "n2", "n3"):
@@ -91,6 +94,7 @@ def test_standard_error_is_not_put_with_output() -> None:
     assert len(alike.end()) == 2
 
 
+@pytest.mark.spec("LOG-7")
 def test_whose_they_are_is_told_shortly() -> None:
     def named(*writers: tuple[str, int | None], labels: Labels) -> str:
         return labels.named(Writer(*each, LogKind.STDOUT) for each in writers)
@@ -118,6 +122,7 @@ def test_it_does_not_cost_a_second_row() -> None:
     assert line.endswith("x  (all)"), "it has several anyway"
 
 
+@pytest.mark.spec("LOG-7")
 def test_names_that_are_none() -> None:
     """Attack 16."""
     assert nodes_named(["n1", "n\x1b[2J", "a b"]) == "n1,n␛[2J,a b"
@@ -131,6 +136,7 @@ def test_room_is_left_for_those_that_come_later() -> None:
     assert labels.before(block("n100", "", 799)) == "n100:799 │ "
 
 
+@pytest.mark.spec("LOG-7")
 def test_what_happens_to_hundreds_is_told_once() -> None:
     notes = NotesAlike()
     for number in range(1, 301):

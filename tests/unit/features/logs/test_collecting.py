@@ -34,8 +34,6 @@ from lattice.wire.v1 import logs_pb2 as pb
 from tests.fakes.in_memory_outputs import Held, InMemoryOutputs
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("LOG-3")
-
 JOB = 7
 STEPD, TASK = 20, 21
 
@@ -186,6 +184,7 @@ def over(agent: Collecting) -> bool:
     return bool(agent.followed) and all(each.capture.over for each in agent.followed)
 
 
+@pytest.mark.spec("LOG-3")
 @pytest.mark.parametrize(
     "error", [Unavailable("No server."), NotFound("Slurm knows no such job yet.")]
 )
@@ -204,6 +203,7 @@ async def test_a_job_that_ran_while_no_server_answered(site: Site, error: Lattic
         assert site.server.noted == [(site.clock.now().timestamp(), 0)]
 
 
+@pytest.mark.spec("LOG-3")
 async def test_a_job_that_ended_while_a_server_thought(site: Site) -> None:
     site.server.hangs.clear()
     async with site.agent() as agent:
@@ -215,6 +215,7 @@ async def test_a_job_that_ended_while_a_server_thought(site: Site) -> None:
         assert streams(agent) == {"stdout 0.0": b"one\n"}
 
 
+@pytest.mark.spec("LOG-3")
 async def test_more_files_than_one_answer_brings(site: Site) -> None:
     """70 tasks with two files each, and one process that has more alone than can be asked for."""
     site.outputs.held.clear()
@@ -240,6 +241,7 @@ async def test_more_files_than_one_answer_brings(site: Site) -> None:
         await until(lambda: streams(agent) == wanted)
 
 
+@pytest.mark.spec("LOG-3")
 async def test_a_job_that_was_answered_in_time_needs_no_notes(site: Site) -> None:
     async with site.agent() as agent:
         site.appear()
@@ -250,6 +252,7 @@ async def test_a_job_that_was_answered_in_time_needs_no_notes(site: Site) -> Non
         assert site.server.noted == []
 
 
+@pytest.mark.spec("LOG-3")
 async def test_a_job_that_is_quiet_after_a_flood_is_watched_again(site: Site) -> None:
     site.outputs.watching = True
     async with site.agent() as agent:
@@ -265,6 +268,7 @@ async def test_a_job_that_is_quiet_after_a_flood_is_watched_again(site: Site) ->
         assert streams(agent) == {"stdout 0.0": b"one\n"}, "and read once"
 
 
+@pytest.mark.spec("LOG-3")
 async def test_the_rest_of_a_file_whose_writer_ended_while_no_agent_was_there(site: Site) -> None:
     async with site.agent() as agent:
         site.appear()
@@ -278,6 +282,7 @@ async def test_the_rest_of_a_file_whose_writer_ended_while_no_agent_was_there(si
         assert _gaps(site) == []
 
 
+@pytest.mark.spec("LOG-3")
 async def test_the_rest_of_a_step_that_ended_so_while_the_job_goes_on(site: Site) -> None:
     async with site.agent() as agent:
         site.appear()
@@ -296,6 +301,7 @@ async def test_the_rest_of_a_step_that_ended_so_while_the_job_goes_on(site: Site
         assert _gaps(site) == []
 
 
+@pytest.mark.spec("LOG-3")
 async def test_a_file_that_is_gone_by_then_is_a_gap_of_unknown_size(site: Site) -> None:
     async with site.agent() as agent:
         site.appear()

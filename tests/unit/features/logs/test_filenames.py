@@ -16,8 +16,6 @@ from lattice.features.logs.node.tail import FileMark
 from lattice.features.logs.node.writers import Writer
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("LOG-2")
-
 DAEMON, TASK, OTHER = Writer(20, "0", daemon=True), Writer(21, "0"), Writer(22, "0")
 WRITERS = (DAEMON, TASK, OTHER)
 
@@ -49,6 +47,7 @@ def given(names: FileNames, *files: OutputFile, writers: tuple[Writer, ...] = WR
     return [f"{each.kind.value} {each.source}" for each in found]
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_file_is_given_once(tmp_path: Path, source: int) -> None:
     names = FileNames(tmp_path / "job", ManualClock())
     one = file(source, 5, Holder(21, 1, 3))
@@ -56,6 +55,7 @@ def test_a_file_is_given_once(tmp_path: Path, source: int) -> None:
     assert given(names, one) == []
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_file_of_slurmstepd_alone_waits_for_its_task(tmp_path: Path, source: int) -> None:
     names = FileNames(tmp_path / "job", ManualClock())
     assert given(names, file(source, 5, Holder(20, 2))) == []
@@ -63,6 +63,7 @@ def test_a_file_of_slurmstepd_alone_waits_for_its_task(tmp_path: Path, source: i
     assert list(names.settle()) == []
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_file_whose_task_never_showed_is_the_step_s(tmp_path: Path, source: int) -> None:
     names = FileNames(tmp_path / "job", ManualClock())
     given(names, file(source, 5, Holder(20, 2)))
@@ -77,6 +78,7 @@ def test_what_waits_is_let_go_in_the_end(tmp_path: Path, source: int) -> None:
     names.close()
 
 
+@pytest.mark.spec("LOG-2")
 def test_names_outlive_the_agent(tmp_path: Path, source: int) -> None:
     """Two files of one writer keep their names when they are found in another order."""
     folder = tmp_path / "job"
@@ -93,6 +95,7 @@ def test_names_outlive_the_agent(tmp_path: Path, source: int) -> None:
     assert seen == ["stdout 0~2", "stdout 0"]
 
 
+@pytest.mark.spec("LOG-2")
 def test_slurm_s_word_for_a_file_opened_by_its_path(tmp_path: Path, source: int) -> None:
     names = FileNames(tmp_path / "job", ManualClock())
     (named,) = names.take([file(source, 5)], (), LogKind.STDERR)
@@ -107,6 +110,7 @@ def settled(names: FileNames) -> list[tuple[str, bool]]:
     return [(str(each.source), each.labelled) for each in found]
 
 
+@pytest.mark.spec("LOG-2")
 def test_what_slurmstepd_keeps_while_a_task_runs_is_labelled(tmp_path: Path, source: int) -> None:
     clock = ManualClock()
     names = FileNames(tmp_path / "job", clock)
@@ -117,6 +121,7 @@ def test_what_slurmstepd_keeps_while_a_task_runs_is_labelled(tmp_path: Path, sou
     assert settled(names) == [("0", True)]
 
 
+@pytest.mark.spec("LOG-2")
 def test_what_slurmstepd_held_for_a_moment_is_not(tmp_path: Path, source: int) -> None:
     clock = ManualClock()
     names = FileNames(tmp_path / "job", clock)
@@ -127,6 +132,7 @@ def test_what_slurmstepd_held_for_a_moment_is_not(tmp_path: Path, source: int) -
     assert settled(names) == [("0", False)]
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_step_that_is_long_in_beginning_is_not_labelled(tmp_path: Path, source: int) -> None:
     """A plugin fetches an image, say: slurmstepd has the files, and no task has begun."""
     clock = ManualClock()
@@ -138,6 +144,7 @@ def test_a_step_that_is_long_in_beginning_is_not_labelled(tmp_path: Path, source
     assert settled(names) == [("0", False)]
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_file_that_a_task_has_is_not_labelled(tmp_path: Path, source: int) -> None:
     clock = ManualClock()
     names = FileNames(tmp_path / "job", clock)
@@ -148,6 +155,7 @@ def test_a_file_that_a_task_has_is_not_labelled(tmp_path: Path, source: int) -> 
     assert not named.labelled
 
 
+@pytest.mark.spec("LOG-2")
 def test_srun_s_own_file_is_labelled_at_once(tmp_path: Path, source: int) -> None:
     names = FileNames(tmp_path / "job", ManualClock())
     srun = Writer(13, "batch", labels=("o",))
@@ -156,6 +164,7 @@ def test_srun_s_own_file_is_labelled_at_once(tmp_path: Path, source: int) -> Non
     assert named.labelled
 
 
+@pytest.mark.spec("LOG-2")
 def test_that_it_is_labelled_outlives_the_agent(tmp_path: Path, source: int) -> None:
     """Nobody can tell any more when the step is over."""
     folder = tmp_path / "job"
@@ -170,6 +179,7 @@ def test_that_it_is_labelled_outlives_the_agent(tmp_path: Path, source: int) -> 
     assert (named.source, named.labelled) == (LogSource("0"), True)
 
 
+@pytest.mark.spec("LOG-2")
 def test_what_was_noted_says_nothing_of_now(tmp_path: Path, source: int) -> None:
     clock = ManualClock()
     names = FileNames(tmp_path / "job", clock)

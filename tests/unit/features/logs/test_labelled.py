@@ -14,8 +14,6 @@ from lattice.features.logs.service.lines import Lines
 from lattice.features.logs.service.records import LineFilter, block
 from tests.unit.features.logs.test_reading import Site
 
-pytestmark = pytest.mark.spec("LOG-2")
-
 AT = Position(100, 7)
 
 
@@ -41,6 +39,7 @@ labelled_lines = st.lists(
 )
 
 
+@pytest.mark.spec("LOG-2")
 @given(labelled_lines)
 def test_runs_of_one_rank_are_the_whole_again(texts: list[bytes]) -> None:
     lines = lines_of(*texts)
@@ -57,6 +56,7 @@ def test_runs_of_one_rank_are_the_whole_again(texts: list[bytes]) -> None:
     assert all(one != other for one, other in pairwise(neighbours))
 
 
+@pytest.mark.spec("LOG-2")
 @given(labelled_lines, st.sets(st.integers(0, 3), min_size=1))
 def test_ranks_are_chosen_and_keep_their_places(texts: list[bytes], ranks: set[int]) -> None:
     lines = lines_of(*texts)
@@ -70,6 +70,7 @@ def test_ranks_are_chosen_and_keep_their_places(texts: list[bytes], ranks: set[i
         assert lines.text[:begin].count(b"\n") == run.at.line - AT.line
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_line_without_its_beginning_has_no_label() -> None:
     lines = lines_of(b"3: rest of `epoch 3: x`\n", b"3: whole\n")
     runs = list(LineFilter(LogQuery()).kept_by_rank(lines, torn=True))
@@ -91,6 +92,7 @@ def test_only_the_run_with_the_long_line_is_cut() -> None:
     assert [run.cut for run in runs] == [0, 1, 0]
 
 
+@pytest.mark.spec("LOG-2")
 async def test_labelled_lines_have_ranks() -> None:
     site = Site()
     told = b"0: a\n0: b\n1: c\nno label\n"
@@ -107,6 +109,7 @@ async def test_labelled_lines_have_ranks() -> None:
     assert ranks_and_texts(await site.page(ranks=(5,))) == []
 
 
+@pytest.mark.spec("LOG-2")
 async def test_what_a_script_writes_is_no_label() -> None:
     site = Site()
     await site.put("n1", [(0.0, b"3: x\n")])
@@ -117,6 +120,7 @@ async def test_what_a_script_writes_is_no_label() -> None:
     assert ranks_and_texts(await site.page(ranks=(3,))) == [(3, "3: y\n")]
 
 
+@pytest.mark.spec("LOG-6")
 async def test_pages_of_labelled_lines_join_without_a_seam() -> None:
     """All of a moment is one reading, and many blocks: no page ends between them."""
     site = Site()
@@ -137,6 +141,7 @@ async def test_pages_of_labelled_lines_join_without_a_seam() -> None:
         assert len(whole) > 20
 
 
+@pytest.mark.spec("LOG-4")
 @pytest.mark.parametrize("tail", [0, 1, 5, 200])
 async def test_the_last_lines_of_a_rank(tail: int) -> None:
     site = Site()
@@ -152,6 +157,7 @@ async def test_the_last_lines_of_a_rank(tail: int) -> None:
     assert [each for each in page.records if isinstance(each, LogGap)]
 
 
+@pytest.mark.spec("LOG-2")
 async def test_after_a_gap_a_line_has_no_rank() -> None:
     site = Site()
     gap = Gap(Position(8, 0), GapCause.POWER_CUT, 9, site.ms(0))
@@ -163,6 +169,7 @@ async def test_after_a_gap_a_line_has_no_rank() -> None:
     assert told == [(0, "0: epoch"), (None, "3: x\n"), (1, "1: y\n")]
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_file_s_own_task_stands_where_no_label_does() -> None:
     name = StreamName("n1", LogKind.STDOUT, LogSource("0", 4))
     assert block(name, lines_of(b"x\n")).rank == 4

@@ -27,8 +27,6 @@ from tests.fakes.cluster import allocation
 from tests.fakes.echoing_nodes import QueueCarrier, answered_by
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("ALLOC-1")
-
 CLOCK = ManualClock()
 BEGAN = CLOCK.now().replace(microsecond=0)
 BEGAN_MS = int(BEGAN.timestamp() * 1000)
@@ -80,23 +78,27 @@ def asking(nodes: Nodes, within_s: float = 5.0, clock: ManualClock = CLOCK) -> N
     return NodeLastOutputs(nodes, GrantSigner(SigningKey.generate(), clock), clock, within_s)
 
 
+@pytest.mark.spec("ALLOC-1")
 async def test_the_newest_of_all_nodes_wins() -> None:
     nodes = Nodes(n1=following(BEGAN_MS + 1000, BEGAN_MS + 9000), n2=following(BEGAN_MS + 4000))
     found = await asking(nodes).of(job("n[1-2]"))
     assert found == LastOutput(time=BEGAN + timedelta(seconds=9), nodes=2, answered=2)
 
 
+@pytest.mark.spec("ALLOC-1")
 async def test_none_yet_is_not_unknown() -> None:
     """Of two nodes one has no file of its own; the other's is empty."""
     found = await asking(Nodes(n1=following(0), n2=following())).of(job("n[1-2]"))
     assert found == LastOutput(time=None, nodes=2, answered=2)
 
 
+@pytest.mark.spec("ALLOC-1")
 async def test_what_stood_in_the_file_before_is_not_this_jobs() -> None:
     found = await asking(Nodes(n1=following(BEGAN_MS - 60_000))).of(job())
     assert found == LastOutput(time=None, nodes=1, answered=1)
 
 
+@pytest.mark.spec("ALLOC-1")
 async def test_a_node_that_does_not_answer_in_time_is_named() -> None:
     nodes = Nodes(silent=("n2",), n1=following(BEGAN_MS + 1000))
     found = await asking(nodes, within_s=0.2).of(job("n[1-2]"))
@@ -106,11 +108,13 @@ async def test_a_node_that_does_not_answer_in_time_is_named() -> None:
     assert found.trouble == "n2 did not answer in time"
 
 
+@pytest.mark.spec("ALLOC-1")
 async def test_nobody_answers_and_nothing_is_made_up() -> None:
     found = await asking(Nodes()).of(job())
     assert found == LastOutput(nodes=1, answered=0, trouble="Node n1 is not linked.")
 
 
+@pytest.mark.spec("ALLOC-1")
 @pytest.mark.parametrize(
     ("followed", "said"),
     [
@@ -124,6 +128,7 @@ async def test_an_agent_that_can_not_tell_says_so(followed: Any, said: str) -> N
     assert (found.answered, said in found.trouble) == (0, True)
 
 
+@pytest.mark.spec("ALLOC-1")
 @pytest.mark.parametrize(
     "each",
     [
@@ -150,12 +155,14 @@ async def test_many_who_ask_at_once_cost_the_node_one_answer() -> None:
     assert nodes.asked == ["n1", "n1"]
 
 
+@pytest.mark.spec("ALLOC-1")
 async def test_a_thousand_nodes() -> None:
     followed = {f"n{number}": following(BEGAN_MS + number) for number in range(1, 1001)}
     found = await asking(Nodes(**followed), within_s=30.0).of(job("n[1-1000]"))
     assert found == LastOutput(time=BEGAN + timedelta(milliseconds=1000), nodes=1000, answered=1000)
 
 
+@pytest.mark.spec("ALLOC-1")
 def test_the_time_is_the_files_own(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_bytes(b"")

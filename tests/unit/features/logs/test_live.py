@@ -19,8 +19,6 @@ from lattice.features.logs.render.live import LiveView
 from tests.fakes import logs
 from tests.fakes.shell import NOW
 
-pytestmark = pytest.mark.spec("LOG-7")
-
 
 class Seat:
     """Someone before a terminal of 60 columns."""
@@ -45,6 +43,7 @@ class Seat:
         return self.see(self.view.block(decode(json.dumps(told).encode(), LogBlock), now))
 
 
+@pytest.mark.spec("LOG-7")
 def test_a_line_that_has_not_ended_is_repainted_in_its_place() -> None:
     seat = Seat()
     seat.comes("start\n")
@@ -76,6 +75,7 @@ def test_equal_lines_are_counted_in_place() -> None:
     assert seat.comes("b\n", 64) == ["a", "same", "  × 63", "b"]
 
 
+@pytest.mark.spec("LOG-7")
 def test_quiet_is_not_dead() -> None:
     seat = Seat()
     seat.comes("a\n")
@@ -89,6 +89,7 @@ def test_quiet_is_not_dead() -> None:
     assert seat.comes("b\n", 1, 7301.0) == ["a", "b"]
 
 
+@pytest.mark.spec("LOG-7")
 def test_quiet_in_the_middle_of_a_line() -> None:
     seat = Seat()
     seat.comes("epoch 3: ", 0, count=0, unfinished=True)
@@ -96,6 +97,7 @@ def test_quiet_in_the_middle_of_a_line() -> None:
     assert seat.comes("epoch 3: ok\n", 0, 61.0) == ["epoch 3: ok"]
 
 
+@pytest.mark.spec("LOG-7")
 def test_trouble_shows_until_it_is_over() -> None:
     seat = Seat()
     seat.comes("a\n")
@@ -107,6 +109,7 @@ def test_trouble_shows_until_it_is_over() -> None:
     assert over == ["a", "--- reconnected after 3.2 s, 0 lines missed ---"]
 
 
+@pytest.mark.spec("LOG-3")
 def test_a_flood_is_sampled_and_says_so() -> None:
     seat = Seat(colour=False, rows=40)
     lines, now = 0, 0.0
@@ -125,6 +128,7 @@ def test_a_flood_is_sampled_and_says_so() -> None:
     assert left_out == f"--- {total:,} lines were not shown; --no-sample shows all ---"
 
 
+@pytest.mark.spec("LOG-7")
 def test_what_a_flood_left_out_keeps_its_writer() -> None:
     seat = Seat(colour=False, rows=40)
     for number in range(10):
@@ -159,6 +163,7 @@ def test_less_than_a_flood_is_shown_whole() -> None:
     assert [row for row in history(seat) if row] == [str(n) for n in range(10_000)]
 
 
+@pytest.mark.spec("LOG-7")
 def test_lines_of_many_wait_for_each_other_and_not_for_long() -> None:
     seat = Seat(colour=False)
     for number in range(40):
@@ -210,6 +215,7 @@ acts = st.lists(
 )
 
 
+@pytest.mark.spec("LOG-7")
 @given(acts)
 def test_whatever_comes_the_terminal_is_left_as_it_was(told: list[tuple[str, Any]]) -> None:
     seat = Seat(rows=60)

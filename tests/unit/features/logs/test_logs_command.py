@@ -17,8 +17,6 @@ from lattice.features.logs.render.template import Template
 from tests.fakes import answers, logs
 from tests.fakes.shell import FakeFollowed, FakeShell
 
-pytestmark = pytest.mark.spec("LOG-4")
-
 KINDS: dict[str, type[LogRecord]] = {"lines": LogBlock, "gap": LogGap, "note": LogNote}
 STREAMS = "/v1/allocations/42/logs/streams"
 CARD = "/v1/allocations/42"
@@ -57,6 +55,7 @@ def asked(*words: str, routes: dict[str, Any] | None = None) -> dict[str, list[s
     return found
 
 
+@pytest.mark.spec("LOG-4")
 @pytest.mark.parametrize(
     ("words", "query"),
     [
@@ -98,6 +97,7 @@ def test_inside_a_job_that_job_is_meant() -> None:
     assert asked() == {"follow": ["false"]}
 
 
+@pytest.mark.spec("LOG-4")
 def test_the_attempt_before() -> None:
     three = {STREAMS: logs.streams(attempts=3, attempt=3)}
     assert asked("42", "--previous", routes=three)["attempt"] == ["2"]
@@ -105,6 +105,7 @@ def test_the_attempt_before() -> None:
         run(shell_of(), "42", "-p")
 
 
+@pytest.mark.spec("CLI-2")
 @pytest.mark.parametrize(
     "words",
     [
@@ -137,6 +138,7 @@ def test_what_can_not_be_read(words: list[str]) -> None:
     assert argv.read(LOGS, ["42", *words]) is None
 
 
+@pytest.mark.spec("LOG-3", "CLI-1")
 def test_a_pipe_gets_the_lines_and_nothing_else() -> None:
     told = [logs.block("a\n"), logs.block("10%", 1, count=0, unfinished=True)]
     told += [logs.gap(node="n1", seq=1), logs.block("10%\r99%\n" + "same\n" * 3, 1)]
@@ -149,6 +151,7 @@ def test_a_pipe_gets_the_lines_and_nothing_else() -> None:
     assert shell.following.closed
 
 
+@pytest.mark.spec("LOG-7")
 def test_raw_is_what_was_written() -> None:
     hostile = "10%\r99%\n\x1b]0;t\x07\n"
     shell = shell_of(logs.block(hostile), logs.block("no end", 2, count=0, unfinished=True))
@@ -157,6 +160,7 @@ def test_raw_is_what_was_written() -> None:
     assert shell.calls == [], "nobody asked whose the lines are"
 
 
+@pytest.mark.spec("LOG-7")
 def test_labels_are_known_from_the_first_line_on() -> None:
     two = logs.streams(logs.stream(), logs.stream(node="n2"), logs.stream(node="n3", bytes=0))
     shell = shell_of(logs.block("a\n"), routes={STREAMS: two})
@@ -170,6 +174,7 @@ def test_labels_are_known_from_the_first_line_on() -> None:
     assert shell.out == "a\n", "it is no reason to show nothing"
 
 
+@pytest.mark.spec("LOG-4", "CLI-1")
 @pytest.mark.parametrize("form", ["json", "ndjson", "yaml"])
 def test_records(form: str) -> None:
     told = [logs.block("a\nb\n"), logs.gap(), logs.note("stalled", node="n2"), END]
@@ -182,6 +187,7 @@ def test_records(form: str) -> None:
     assert shell.notes == shell.warnings == []
 
 
+@pytest.mark.spec("LOG-3")
 def test_a_terminal_that_looks_back_has_a_pager() -> None:
     told = [logs.block("a\n" + "b\n" * 5), logs.gap(node="n1"), logs.block("c\n", 6), END]
     shell = shell_of(*told, live=True, width=80)
@@ -197,6 +203,7 @@ def test_a_terminal_that_looks_back_has_a_pager() -> None:
     assert shell.out == "a\n" + "b\n" * 5 + "c\n"
 
 
+@pytest.mark.spec("LOG-7")
 def test_a_terminal_that_follows() -> None:
     def later(shell: FakeShell, seconds: float) -> Any:
         return lambda: shell.sleep(seconds)
@@ -224,6 +231,7 @@ def test_a_terminal_that_follows() -> None:
     assert shell.notes == shell.warnings == []
 
 
+@pytest.mark.spec("LOG-4")
 def test_a_job_that_waits_is_waited_for() -> None:
     states = ["pending", "pending", "running"]
     cards: list[Any] = [answers.card(answers.allocation(42, state=each)) for each in states]
@@ -250,6 +258,7 @@ def test_exit_status(state: str, code: int) -> None:
     assert run(shell_of(END, routes=card), "42") == 0
 
 
+@pytest.mark.spec("LOG-4")
 @pytest.mark.parametrize("error", [Unavailable("Gone."), LoginRequired("Ended.")])
 def test_what_breaks_off_says_how_to_go_on(error: Exception) -> None:
     shell = shell_of(logs.block("a\n"), error)
@@ -315,6 +324,7 @@ def test_download_goes_on_where_it_broke_off(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.part"))
 
 
+@pytest.mark.spec("LOG-9")
 def test_download_of_a_job_that_goes_on(tmp_path: Path) -> None:
     shell = downloading(logs.stream(bytes=6), changes={"finished": False})
     shell.bodies["n1.batch.stdout"] = b"hello\n"
@@ -324,6 +334,7 @@ def test_download_of_a_job_that_goes_on(tmp_path: Path) -> None:
     assert (tmp_path / "n1.batch.stdout.log").read_bytes() == b"hello\nworld\n"
 
 
+@pytest.mark.spec("LOG-9")
 def test_download_never_joins_two_jobs(tmp_path: Path) -> None:
     run(downloading(ONE), "42", "--download", str(tmp_path))
     other = downloading(ONE, changes={"allocation": "41@x"})
@@ -334,6 +345,7 @@ def test_download_never_joins_two_jobs(tmp_path: Path) -> None:
         run(downloading(ONE), "42", "--download", str(tmp_path))
 
 
+@pytest.mark.spec("LOG-9")
 def test_download_of_what_was_chosen(tmp_path: Path) -> None:
     run(downloading(ONE, TWO), "42", "--download", str(tmp_path), "--rank", "3")
     assert [each.name for each in tmp_path.glob("*.log")] == ["n2.0.3.stderr.log"]
@@ -341,6 +353,7 @@ def test_download_of_what_was_chosen(tmp_path: Path) -> None:
         run(downloading(ONE), "42", "--download", str(tmp_path), "--node", "n7")
 
 
+@pytest.mark.spec("LOG-9")
 def test_download_into_no_other_folder(tmp_path: Path) -> None:
     """Attack 12: a name of a node is no path."""
     evil = logs.stream(node="../../n1", source="batch", bytes=1)
@@ -439,6 +452,7 @@ def test_a_flood_can_be_shown_whole_by_a_key() -> None:
     assert heard == [True], "what is typed afterwards is the shell's"
 
 
+@pytest.mark.spec("LOG-4")
 def test_a_template() -> None:
     told = (logs.block("a\nb\n", 4, rank=3, node="n2"), logs.block("c\n", stream="stderr"))
     shell = shell_of(*told)

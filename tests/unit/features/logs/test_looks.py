@@ -18,12 +18,11 @@ from lattice.features.logs.render.levels import levelled
 from lattice.features.logs.service.lines import Lines
 from lattice.features.logs.service.records import LineFilter
 
-pytestmark = pytest.mark.spec("LOG-4")
-
 SGR = re.compile(r"\x1b\[[\d;]*m")
 WORST = ["(a+)+$", "(a|aa)+$", "(a*)*b", "(.*a){25}", "(x+x+)+y", "a{1,900}$"]
 
 
+@pytest.mark.spec("LOG-4")
 @pytest.mark.parametrize("pattern", WORST)
 def test_a_pattern_that_would_take_for_ever(pattern: str) -> None:
     """Attack 24: on the longest line there is, both where lines are chosen and where marked."""
@@ -43,6 +42,7 @@ def test_what_is_no_pattern(pattern: str) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.spec("LOG-4")
 @given(st.text(max_size=60), st.sampled_from(["a", "[a-z]+", "x*", "^", ".", r"\w+$", "é|日"]))
 def test_marking_changes_no_letter(text: str, pattern: str) -> None:
     text = SGR.sub("", text).replace("\x1b", "")

@@ -19,8 +19,6 @@ from lattice.features.logs.service.metadata import FIRST_LOOK_S, LATER_LOOK_S, M
 from lattice.features.logs.service.naming import AttemptName
 from tests.unit.features.logs.test_reading import Site, numbered
 
-pytestmark = pytest.mark.spec("LOG-1")
-
 
 class Written(Site):
     """A finished attempt in the store, and what sums it up."""
@@ -54,6 +52,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Written:
     return Written(FolderObjectStore(tmp_path) if request.param == "folder" else None)
 
 
+@pytest.mark.spec("LOG-1")
 async def test_everything_in_it_stands_in_the_chunks(site: Written) -> None:
     gap = Gap(Position(14, 2), GapCause.TRUNCATED, 99, site.ms(2.5))
     await site.put("n1", numbered(70), gaps=(gap,))
@@ -80,6 +79,7 @@ async def test_everything_in_it_stands_in_the_chunks(site: Written) -> None:
     assert (found["first"], found["last"]) == (out["first"], out["last"])
 
 
+@pytest.mark.spec("LOG-1")
 async def test_not_before_every_stream_has_its_end(site: Written) -> None:
     await site.put("n1", numbered(70))
     folder = f"{site.name.prefix}/stdout/n1"
@@ -92,6 +92,7 @@ async def test_not_before_every_stream_has_its_end(site: Written) -> None:
     assert await site.exists()
 
 
+@pytest.mark.spec("LOG-1")
 async def test_two_replicas_write_the_same_and_it_is_written_once(site: Written) -> None:
     await site.put("n1", numbered(40))
     other = site.replica()
@@ -102,6 +103,7 @@ async def test_two_replicas_write_the_same_and_it_is_written_once(site: Written)
     assert await site.read() == before
 
 
+@pytest.mark.spec("LOG-1")
 async def test_a_chunk_that_comes_late_is_in_it_in_the_end(site: Written) -> None:
     await site.put("n1", numbered(40))
     await site.summaries.write(site.name)
@@ -110,6 +112,7 @@ async def test_a_chunk_that_comes_late_is_in_it_in_the_end(site: Written) -> Non
     assert (await site.read())["nodes"] == ["n1", "n2"]
 
 
+@pytest.mark.spec("LOG-1")
 async def test_whoever_knew_less_and_wrote_last_looks_again() -> None:
     """One replica reads the chunks, the other stores one more and sums up, the first writes."""
     site = Written()
@@ -131,6 +134,7 @@ async def test_whoever_knew_less_and_wrote_last_looks_again() -> None:
     assert (await site.read())["nodes"] == ["n1", "n2", "n3"]
 
 
+@pytest.mark.spec("LOG-1")
 async def test_it_waits_until_slurm_says_that_the_attempt_is_over() -> None:
     site = Written()
     await site.put("n1", numbered(3))
@@ -149,6 +153,7 @@ async def test_it_waits_until_slurm_says_that_the_attempt_is_over() -> None:
     assert site.summaries.waiting == 0
 
 
+@pytest.mark.spec("LOG-1")
 async def test_a_store_that_is_away_is_asked_again_later() -> None:
     site = Written()
     await site.put("n1", numbered(3))
@@ -165,6 +170,7 @@ async def test_a_store_that_is_away_is_asked_again_later() -> None:
     assert await site.exists()
 
 
+@pytest.mark.spec("LOG-1")
 async def test_a_server_that_comes_back_takes_up_what_slurm_remembers() -> None:
     site = Written()
     await site.put("n1", numbered(3))
@@ -175,6 +181,7 @@ async def test_a_server_that_comes_back_takes_up_what_slurm_remembers() -> None:
     assert await site.exists()
 
 
+@pytest.mark.spec("LOG-1")
 async def test_nobody_needs_it_to_read() -> None:
     site = Written()
     await site.put("n1", numbered(3))

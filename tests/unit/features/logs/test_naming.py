@@ -17,8 +17,6 @@ from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = [pytest.mark.spec("LOG-1"), pytest.mark.spec("LOG-3")]
-
 NOW = ManualClock().now()
 KNOWN = AccountTree.of([Account("physics", "root"), Account("research", "physics")])
 
@@ -31,21 +29,25 @@ def prefix(told: Allocation, accounts: AccountTree) -> str:
     return name_of(named(told, attempts_of(told)[0], accounts, NOW)).prefix
 
 
+@pytest.mark.spec("LOG-1")
 def test_a_tenant_and_a_project() -> None:
     assert prefix(job("research", "physics"), KNOWN).startswith("physics/research/7/logs/")
 
 
+@pytest.mark.spec("LOG-1")
 def test_a_server_that_does_not_know_the_accounts_yet_stores_nothing_in_the_wrong_place() -> None:
     with pytest.raises(Unavailable, match="research"):
         prefix(job("research", "", timedelta(days=1)), AccountTree())
 
 
+@pytest.mark.spec("LOG-1")
 def test_an_account_that_is_newer_than_what_is_known() -> None:
     with pytest.raises(Unavailable):
         prefix(job("brandnew", ""), KNOWN)
     assert prefix(job("gone", "", timedelta(days=1)), KNOWN).startswith("-/gone/7/")
 
 
+@pytest.mark.spec("LOG-1")
 def test_a_cluster_without_accounts() -> None:
     assert prefix(job("", ""), AccountTree()).startswith("-/-/7/")
 
@@ -71,6 +73,7 @@ def stale(clock: ManualClock, first: Allocation) -> StaleScheduler:
     return scheduler
 
 
+@pytest.mark.spec("LOG-1")
 async def test_a_reading_from_before_it_began_says_nothing_of_its_attempt() -> None:
     """The attempt before is under way in it: the next one's text would be stored with its own."""
     clock = ManualClock()
@@ -89,6 +92,7 @@ async def test_a_reading_from_before_it_began_says_nothing_of_its_attempt() -> N
     assert (await naming.of("n1", 7, again.timestamp())).attempt.number == 2
 
 
+@pytest.mark.spec("LOG-1")
 async def test_while_slurm_is_silent_nothing_new_is_put_with_what_was_known() -> None:
     clock = ManualClock()
     began = clock.now()

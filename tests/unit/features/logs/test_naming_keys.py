@@ -15,8 +15,6 @@ from lattice.domain.objects import BadKeyPart, check_key, key_of, unescaped
 from lattice.features.logs.service.naming import AttemptName
 from tests.fakes.cluster import allocation
 
-pytestmark = pytest.mark.spec("LOG-1")
-
 SUBMITTED = datetime(2026, 11, 15, 13, 0, tzinfo=UTC)
 HOSTILE = ["../", "..", "%2e%2e%2f", "//", "a\0b", "x" * 1100, "\u0430dmin", "end.", "a\nb", "-"]
 NAMES = st.sampled_from(HOSTILE) | st.text(min_size=1, max_size=20)
@@ -28,6 +26,7 @@ def name_of(tenant: str, account: str, job_id: int = 7) -> AttemptName:
     return AttemptName(job, attempts_of(job)[0])
 
 
+@pytest.mark.spec("LOG-1")
 @given(NAMES, NAMES, NAMES, st.integers(1, 999_999))
 def test_a_key_says_what_it_was_made_of_and_stays_in_its_tenant(
     tenant: str, account: str, node: str, number: int
@@ -44,6 +43,7 @@ def test_a_key_says_what_it_was_made_of_and_stays_in_its_tenant(
     assert parts == [tenant, account, "7", "logs", stamp, "stderr", node, chunk]
 
 
+@pytest.mark.spec("LOG-1")
 @given(NAMES, NAMES)
 def test_two_tenants_never_meet(one: str, other: str) -> None:
     try:

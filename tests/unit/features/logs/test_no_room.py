@@ -14,8 +14,6 @@ from lattice.features.logs.node.tail import FileTail
 from tests.fakes.manual_clock import ManualClock
 from tests.unit.features.logs.test_spool import HEAD, Writer
 
-pytestmark = pytest.mark.spec("LOG-3")
-
 
 class Narrow:
     """A stream on a node whose room comes and goes."""
@@ -42,6 +40,7 @@ def job(tmp_path: Path) -> Iterator[Narrow]:
     narrow.spool.close()
 
 
+@pytest.mark.spec("LOG-3")
 def test_what_waits_in_the_file_is_read_when_there_is_room(job: Narrow) -> None:
     job.full = True
     job.writer.write(b"a\nb\n")
@@ -54,6 +53,7 @@ def test_what_waits_in_the_file_is_read_when_there_is_room(job: Narrow) -> None:
     assert (job.spool.end.offset, job.stream.trouble, job.spool.gaps()) == (4, "", ())
 
 
+@pytest.mark.spec("LOG-3")
 @pytest.mark.parametrize("after", [b"", b"x\n", b"much longer than it was before\n"])
 def test_a_file_cut_while_there_was_no_room(job: Narrow, after: bytes) -> None:
     """The gap has the size of what was seen and never read, and stands where it is missing."""

@@ -9,8 +9,6 @@ import pytest
 
 from lattice.features.logs.node.noticing import MUCH, WINDOW_S, Noticing
 
-pytestmark = pytest.mark.spec("LOG-2")
-
 
 class Job:
     """What was asked for, and a clock that is moved."""
@@ -57,6 +55,7 @@ def test_a_notice_ends_the_wait() -> None:
     job.noticing.close()
 
 
+@pytest.mark.spec("LOG-2")
 def test_who_writes_much_is_looked_at_until_quiet_and_then_watched_again() -> None:
     job = Job()
     watch, kernel = job.watch()
@@ -103,6 +102,7 @@ def test_where_the_kernel_has_no_watch_to_give_again_it_is_looked_at() -> None:
     job.noticing.close()
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_flood_that_comes_back_is_not_interrupted_by_late_watches() -> None:
     job = Job()
     _, kernel = job.watch()

@@ -13,8 +13,6 @@ from lattice.features.logs.node.noting import Noting
 from lattice.features.logs.node.writers import Writer
 from tests.fakes.in_memory_outputs import InMemoryOutputs
 
-pytestmark = pytest.mark.spec("LOG-3")
-
 LOOKS = 3
 
 
@@ -63,6 +61,7 @@ async def test_nothing_is_noted_while_answers_come_at_once(bench: Bench) -> None
     assert (bench.port.noted, bench.looks, bench.noting.unopened) == ([], [], False)
 
 
+@pytest.mark.spec("LOG-3")
 async def test_while_one_is_awaited_each_process_is_noted_a_few_times(bench: Bench) -> None:
     bench.start(11)
     bench.noting.awaited()
@@ -103,6 +102,7 @@ async def test_a_process_without_files_leaves_nothing_to_open(bench: Bench) -> N
     assert not bench.noting.unopened
 
 
+@pytest.mark.spec("LOG-3")
 async def test_a_helper_that_is_away_is_asked_again(bench: Bench) -> None:
     bench.port.away = True
     bench.start(11)

@@ -26,8 +26,6 @@ from lattice.features.logs.node.tail import FileTail
 from tests.fakes.manual_clock import ManualClock
 from tests.unit.features.logs.test_spool import FAILPOINTS, HEAD, Killed, Writer
 
-pytestmark = pytest.mark.spec("LOG-3")
-
 QUOTA = 1000
 
 
@@ -91,6 +89,7 @@ def job(tmp_path: Path) -> Iterator[Bounded]:
     bounded.stop()
 
 
+@pytest.mark.spec("LOG-3")
 def test_what_is_beyond_it_is_a_gap_of_its_size(job: Bounded) -> None:
     job.writer.write(b"x" * 1700)
     job.end()
@@ -108,12 +107,14 @@ def test_what_is_not_kept_counts_as_written(job: Bounded) -> None:
         assert job.capture._written_bytes() == written
 
 
+@pytest.mark.spec("LOG-3")
 def test_a_job_that_writes_as_much_as_it_may_has_no_gap(job: Bounded) -> None:
     job.writer.write(b"x" * QUOTA)
     job.end()
     assert (len(job.kept), job.told) == (QUOTA, [])
 
 
+@pytest.mark.spec("LOG-3")
 def test_it_is_told_at_once_and_when_it_has_doubled_and_at_the_end(job: Bounded) -> None:
     job.writer.write(b"x" * (QUOTA + 100))
     job.look()
@@ -126,6 +127,7 @@ def test_it_is_told_at_once_and_when_it_has_doubled_and_at_the_end(job: Bounded)
     assert job.told == [100, 200, 400, 800, 1050]
 
 
+@pytest.mark.spec("LOG-3")
 def test_what_its_owner_truncates_meanwhile_stays_counted(job: Bounded) -> None:
     job.writer.write(b"a" * 1600)
     job.look()
@@ -141,6 +143,7 @@ def test_what_its_owner_truncates_meanwhile_stays_counted(job: Bounded) -> None:
     assert (job.kept, job.told[-1]) == (b"a" * QUOTA, 600 + 150 + 7)
 
 
+@pytest.mark.spec("LOG-3")
 def test_a_larger_quota_later_makes_no_gap_untrue(job: Bounded) -> None:
     job.writer.write(b"x" * 1500)
     job.look()
@@ -152,6 +155,7 @@ def test_a_larger_quota_later_makes_no_gap_untrue(job: Bounded) -> None:
     assert (len(job.kept), job.told[-1]) == (QUOTA, 800)
 
 
+@pytest.mark.spec("LOG-3")
 def test_all_streams_of_a_job_share_it(job: Bounded, tmp_path: Path) -> None:
     second = tmp_path / "err"
     second.write_bytes(b"e" * 600)
@@ -165,6 +169,7 @@ def test_all_streams_of_a_job_share_it(job: Bounded, tmp_path: Path) -> None:
     kept.close()
 
 
+@pytest.mark.spec("LOG-3")
 def test_without_one_everything_is_kept(tmp_path: Path) -> None:
     job = Bounded(tmp_path, quota.NO_QUOTA)
     job.writer.write(b"x" * 5_000_000)

@@ -23,8 +23,6 @@ from lattice.features.logs.render.records import json_lines
 from lattice.features.logs.render.repeats import Repeats
 from tests.fakes import logs
 
-pytestmark = pytest.mark.spec("LOG-7")
-
 NOW = datetime(2026, 11, 15, 15, 0, tzinfo=UTC)
 PIPE = Style(zone=UTC)
 COLOURED = Style(width=80, colour=True, zone=UTC)
@@ -39,11 +37,13 @@ def shown(*blocks: LogBlock, style: Style = PIPE, prefix: str = "auto", **named:
     return "".join(map(lines.text, blocks))
 
 
+@pytest.mark.spec("LOG-7")
 def test_one_writer_has_no_label() -> None:
     assert shown(block("a\nb\n"), block("c\n", 2)) == "a\nb\nc\n"
     assert shown(block("a\n"), block("b\n", stream="stderr")) == "a\nb\n"
 
 
+@pytest.mark.spec("LOG-7")
 def test_several_nodes_are_told_apart() -> None:
     known = [("n1", None), ("gpu12", None)]
     assert shown(block("a\nb\n"), block("c\n", node="gpu12"), known=known) == (
@@ -53,6 +53,7 @@ def test_several_nodes_are_told_apart() -> None:
     assert later == "a\nn2 │ b\nn1 │ c\n", "labels begin with the second that shows up"
 
 
+@pytest.mark.spec("LOG-7")
 def test_ranks_are_told_where_they_are_known() -> None:
     blocks = [block("a\n", rank=0), block("b\n", rank=1), block("c\n", node="n2", rank=2)]
     assert shown(*blocks) == "a\nn1:1 │ b\nn2:2 │ c\n"
@@ -68,6 +69,7 @@ def test_errors_have_another_bar() -> None:
     assert shown(*both, prefix="node", style=ascii_only) == "n1 ! a\nn1 | b\n"
 
 
+@pytest.mark.spec("LOG-7")
 def test_colours_stay_and_differ() -> None:
     text = shown(block("a\n"), prefix="node", style=COLOURED)
     assert text == f"\x1b[38;5;{colour_of('n1')}mn1 │ \x1b[0ma\n"
@@ -75,11 +77,13 @@ def test_colours_stay_and_differ() -> None:
     assert len({colour_of(f"n{n}") for n in range(64)}) > 8
 
 
+@pytest.mark.spec("LOG-7")
 def test_a_hostile_node_name_is_inert() -> None:
     """Attack 16."""
     assert shown(block("a\n", node="n\x1b[2J"), prefix="node") == "n␛[2J │ a\n"
 
 
+@pytest.mark.spec("LOG-4")
 def test_times() -> None:
     assert shown(block("a\n"), timestamps=True) == "2026-11-15T14:02:11.402Z a\n"
     on_screen = Style(width=80, zone=UTC)
@@ -91,6 +95,7 @@ def test_times() -> None:
     assert shown(older, timestamps=True) == "2026-11-14T10:00:00.000Z~ a\n"
 
 
+@pytest.mark.spec("LOG-7")
 def test_escapes_are_shown_and_colours_kept_on_a_terminal_only() -> None:
     hostile = block("ok\n\x1b[31mred\x1b]0;t\x07\n")
     assert shown(hostile, style=COLOURED) == "ok\n\x1b[31mred␛]0;t␇\x1b[0m\n"
@@ -98,10 +103,12 @@ def test_escapes_are_shown_and_colours_kept_on_a_terminal_only() -> None:
     assert shown(hostile, raw=True) == "ok\n\x1b[31mred\x1b]0;t\x07\n"
 
 
+@pytest.mark.spec("LOG-7")
 def test_progress_is_shown_in_its_last_state() -> None:
     assert shown(block(" 1%|\r50%|#\r99%|##\nnext\r\n")) == "99%|##\nnext\n"
 
 
+@pytest.mark.spec("LOG-4")
 def test_highlight_marks_what_matches_between_colours() -> None:
     pattern = Highlight.read(r"\d+")
     text = shown(block("\x1b[31mstep 12\x1b[0m\n"), style=COLOURED, highlight=pattern)
@@ -110,6 +117,7 @@ def test_highlight_marks_what_matches_between_colours() -> None:
     assert shown(block("ab\n"), style=COLOURED, highlight=Highlight.read("x*")) == "ab\n"
 
 
+@pytest.mark.spec("LOG-3")
 def test_a_long_line_says_that_it_is_cut() -> None:
     """Attack 15: 100 MB without a line feed."""
     at_the_limit = "x" * 65536
@@ -134,6 +142,7 @@ def _timed(do: Any) -> float:
     return time.perf_counter() - start
 
 
+@pytest.mark.spec("LOG-4", "LOG-7")
 def test_json_has_an_object_a_line_and_drives_no_terminal() -> None:
     text = json_lines(block('a "q"\nb\r\x1b[2J日\n日本\n', 7, rank=3, late=True))
     assert all(letter.isprintable() or letter == "\n" for letter in text)
@@ -157,6 +166,7 @@ def test_json_has_an_object_a_line_and_drives_no_terminal() -> None:
     assert "日本" in text
 
 
+@pytest.mark.spec("LOG-4")
 @given(st.text(st.sampled_from('ab\\n"\t\n日\x1b\r\u2028'), min_size=1))
 def test_json_says_what_was_written(text: str) -> None:
     text += "\n"
@@ -185,6 +195,7 @@ def test_gaps() -> None:
     assert "␛" in gap(node="n\x1b2")
 
 
+@pytest.mark.spec("LOG-7")
 def test_notes() -> None:
     assert note("end", words="completed, exit 0", lines=0) == (
         "--- end of job 42 (completed, exit 0), 0 lines missed ---"

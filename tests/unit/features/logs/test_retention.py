@@ -25,8 +25,6 @@ from lattice.server.logsection import LogsSection, TenantLogs
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.unit.features.logs.test_reading import ALICE, Site, numbered
 
-pytestmark = pytest.mark.spec("LOG-9")
-
 DAY_S = 86_400.0
 
 
@@ -46,6 +44,7 @@ class Kept(Site):
         return [key.rpartition("/")[2] for key in sorted(self.objects._objects)]
 
 
+@pytest.mark.spec("LOG-9")
 async def test_kept_to_the_last_day_and_then_removed() -> None:
     site = Kept()
     await site.put("n1", numbered(70))
@@ -61,6 +60,7 @@ async def test_kept_to_the_last_day_and_then_removed() -> None:
     assert counts.bytes_removed_total > 0
 
 
+@pytest.mark.spec("LOG-9")
 async def test_who_asks_is_told_that_it_was_removed_and_why() -> None:
     site = Kept()
     await site.put("n1", numbered(3))
@@ -77,6 +77,7 @@ async def test_who_asks_is_told_that_it_was_removed_and_why() -> None:
         assert "removed after 30 days by the retention of tenant physics" in said.value.message
 
 
+@pytest.mark.spec("LOG-9")
 async def test_what_comes_after_the_removal_is_shown() -> None:
     """A node that was away for a month brings its last chunk."""
     site = Kept()
@@ -88,6 +89,7 @@ async def test_what_comes_after_the_removal_is_shown() -> None:
     assert await site.texts() == ["late 0", "late 1", "late 2"]
 
 
+@pytest.mark.spec("LOG-9")
 @pytest.mark.parametrize(
     "state", [State.RUNNING, State.SUSPENDED, State.PENDING, State.REQUEUED, State.UNKNOWN]
 )
@@ -105,6 +107,7 @@ async def test_nothing_of_an_unfinished_job_is_removed(state: State, name: str) 
     assert site.keys == ["removed.json"]
 
 
+@pytest.mark.spec("LOG-9")
 async def test_nothing_is_removed_while_slurm_is_silent() -> None:
     site = Kept()
     await site.put("n1", numbered(3))
@@ -115,6 +118,7 @@ async def test_nothing_is_removed_while_slurm_is_silent() -> None:
     assert len(site.keys) == 1
 
 
+@pytest.mark.spec("LOG-9")
 async def test_a_sweep_that_was_cut_off_is_taken_up_by_the_next() -> None:
     site = Kept()
     await site.put("n1", numbered(200))
@@ -139,6 +143,7 @@ async def test_a_sweep_that_was_cut_off_is_taken_up_by_the_next() -> None:
     assert site.keys == ["removed.json"]
 
 
+@pytest.mark.spec("LOG-9")
 async def test_two_sweeps_at_once_do_no_harm() -> None:
     site = Kept()
     await site.put("n1", numbered(200))
@@ -158,6 +163,7 @@ async def test_one_replica_has_the_turn() -> None:
     assert sorted(turns) == [False, True]
 
 
+@pytest.mark.spec("LOG-9")
 async def test_other_objects_of_a_tenant_are_left_alone() -> None:
     site = Kept()
     await site.objects.put("physics/research/7/recordings/1/x", b"a session")
@@ -167,6 +173,7 @@ async def test_other_objects_of_a_tenant_are_left_alone() -> None:
     assert len(site.keys) == 2
 
 
+@pytest.mark.spec("LOG-9")
 async def test_in_a_folder_too(tmp_path: Path) -> None:
     site = Kept()
     objects = FolderObjectStore(tmp_path)
@@ -179,6 +186,7 @@ async def test_in_a_folder_too(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.zst"))
 
 
+@pytest.mark.spec("LOG-9")
 @given(
     days=st.integers(0, 60),
     own=st.none() | st.integers(0, 60),
@@ -194,6 +202,7 @@ async def test_the_law_of_days(days: int, own: int | None, age: int) -> None:
     assert (site.keys == ["removed.json"]) == (0 < kept_days <= age)
 
 
+@pytest.mark.spec("LOG-9")
 def test_the_configuration_says_it_by_tenant() -> None:
     section = LogsSection(
         retention_days=90,
@@ -208,6 +217,7 @@ def test_the_configuration_says_it_by_tenant() -> None:
     assert not LogsSection().rules.is_set
 
 
+@pytest.mark.spec("LOG-9")
 async def test_requeued_attempts_go_by_their_own_age() -> None:
     """The newest object of an attempt counts, not that of the job."""
     site = Kept()

@@ -18,8 +18,6 @@ from lattice.wire.carriers import STREAM_OPTIONS
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.unit.features.logs.test_spool import HEAD
 
-pytestmark = pytest.mark.spec("LOG-3")
-
 LARGEST_MESSAGE = dict(STREAM_OPTIONS)["grpc.max_send_message_length"]
 
 
@@ -62,6 +60,7 @@ async def shipped(server: Server, *spools: StreamSpool) -> None:
             await shipping.run()
 
 
+@pytest.mark.spec("LOG-3")
 async def test_a_chunk_larger_than_a_message(tmp_path: Path) -> None:
     server = Server()
     noise = random.Random(1).randbytes(3_000_000)
@@ -74,6 +73,7 @@ async def test_a_chunk_larger_than_a_message(tmp_path: Path) -> None:
     assert spool.closed() == []
 
 
+@pytest.mark.spec("LOG-3")
 async def test_what_is_refused_stays_and_holds_up_nobody(tmp_path: Path) -> None:
     server = Server()
     server.refused_job = 7
@@ -86,6 +86,7 @@ async def test_what_is_refused_stays_and_holds_up_nobody(tmp_path: Path) -> None
     assert refused.closed() == []
 
 
+@pytest.mark.spec("LOG-3")
 async def test_what_a_server_that_is_away_did_not_take_is_sent_later(tmp_path: Path) -> None:
     server = Server()
     server.away = True

@@ -27,8 +27,6 @@ from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.sharing import sharing_parts
 from tests.unit.features.logs.test_reading import ALICE, Site
 
-pytestmark = pytest.mark.spec("LOG-3")
-
 
 class SilentStore(InMemoryObjectStore):
     async def listing(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
@@ -68,6 +66,7 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> LogReading:
     )
 
 
+@pytest.mark.spec("LOG-3")
 async def test_with_nothing_at_hand_there_is_no_answer(reading: LogReading) -> None:
     with pytest.raises(DataUnavailable, match="does not answer"):
         await reading.page(ALICE, "7", LogQuery())
@@ -75,6 +74,7 @@ async def test_with_nothing_at_hand_there_is_no_answer(reading: LogReading) -> N
         await reading.stream(ALICE, "7", LogQuery(follow=True))
 
 
+@pytest.mark.spec("LOG-3")
 async def test_with_a_part_at_hand_what_is_missing_is_said(
     reading: LogReading, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,8 +24,6 @@ from lattice.features.logs.node.writers import (
     writers_of,
 )
 
-pytestmark = pytest.mark.spec("LOG-2")
-
 DAEMONS = (ProcessId(10, 1), ProcessId(20, 1))
 
 
@@ -58,6 +56,7 @@ SEEN = {
 }
 
 
+@pytest.mark.spec("LOG-2")
 def test_first_processes_srun_and_daemons_of_steps() -> None:
     told = job(step("batch", 11, 12, 13), step("0", 21, 22, tasks={21: 3}))
     assert writers_of(told, SEEN.get) == (
@@ -82,6 +81,7 @@ WRITERS = (
 )  # fmt: skip
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize(
     ("holders", "kind", "source"),
     [
@@ -114,6 +114,7 @@ def labelling(*words: str) -> tuple[Writer, ...]:
 SRUN = labelling("srun", "-n2", "--label", "-o", "o", "prog")
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize(
     ("holders", "labelled"),
     [
@@ -131,6 +132,7 @@ def test_labelled_is_what_srun_alone_has_opened(
     assert is_labelled(file(*holders), SRUN) is labelled
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize(
     "words",
     [
@@ -144,11 +146,13 @@ def test_an_srun_that_does_not_label_this_file(words: tuple[str, ...]) -> None:
     assert not is_labelled(file((13, 7)), labelling(*words))
 
 
+@pytest.mark.spec("LOG-2")
 def test_only_srun_is_believed_to_label() -> None:
     seen = SEEN | {11: ProcessLook(10, "bash", "srun\0-l\0-o\0o\0prog")}
     assert not is_labelled(file((11, 7)), writers_of(job(step("batch", 11)), seen.get))
 
 
+@pytest.mark.spec("LOG-2")
 def test_slurmstepd_keeps_a_file_when_its_step_has_a_task() -> None:
     held = file((20, 9))
     assert is_kept(held, WRITERS)

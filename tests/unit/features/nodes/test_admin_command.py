@@ -14,8 +14,6 @@ from lattice.features.nodes.command.listing import nodes
 from tests.fakes import answers
 from tests.fakes.shell import FakeShell
 
-pytestmark = pytest.mark.spec("OPS-4")
-
 PATH = "/v1/nodes/n%5B1-2%5D/"
 
 
@@ -27,6 +25,7 @@ def shell(act: str, *found: Any, **more: Any) -> FakeShell:
     return FakeShell({PATH + act: {"nodes": list(found)}, **more})
 
 
+@pytest.mark.spec("OPS-4")
 def test_drain_says_what_became_of_each_and_how_to_take_it_back() -> None:
     at = shell("drain", outcome("n1", "drained"), outcome("n2", "draining"))
     code = drain(at, node=("n1", "n2"), reason="bad DIMM", wait=False, timeout=None)
@@ -38,6 +37,7 @@ def test_drain_says_what_became_of_each_and_how_to_take_it_back() -> None:
     assert json.loads(call.body or b"") == {"reason": "bad DIMM"}
 
 
+@pytest.mark.spec("OPS-4")
 def test_what_was_so_already_says_so() -> None:
     at = shell("drain", outcome("n1", "drained", changed=False), outcome("n2", "drained"))
     drain(at, node=("n[1-2]",), reason="x", wait=False, timeout=None)
@@ -45,6 +45,7 @@ def test_what_was_so_already_says_so() -> None:
     assert at.notes == ["To take it back: lattice admin undrain n2"]
 
 
+@pytest.mark.spec("OPS-4")
 @pytest.mark.parametrize(
     ("verb", "act", "state"),
     [(undrain, "undrain", "ready"), (disable, "disable", "down"), (enable, "enable", "ready")],
@@ -55,6 +56,7 @@ def test_the_other_three(verb: Any, act: str, state: str) -> None:
     assert at.out.count(state) == 2
 
 
+@pytest.mark.spec("OPS-4")
 def test_wait_returns_when_all_are_drained() -> None:
     looks = iter(["ready", "draining", "draining", "drained"])
 
@@ -104,6 +106,7 @@ def listed(*found: dict[str, Any], width: int | None = None) -> FakeShell:
     return at
 
 
+@pytest.mark.spec("OPS-4")
 def test_both_truths_are_shown() -> None:
     text = listed(
         answers.node("n1", agent=agent()),

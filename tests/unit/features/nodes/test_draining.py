@@ -32,7 +32,6 @@ from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.judged_nodes import BROKEN_CARD, JudgedNodes, KeptActs
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("DIAG-4")
 NAMES = tuple(f"n{number}" for number in range(1, 9))
 AFTER_S = 60.0
 
@@ -79,12 +78,14 @@ class Cluster:
 # What is not drained.
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_a_site_that_says_nothing_drains_its_nodes_itself() -> None:
     assert terms_of(NodeAgentSection()) is None
     said = NodeAgentSection(drain_failed=True, drain_after_s=5, drain_most_per_hour=2)
     assert terms_of(said) == DrainTerms(after_s=5, most_per_hour=2)
 
 
+@pytest.mark.spec("DIAG-4")
 @pytest.mark.parametrize("health", [Health.UNKNOWN, Health.HEALTHY, Health.WARNING])
 async def test_a_node_that_is_not_in_failure_stays(health: Health) -> None:
     cluster = Cluster()
@@ -93,6 +94,7 @@ async def test_a_node_that_is_not_in_failure_stays(health: Health) -> None:
     assert cluster.operator.acts == []
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_a_failure_that_passes_drains_nothing() -> None:
     cluster = Cluster()
     for _ in range(5):
@@ -103,6 +105,7 @@ async def test_a_failure_that_passes_drains_nothing() -> None:
     assert cluster.operator.acts == []
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_what_a_lost_agent_said_drains_nothing() -> None:
     cluster = Cluster()
     cluster.nodes.judge("n1", Health.FAILURE, "GPU is lost", linked=False)
@@ -110,6 +113,7 @@ async def test_what_a_lost_agent_said_drains_nothing() -> None:
     assert cluster.operator.acts == []
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_a_server_that_sees_nothing_drains_nothing_and_counts_anew() -> None:
     cluster = Cluster()
     cluster.nodes.fail("n1")
@@ -124,6 +128,7 @@ async def test_a_server_that_sees_nothing_drains_nothing_and_counts_anew() -> No
     assert cluster.drained == ["n1"]
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_while_slurm_is_silent_nothing_is_claimed() -> None:
     cluster = Cluster()
     cluster.scheduler.live()
@@ -136,6 +141,7 @@ async def test_while_slurm_is_silent_nothing_is_claimed() -> None:
     assert cluster.drained == ["n1"]
 
 
+@pytest.mark.spec("DIAG-4")
 @pytest.mark.parametrize(
     "state", [NodeState.DRAINING, NodeState.DRAINED, NodeState.DOWN, NodeState.UNKNOWN]
 )
@@ -151,6 +157,7 @@ async def test_a_node_that_is_out_already_is_left_with_its_reason(state: NodeSta
     assert await cluster.store.get(LEDGER) is None
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_slurm_is_asked_again_before_a_node_is_claimed() -> None:
     """What was last read may be older than what an operator did a second ago."""
     cluster = Cluster()
@@ -173,6 +180,7 @@ async def test_slurm_is_asked_again_before_a_node_is_claimed() -> None:
 # What is drained, and how.
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_a_node_in_failure_is_drained_with_the_rule_and_what_was_seen() -> None:
     cluster = Cluster()
     cluster.nodes.fail("n3")
@@ -186,6 +194,7 @@ async def test_a_node_in_failure_is_drained_with_the_rule_and_what_was_seen() ->
     assert cluster.server.counts.drained_total == 1
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_work_goes_on() -> None:
     cluster = Cluster()
     cluster.operator.busy = {"n3"}
@@ -206,6 +215,7 @@ async def test_words_of_an_agent_are_made_harmless_and_cut() -> None:
 # Once.
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_a_node_is_drained_once_and_an_operator_may_put_it_back() -> None:
     cluster = Cluster()
     cluster.nodes.fail("n1")
@@ -215,6 +225,7 @@ async def test_a_node_is_drained_once_and_an_operator_may_put_it_back() -> None:
     assert cluster.drained == ["n1"]
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_nor_does_a_server_that_starts_anew_drain_it_again() -> None:
     cluster = Cluster()
     cluster.nodes.fail("n1")
@@ -224,6 +235,7 @@ async def test_nor_does_a_server_that_starts_anew_drain_it_again() -> None:
     assert cluster.drained == ["n1"]
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_the_next_failure_of_a_node_that_was_sound_is_another() -> None:
     cluster = Cluster()
     cluster.nodes.fail("n1")
@@ -241,6 +253,7 @@ async def test_the_next_failure_of_a_node_that_was_sound_is_another() -> None:
     assert cluster.drained == ["n1", "n1"]
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_of_many_servers_one_acts() -> None:
     cluster = Cluster()
     servers = [cluster.another() for _ in range(4)]
@@ -254,6 +267,7 @@ async def test_of_many_servers_one_acts() -> None:
     assert sum(each.counts.drained_total for each in servers) == 2
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_a_drain_that_did_not_work_is_tried_again_later_and_counts_once() -> None:
     cluster = Cluster(most_per_hour=1)
     cluster.operator.refuses = True
@@ -270,6 +284,7 @@ async def test_a_drain_that_did_not_work_is_tried_again_later_and_counts_once() 
     assert ledger.claims["n1"].done
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_a_server_that_dies_after_it_drained_has_drained() -> None:
     """Another finds the node drained, says so, and leaves the reason as it is."""
     cluster = Cluster()
@@ -293,6 +308,7 @@ async def test_a_server_that_dies_after_it_drained_has_drained() -> None:
     assert (await ledger_of(cluster.store)).claims["n1"].done
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_one_that_dies_before_it_drained_is_followed_by_another() -> None:
     cluster = Cluster(most_per_hour=1)
     cluster.nodes.fail("n1")
@@ -305,6 +321,7 @@ async def test_one_that_dies_before_it_drained_is_followed_by_another() -> None:
 # Few.
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_no_more_than_so_many_within_an_hour_and_that_is_said_once() -> None:
     cluster = Cluster(most_per_hour=2)
     cluster.nodes.fail(*NAMES)
@@ -318,6 +335,7 @@ async def test_no_more_than_so_many_within_an_hour_and_that_is_said_once() -> No
     assert cluster.drained == list(NAMES[:4])
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_a_node_that_is_sound_again_does_not_make_room() -> None:
     cluster = Cluster(most_per_hour=1)
     cluster.nodes.fail("n1")
@@ -328,6 +346,7 @@ async def test_a_node_that_is_sound_again_does_not_make_room() -> None:
     assert cluster.drained == ["n1"]
 
 
+@pytest.mark.spec("DIAG-4")
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(
@@ -375,6 +394,7 @@ async def ledger_of(store: InMemoryStateStore) -> Ledger:
     return read_ledger(entry.value if entry else None)
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_a_ledger_that_does_not_read_drains_nothing() -> None:
     cluster = Cluster()
     await cluster.store.put(LEDGER, b'{"claims": 3}')
@@ -393,6 +413,7 @@ async def test_the_ledger_has_an_end() -> None:
     assert len(written(ledger)) < 64 * 1024
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_it_goes_on_whatever_fails() -> None:
     cluster = Cluster()
     looks = 0
@@ -424,6 +445,7 @@ async def test_it_goes_on_whatever_fails() -> None:
     assert cluster.drained == ["n1"]
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_a_state_that_does_not_answer_drains_nothing() -> None:
     cluster = Cluster()
     server = FailedNodeDrain(

@@ -18,8 +18,6 @@ from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("OPS-4")
-
 OLGA = Actor(sub="s-olga", user="olga", role=Role.OPERATOR)
 
 
@@ -58,6 +56,7 @@ def site() -> Site:
     return Site()
 
 
+@pytest.mark.spec("OPS-4")
 async def test_ready_draining_drained_ready(site: Site) -> None:
     site.operator.busy.add("n1")
     assert await site.state("drain") == "draining"
@@ -70,6 +69,7 @@ async def test_ready_draining_drained_ready(site: Site) -> None:
     assert site.log[0] == ("drain", "n1", "s-olga", "olga: bad DIMM")
 
 
+@pytest.mark.spec("OPS-4")
 async def test_each_act_may_be_repeated_and_changes_nothing_twice(site: Site) -> None:
     for act, state in (
         ("drain", "drained"),
@@ -84,6 +84,7 @@ async def test_each_act_may_be_repeated_and_changes_nothing_twice(site: Site) ->
     assert len(site.operator.acts) == 4
 
 
+@pytest.mark.spec("OPS-4")
 async def test_down_and_drained_are_told_apart(site: Site) -> None:
     await site.operate("disable")
     with pytest.raises(UsageError, match="n1 is down, not drained") as refused:
@@ -94,6 +95,7 @@ async def test_down_and_drained_are_told_apart(site: Site) -> None:
     assert await site.state("enable") == "ready", "a node disabled may be drained by now"
 
 
+@pytest.mark.spec("OPS-4")
 async def test_a_node_put_back_is_given_time_to_answer(site: Site) -> None:
     await site.operate("disable")
     site.operator.answers_after = 3
@@ -104,6 +106,7 @@ async def test_a_node_put_back_is_given_time_to_answer(site: Site) -> None:
     assert await site.state("enable") == "unknown"
 
 
+@pytest.mark.spec("OPS-4")
 async def test_all_nodes_of_a_set_or_none(site: Site) -> None:
     site.operator.busy.add("n2")
     done = await site.operate("drain", "n[1-3]")
@@ -132,6 +135,7 @@ async def test_what_names_no_nodes_is_refused(site: Site, names: str) -> None:
     assert site.operator.acts == []
 
 
+@pytest.mark.spec("OPS-4")
 async def test_a_reason_is_needed_where_something_is_taken_away(site: Site) -> None:
     for act in ("drain", "disable"):
         with pytest.raises(UsageError, match="takes a reason"):
@@ -160,6 +164,7 @@ def test_a_hostile_reason_can_not_pass_for_somebody_elses() -> None:
     assert "\n" not in words
 
 
+@pytest.mark.spec("OPS-4")
 async def test_slurm_that_refuses_or_is_away_is_told_and_written_down(site: Site) -> None:
     site.operator.refuses = True
     with pytest.raises(ConfigurationError):

@@ -20,8 +20,6 @@ from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("AUTH-7")
-
 JOB = allocation(7, "alice", "research")
 BEGIN = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
@@ -48,6 +46,7 @@ def test_an_hour_is_one_record() -> None:
     assert counts(records) == (2, 1, 1)
 
 
+@pytest.mark.spec("AUTH-7")
 def test_another_right_is_another_record() -> None:
     records = noted((), at(0), Way.READ, goes_on=False)
     records = noted(records, at(1, Standing.TENANT_ADMIN), Way.READ, goes_on=False)
@@ -59,6 +58,7 @@ _steps = st.lists(
 )
 
 
+@pytest.mark.spec("AUTH-7")
 @given(_steps)
 def test_nothing_is_forgotten_however_long_it_goes(steps: list[tuple[int, Way, bool]]) -> None:
     records: tuple[ReadRecord, ...] = ()
@@ -108,6 +108,7 @@ async def test_page_after_page_is_one_read_and_one_write(site: Site) -> None:
     assert await site.times() == {"bob": 3}
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_two_servers_lose_no_read_of_one_reader(site: Site) -> None:
     other = WrittenReads(site.state.another(), site.clock)
     for _ in range(5):
@@ -116,6 +117,7 @@ async def test_two_servers_lose_no_read_of_one_reader(site: Site) -> None:
     assert await site.times() == {"bob": 10}
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_readers_with_odd_names_are_told_apart(site: Site) -> None:
     names = ["a/b", "a%2Fb", "ü ber", "x" * 400, "x" * 401, "client:7f3"]
     for name in names:
@@ -123,6 +125,7 @@ async def test_readers_with_odd_names_are_told_apart(site: Site) -> None:
     assert await site.times() == dict.fromkeys(names, 1)
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_reads_of_another_job_are_not_shown(site: Site) -> None:
     await site.read(job=70)
     assert await site.times() == {}
@@ -148,12 +151,14 @@ async def test_the_oldest_go_when_there_are_too_many(
     assert kept == list(range(160 - len(kept), 160)), "the newest stay"
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_without_the_state_it_says_why(site: Site) -> None:
     site.state.away = True
     with pytest.raises(Unavailable, match="can't be written down now"):
         await site.read()
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_one_whose_beginning_is_unknown_is_not_read_by_others(site: Site) -> None:
     unsure = allocation(7, "alice", "research", first_submitted=None)
     with pytest.raises(Unavailable, match="first submitted"):

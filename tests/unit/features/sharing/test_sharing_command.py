@@ -13,8 +13,6 @@ from lattice.cli import argv
 from lattice.features.sharing.command import SHARE, UNSHARE
 from tests.fakes.shell import FakeShell
 
-pytestmark = pytest.mark.spec("AUTH-7")
-
 COMMON = {"output", "utc", "no_color", "quiet", "verbose", "api_url", "ca"}
 
 
@@ -55,6 +53,7 @@ def run(command: Command, *words: str, answer: dict[str, Any], output: str = "ta
     return shell
 
 
+@pytest.mark.spec("AUTH-7")
 def test_shared_with_two_for_a_day() -> None:
     answer = sharing(share("bob"), share("carol"))
     shell = run(SHARE, "42", "--with", "bob", "--with", "carol", "--for", "1d", answer=answer)
@@ -68,6 +67,7 @@ def test_shared_with_two_for_a_day() -> None:
     )
 
 
+@pytest.mark.spec("AUTH-7")
 def test_listed_with_readers() -> None:
     shell = run(SHARE, "42", answer=sharing(share("bob"), readers=(reader("carol"),)))
     assert [call.method for call in shell.calls] == ["GET"]
@@ -77,6 +77,7 @@ def test_listed_with_readers() -> None:
     assert "read 2×, followed 1×" in shell.out
 
 
+@pytest.mark.spec("AUTH-7")
 def test_nothing_to_list_is_said_beside_the_data() -> None:
     shell = run(SHARE, "42", answer=sharing())
     assert shell.out == ""
@@ -89,6 +90,7 @@ def test_names_cannot_act_on_the_terminal() -> None:
     assert "\x1b" not in run(SHARE, "42", answer=hostile).out
 
 
+@pytest.mark.spec("AUTH-7")
 def test_unshared() -> None:
     shell = run(UNSHARE, "42", "--with", "bob", answer=sharing())
     assert json.loads(shell.calls[0].body or b"") == {"user": "bob"}

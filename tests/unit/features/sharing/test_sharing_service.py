@@ -22,8 +22,6 @@ from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.sharing import sharing_parts
 
-pytestmark = pytest.mark.spec("AUTH-7")
-
 ALICE = Actor(sub="1", user="alice")
 BOB = Actor(sub="2", user="bob")
 ADMIN = Actor(sub="3", user="root", role=Role.SYSTEM_ADMIN)
@@ -62,6 +60,7 @@ def site() -> Site:
     return Site()
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_shared_for_a_while(site: Site) -> None:
     answer = await site.service.share(ALICE, "1", "bob", 2 * DAY_S)
     (share,) = answer.shares
@@ -71,6 +70,7 @@ async def test_shared_for_a_while(site: Site) -> None:
     assert site.acts == [("share", site.job.ref, "1", "with bob for 2 d")]
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_a_week_if_nothing_is_said_and_again_from_then_on(site: Site) -> None:
     await site.service.share(ALICE, "1", "bob", DAY_S)
     site.clock.advance(3600)
@@ -95,7 +95,7 @@ async def test_only_with_a_user_that_there_is(site: Site) -> None:
         await site.service.share(ALICE, "1", "bob")
 
 
-@pytest.mark.spec("AUTH-12")
+@pytest.mark.spec("AUTH-12", "AUTH-7")
 @pytest.mark.parametrize("actor", [BOB, ADMIN])
 async def test_nobody_else_shares_or_looks_not_even_one_it_is_shared_with(
     site: Site, actor: Actor
@@ -115,6 +115,7 @@ async def test_nobody_else_shares_or_looks_not_even_one_it_is_shared_with(
     assert len((await site.service.sharing(ALICE, "1")).shares) == 1
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_ended_at_once(site: Site) -> None:
     await site.service.share(ALICE, "1", "bob")
     await site.service.share(ALICE, "1", "dave")
@@ -125,6 +126,7 @@ async def test_ended_at_once(site: Site) -> None:
     assert site.acts[-1][0] == "unshare"
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_unsharing_a_task_ends_the_share_of_its_array(site: Site) -> None:
     submitted = site.job.submitted
     site.scheduler.allocations = [
@@ -160,12 +162,14 @@ async def test_what_is_over_is_removed_by_whoever_shares_next(site: Site) -> Non
     assert [key.split("/")[1] for key in site.state.space.entries] == ["dave"]
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_a_key_that_can_not_be_read_shares_nothing(site: Site) -> None:
     await site.state.put(f"shares/bob/{site.job.ref}", b"{}")
     with pytest.raises(NotFound):
         await site.cards.card(BOB, "1")
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_the_card_tells_the_owner_and_nobody_else(site: Site) -> None:
     await site.service.share(ALICE, "1", "bob")
     await site.parts.notes.note("carol", Standing.TENANT_ADMIN, site.job, Way.READ)

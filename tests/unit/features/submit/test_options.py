@@ -19,8 +19,6 @@ from lattice.features.submit.service.options import (
     slurm_time,
 )
 
-pytestmark = pytest.mark.spec("ALLOC-3")
-
 VIEWS = Vclusters(
     (
         Vcluster("hpc", Kind.HPC, "batch"),
@@ -37,6 +35,7 @@ def test_nothing_asked_is_nothing_said() -> None:
     assert options() == ()
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_each_option_has_its_word() -> None:
     assert options(
         nodes="2-4", walltime="1h30m", gpus="a100:8", project="research", name="n", array="1-3%2",
@@ -88,6 +87,7 @@ def test_a_name_from_a_file_is_plain(file: str) -> None:
     assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-")
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_labels_and_the_key_go_into_the_comment() -> None:
     (comment,) = options(key="ab" * 16, labels={"run": "7"})
     marks = read_comment(comment.removeprefix("--comment="))
@@ -119,6 +119,7 @@ def test_what_can_not_be_asked(asked: dict[str, Any], words: str) -> None:
         options(**asked)
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_a_comment_of_ones_own_is_ones_own() -> None:
     assert options(options=("--comment=x", "--wait-all-nodes=1")) == (
         "--comment=x",

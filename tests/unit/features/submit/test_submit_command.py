@@ -19,8 +19,6 @@ from lattice.features.submit.command.submit import SUBMIT, submit, wrapped
 from tests.fakes import answers
 from tests.fakes.shell import FakeShell, Told
 
-pytestmark = pytest.mark.spec("ALLOC-3")
-
 ANSWER: dict[str, Told] = {"/v1/allocations": {"id": "12", "job_id": 12, "notes": ["a\nb"]}}
 
 
@@ -47,6 +45,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_a_script_with_everything(here: Path) -> None:
     shell = run(
         "-N", "2", "-t", "2h", "-G", "8", "--vcluster", "v", "-A", "p", "-J", "n", "-a", "1-3",
@@ -65,6 +64,7 @@ def test_a_script_with_everything(here: Path) -> None:
     assert shell.calls[0].repeatable is False
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_a_command_keeps_each_of_its_words() -> None:
     shell = run("-N", "2", "--", "python", "a b.py", "$x", "'", "")
     told = sent(shell)
@@ -87,12 +87,14 @@ def test_a_script_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (told["script"], told["arguments"], "file" in told) == ("#!/bin/sh\n", ["x"], False)
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_a_key_makes_the_call_repeatable() -> None:
     shell = run("--idempotency-key", "k", "job.sh")
     assert shell.calls[0].headers == ((IDEMPOTENCY_KEY, "k"),)
     assert shell.calls[0].repeatable
 
 
+@pytest.mark.spec("CLI-1")
 def test_json() -> None:
     assert json.loads(run("job.sh", output="json").out)["job_id"] == 12
 

@@ -20,8 +20,6 @@ from tests.fakes.in_memory_gate import InMemoryGate
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("ALLOC-3")
-
 ALICE = Actor(sub="sub-alice", user="alice")
 ASKED = SubmitRequest(script="#!/bin/sh\nsleep 5\n")
 KEY = "night-7"
@@ -57,6 +55,7 @@ def site() -> Site:
     return Site()
 
 
+@pytest.mark.spec("ALLOC-3")
 async def test_a_script_becomes_an_allocation(site: Site) -> None:
     asked = replace(ASKED, file="a.sh", environment={"B": "2", "A": "1"}, directory="/nowhere/x")
     answer = await site.service.submit(ALICE, asked)
@@ -67,6 +66,7 @@ async def test_a_script_becomes_an_allocation(site: Site) -> None:
     assert question.environment == (("A", "1"), ("B", "2"))
 
 
+@pytest.mark.spec("ALLOC-3")
 @pytest.mark.parametrize(
     ("actor", "asked", "kind"),
     [
@@ -97,6 +97,7 @@ async def test_without_a_gate_or_a_store_it_is_said(site: Site) -> None:
     await site.another(state=None).submit(ALICE, ASKED)
 
 
+@pytest.mark.spec("ALLOC-3")
 async def test_the_same_key_gives_the_same_allocation(site: Site) -> None:
     first = await site.service.submit(ALICE, ASKED, KEY)
     again = await site.another(state=site.store.another()).submit(ALICE, ASKED, KEY)
@@ -107,6 +108,7 @@ async def test_the_same_key_gives_the_same_allocation(site: Site) -> None:
     assert (await site.service.submit(replace(ALICE, sub="x"), ASKED, KEY)).id != first.id
 
 
+@pytest.mark.spec("ALLOC-3")
 async def test_racing_calls_make_one_allocation(site: Site) -> None:
     async def slowly() -> None:
         for _ in range(20):
@@ -120,12 +122,14 @@ async def test_racing_calls_make_one_allocation(site: Site) -> None:
     assert site.count == 1
 
 
+@pytest.mark.spec("ALLOC-3")
 async def test_a_refusal_frees_the_key(site: Site) -> None:
     with pytest.raises(ProgramRefused):
         await site.service.submit(ALICE, replace(ASKED, options=("--partition=nowhere",)), KEY)
     assert (await site.service.submit(ALICE, ASKED, KEY)).repeated is False
 
 
+@pytest.mark.spec("ALLOC-3")
 async def test_an_answer_that_was_lost_is_found_by_its_mark(site: Site) -> None:
     site.gate.lost_answers = 1
     with pytest.raises(Unsure):
@@ -134,6 +138,7 @@ async def test_an_answer_that_was_lost_is_found_by_its_mark(site: Site) -> None:
     assert (again.repeated, site.count) == (True, 1)
 
 
+@pytest.mark.spec("ALLOC-3")
 async def test_a_server_that_died_in_between_is_mended(site: Site) -> None:
     site.gate.lost_answers = 1
     with pytest.raises(Unsure):
@@ -147,6 +152,7 @@ async def test_a_server_that_died_in_between_is_mended(site: Site) -> None:
     assert site.count == 2
 
 
+@pytest.mark.spec("ALLOC-3")
 async def test_a_key_is_forgotten_after_a_day(site: Site) -> None:
     first = await site.service.submit(ALICE, ASKED, KEY)
     site.clock.advance(25 * 3600)
@@ -156,6 +162,7 @@ async def test_a_key_is_forgotten_after_a_day(site: Site) -> None:
     assert len((await site.store.list("submits/")).entries) == 1
 
 
+@pytest.mark.spec("ALLOC-3")
 async def test_a_store_that_leaves_in_the_middle_loses_nothing(site: Site) -> None:
     async def leave() -> None:
         site.store.away = True
