@@ -19,7 +19,6 @@ from lattice.features.compare.service.questions import MOST_SAMPLES
 from lattice.features.compare.service.statistics.aligning import Track, on_grid, together, track_of
 from tests.unit.features.compare.runs import CPU, Course, Site, course, noise
 
-pytestmark = pytest.mark.spec("COMPARE-1", "COMPARE-2")
 METRIC = "gpu_utilization"
 HOUR = 3600.0
 
@@ -38,6 +37,7 @@ def fine(level: float, *, seed: int, step_s: float, **more: float) -> Course:
 # A day against an hour.
 
 
+@pytest.mark.spec("COMPARE-1", "COMPARE-2")
 @pytest.mark.parametrize("day", [41, 42])
 async def test_a_day_and_an_hour_part_where_both_still_run(day: int) -> None:
     site = Site()
@@ -55,6 +55,7 @@ async def test_a_day_and_an_hour_part_where_both_still_run(day: int) -> None:
     assert one.parting.since.percent == pytest.approx(-11.1, abs=1.5)
 
 
+@pytest.mark.spec("COMPARE-1", "COMPARE-2")
 async def test_what_a_day_does_after_the_hour_is_no_parting_from_it() -> None:
     site = Site()
     site.job(41, hours=24)
@@ -69,6 +70,7 @@ async def test_what_a_day_does_after_the_hour_is_no_parting_from_it() -> None:
     assert drawn["B"] < HOUR
 
 
+@pytest.mark.spec("COMPARE-1", "COMPARE-2")
 async def test_a_week_is_asked_for_no_finer_than_can_be_kept_and_still_meets_an_hour() -> None:
     site = Site()
     site.job(41, hours=24 * 7)
@@ -88,6 +90,7 @@ async def test_a_week_is_asked_for_no_finer_than_can_be_kept_and_still_meets_an_
 # Running against finished.
 
 
+@pytest.mark.spec("COMPARE-1", "COMPARE-2")
 async def test_a_running_one_is_compared_for_as_long_as_it_has_run() -> None:
     """What is told of it at any time is what was measured until then, and no more."""
     site = Site()
@@ -110,6 +113,7 @@ async def test_a_running_one_is_compared_for_as_long_as_it_has_run() -> None:
     assert after[: len(before)] == before
 
 
+@pytest.mark.spec("COMPARE-1")
 async def test_the_stretch_under_way_is_not_measured_yet() -> None:
     site = Site()
     site.job(42, hours=0.5, runs=True)
@@ -122,6 +126,7 @@ async def test_the_stretch_under_way_is_not_measured_yet() -> None:
     assert row(await site.compare()).levels[1].samples == whole + 1
 
 
+@pytest.mark.spec("COMPARE-1")
 async def test_which_of_them_runs_makes_no_difference() -> None:
     """The same numbers, finished or under way."""
     told = []
@@ -137,6 +142,7 @@ async def test_which_of_them_runs_makes_no_difference() -> None:
 # Starts.
 
 
+@pytest.mark.spec("COMPARE-1", "COMPARE-2")
 @pytest.mark.parametrize("later_s", [0.0, 1.0, 13.5, 29.0, 86_399.0])
 async def test_when_a_run_began_makes_no_difference(later_s: float) -> None:
     """Second 0 is each run's own, wherever it lies between two samples or days."""
@@ -159,6 +165,7 @@ async def test_when_a_run_began_makes_no_difference(later_s: float) -> None:
 # Resolutions.
 
 
+@pytest.mark.spec("COMPARE-1", "COMPARE-2")
 @pytest.mark.parametrize(("interval_s", "other_s"), [(30.0, 2.0), (2.0, 30.0), (30.0, 7.0)])
 async def test_unequal_resolutions_part_to_the_coarser(interval_s: float, other_s: float) -> None:
     site = Site()
@@ -174,6 +181,7 @@ async def test_unequal_resolutions_part_to_the_coarser(interval_s: float, other_
     assert any("different resolutions" in each for each in answer.notes)
 
 
+@pytest.mark.spec("COMPARE-1", "COMPARE-2")
 async def test_the_same_run_at_two_resolutions_does_not_differ() -> None:
     site = Site()
     site.store.intervals = {"41": 30.0, "42": 5.0}
@@ -195,6 +203,7 @@ async def test_the_same_run_at_two_resolutions_does_not_differ() -> None:
     assert one.parting is None
 
 
+@pytest.mark.spec("COMPARE-1", "COMPARE-2")
 async def test_a_kept_summary_meets_a_running_one_on_its_own_grid() -> None:
     site = Site()
     site.job(41, hours=24)
@@ -213,6 +222,7 @@ async def test_a_kept_summary_meets_a_running_one_on_its_own_grid() -> None:
 # Places.
 
 
+@pytest.mark.spec("COMPARE-2", "COMPARE-4")
 async def test_other_nodes_and_more_of_them_are_compared_and_said() -> None:
     site = Site()
     site.job(41, nodes="n[1-2]", node_count=2)
@@ -237,6 +247,7 @@ async def test_other_nodes_and_more_of_them_are_compared_and_said() -> None:
 CELLS = st.lists(st.one_of(st.none(), st.floats(0, 100)), min_size=1, max_size=120)
 
 
+@pytest.mark.spec("COMPARE-1")
 @given(CELLS, CELLS, st.sampled_from([1.0, 5.0, 7.0, 30.0]), st.sampled_from([1.0, 30.0, 432.0]))
 def test_aligned_cells_are_of_the_same_time_and_lengths_stay_their_own(
     first: list[float | None], second: list[float | None], step_s: float, other_s: float
@@ -249,6 +260,7 @@ def test_aligned_cells_are_of_the_same_time_and_lengths_stay_their_own(
         assert len(after.values) == max(1, int(before.length_s / coarsest + 1e-9))
 
 
+@pytest.mark.spec("COMPARE-1")
 @given(st.floats(0, 1e6), st.integers(1, 200), st.sampled_from([1.0, 2.0, 30.0]))
 def test_moving_a_run_moves_nothing(begin: float, count: int, step_s: float) -> None:
     """Points since the start are the same points, wherever the start is on the clock."""
@@ -258,6 +270,7 @@ def test_moving_a_run_moves_nothing(begin: float, count: int, step_s: float) -> 
     assert track.values == tuple(map(float, range(count)))
 
 
+@pytest.mark.spec("COMPARE-1")
 @given(st.integers(2, 60), st.integers(1, 40))
 def test_a_constant_stays_what_it_is_on_every_grid(factor: int, count: int) -> None:
     track = Track(1.0, (42.0,) * (factor * count))

@@ -31,8 +31,6 @@ from tests.fakes.cluster import allocation
 from tests.fakes.shell import NOW, FakeShell
 from tests.unit.features.compare.runs import CPU, GPU, Site, course
 
-pytestmark = pytest.mark.spec("COMPARE-1", "CLI-1")
-
 COMMON = {"output", "utc", "no_color", "quiet", "verbose", "api_url", "ca"}
 PATH = "/v1/compare"
 NAMED = ((41, "train-base"), (42, "train-new"), (43, "twice"), (44, "twice"))
@@ -101,6 +99,7 @@ async def test_a_name_stands_for_the_only_one_so_called() -> None:
     assert "43, 44" in refused.value.message
 
 
+@pytest.mark.spec("CLI-2")
 def test_one_is_not_enough_and_nine_are_too_many() -> None:
     for words in (("41",), tuple(map(str, range(1, 10)))):
         with pytest.raises(UsageError) as refused:
@@ -113,7 +112,7 @@ def test_one_is_not_enough_and_nine_are_too_many() -> None:
     assert "gpu_utilization" in (refused.value.hint or "")
 
 
-@pytest.mark.spec("COMPARE-2")
+@pytest.mark.spec("COMPARE-2", "COMPARE-1")
 async def test_words_come_first() -> None:
     shell = FakeShell({PATH: told(await slower())}, width=80)
     assert run(shell, "41", "42") == 0
@@ -130,6 +129,7 @@ async def test_words_come_first() -> None:
     assert "B parts at 00:14:" in text
 
 
+@pytest.mark.spec("COMPARE-4")
 async def test_what_differs_in_what_was_asked_for_is_shown() -> None:
     shell = FakeShell({PATH: told(await slower(nodes="n7", cpus=32))}, width=80)
     run(shell, "41", "42")
@@ -155,11 +155,13 @@ async def test_what_nobody_measured_is_a_dash_with_its_reason() -> None:
     assert list(csv.DictReader(io.StringIO(commas(answer))))[1]["mean"] == ""
 
 
+@pytest.mark.spec("CLI-2")
 async def test_nothing_measured_is_its_own_exit_code() -> None:
     shell = FakeShell({PATH: told(await Site().compare())}, width=80)
     assert run(shell, "41", "42") == 76
 
 
+@pytest.mark.spec("COMPARE-1", "COMPARE-2")
 async def test_several_runs_have_a_line_each() -> None:
     site = Site()
     site.job(43)
@@ -172,6 +174,7 @@ async def test_several_runs_have_a_line_each() -> None:
     assert "No difference was found between A and B" in joined(shell.out)
 
 
+@pytest.mark.spec("COMPARE-1", "CLI-1")
 async def test_without_colour_and_glyphs_it_is_plain() -> None:
     answer = await slower()
     text = comparison_text(answer, Style(width=80, glyphs=False), NOW, every_plot=True)
@@ -185,6 +188,7 @@ async def test_without_colour_and_glyphs_it_is_plain() -> None:
     assert "\x1b[" in coloured
 
 
+@pytest.mark.spec("COMPARE-1")
 async def test_the_plot_keeps_its_size_and_its_holes() -> None:
     site = Site()
     site.measure(41, lambda at_s: None if 1200 <= at_s < 2400 else 50.0)
@@ -225,7 +229,7 @@ async def test_text_from_outside_can_do_nothing() -> None:
     assert "\x1b" not in commas(answer)
 
 
-@pytest.mark.spec("COMPARE-4")
+@pytest.mark.spec("COMPARE-4", "CLI-1")
 @pytest.mark.parametrize("form", ["json", "yaml", "csv", "html", "wide"])
 async def test_every_form_can_be_asked_for(form: str) -> None:
     values = argv.read(COMPARE, ["41", "42", "-o", form])
@@ -239,6 +243,7 @@ async def test_every_form_can_be_asked_for(form: str) -> None:
         assert "cpu_utilization  ●" in shell.out
 
 
+@pytest.mark.spec("COMPARE-4")
 async def test_csv_has_a_line_a_metric_and_run() -> None:
     every = list(csv.DictReader(io.StringIO(commas(await slower()))))
     rows = [each for each in every if each["metric"]]
@@ -306,6 +311,7 @@ async def test_other_images_and_other_limits_are_said_to_differ_in_every_form() 
 # The gate.
 
 
+@pytest.mark.spec("CLI-2")
 @pytest.mark.parametrize(
     ("text", "teaches"),
     [
@@ -398,6 +404,7 @@ async def test_a_late_drop_breaks_a_bound_that_the_whole_mean_would_not() -> Non
     assert "since 00:4" in judged.words
 
 
+@pytest.mark.spec("COMPARE-2")
 async def test_one_of_several_is_enough_to_break_it() -> None:
     site = Site()
     site.job(43)

@@ -32,8 +32,6 @@ from lattice.features.compare.service.statistics.steady import (
 )
 from tests.unit.features.compare.runs import noise
 
-pytestmark = pytest.mark.spec("COMPARE-2")
-
 
 def known(values: list[float]) -> Level:
     found = level_of(values)
@@ -59,6 +57,7 @@ def test_quantiles_are_those_of_the_tables(share: float, df: float, value: float
     assert student.quantile(1 - share, df) == pytest.approx(-student.quantile(share, df))
 
 
+@pytest.mark.spec("COMPARE-2")
 @pytest.mark.parametrize(("phi", "count", "pairs"), [
     (0.0, 40, 200), (0.5, 40, 200), (0.9, 40, 200),
     (0.0, 120, 120), (0.5, 120, 120), (0.9, 120, 120),
@@ -77,6 +76,7 @@ def test_without_a_difference_the_interval_covers_zero(phi: float, count: int, p
     assert 0.95 - 0.03 - slack <= covered / pairs <= 0.98 + slack
 
 
+@pytest.mark.spec("COMPARE-2")
 @pytest.mark.parametrize(("phi", "count"), [(0.0, 40), (0.5, 120), (0.9, 480)])
 def test_a_drop_of_5_percent_is_found_as_often_as_was_said(phi: float, count: int) -> None:
     draw = random.Random(f"drop {phi} {count}")
@@ -94,6 +94,7 @@ def test_a_drop_of_5_percent_is_found_as_often_as_was_said(phi: float, count: in
     assert found / pairs == pytest.approx(said / pairs, abs=0.12)
 
 
+@pytest.mark.spec("COMPARE-2")
 @pytest.mark.parametrize("phi", [0.0, 0.5, 0.9])
 def test_a_clear_step_is_dated_to_two_samples(phi: float) -> None:
     draw = random.Random(f"step {phi}")
@@ -107,6 +108,7 @@ def test_a_clear_step_is_dated_to_two_samples(phi: float) -> None:
     assert near >= 55
 
 
+@pytest.mark.spec("COMPARE-2")
 @pytest.mark.parametrize("phi", [0.0, 0.5, 0.9])
 def test_runs_that_do_not_part_are_not_said_to(phi: float) -> None:
     draw = random.Random(f"none {phi}")
@@ -116,6 +118,7 @@ def test_runs_that_do_not_part_are_not_said_to(phi: float) -> None:
     assert parted <= 6
 
 
+@pytest.mark.spec("COMPARE-2")
 def test_a_difference_all_the_time_is_one_from_the_first_sample_on() -> None:
     draw = random.Random(3)
     first, second = noise(200, 0.5, draw), [each + 5 for each in noise(200, 0.5, draw)]
@@ -123,6 +126,7 @@ def test_a_difference_all_the_time_is_one_from_the_first_sample_on() -> None:
     assert parts_at([None, None, *first[2:]], second) == 2
 
 
+@pytest.mark.spec("COMPARE-2")
 def test_a_single_odd_sample_is_no_parting() -> None:
     draw = random.Random(4)
     first, second = noise(200, 0.9, draw), noise(200, 0.9, draw)
@@ -130,6 +134,7 @@ def test_a_single_odd_sample_is_no_parting() -> None:
     assert parts_at(first, second) is None
 
 
+@pytest.mark.spec("COMPARE-2")
 def test_the_first_of_two_steps_is_the_parting() -> None:
     draw = random.Random(5)
     second = [
@@ -141,6 +146,7 @@ def test_the_first_of_two_steps_is_the_parting() -> None:
     assert abs(found - 60) <= 2
 
 
+@pytest.mark.spec("COMPARE-2")
 def test_many_questions_ask_for_more() -> None:
     """A step that one question finds is not told when it is one of a million."""
     draw = random.Random(6)
@@ -150,6 +156,7 @@ def test_many_questions_ask_for_more() -> None:
     assert parts_at(first, second, tests=10**9) is None
 
 
+@pytest.mark.spec("COMPARE-2")
 def test_neighbours_that_resemble_each_other_count_for_less() -> None:
     draw = random.Random(7)
     loose, tight = known(noise(500, 0.0, draw)), known(noise(500, 0.9, draw))
@@ -158,12 +165,14 @@ def test_neighbours_that_resemble_each_other_count_for_less() -> None:
     assert tight.variance > 4 * loose.variance
 
 
+@pytest.mark.spec("COMPARE-2")
 def test_fewer_than_eight_samples_have_no_mean() -> None:
     assert level_of([1.0] * (LEAST_SAMPLES - 1)) is None
     assert level_of([1.0, None] * (LEAST_SAMPLES - 1)) is None
     assert level_of([1.0, None] * LEAST_SAMPLES) is not None
 
 
+@pytest.mark.spec("COMPARE-2")
 def test_two_constants_differ_exactly() -> None:
     found = difference(known([4.0] * 10), known([5.0] * 10))
     assert (found.absolute.low, found.absolute.high, found.chance) == (1.0, 1.0, 0.0)
@@ -175,6 +184,7 @@ def test_two_constants_differ_exactly() -> None:
     assert parts_at([4.0] * 20, [4.0] * 10 + [5.0] * 10) == 10
 
 
+@pytest.mark.spec("COMPARE-2")
 def test_there_are_no_percents_of_a_baseline_near_zero() -> None:
     draw = random.Random(8)
     nought = known([each - 0.01 for each in noise(100, 0.0, draw)])
@@ -183,6 +193,7 @@ def test_there_are_no_percents_of_a_baseline_near_zero() -> None:
     assert difference(known([0.0] * 20), other).percent is None
 
 
+@pytest.mark.spec("COMPARE-2")
 @given(
     st.floats(1, 1e6), st.floats(0, 1e6), st.floats(0.001, 0.2), st.floats(0.001, 10),
     st.floats(1, 500), st.floats(1, 500),
@@ -202,6 +213,7 @@ def test_percents_leave_zero_out_where_the_absolute_does(
     assert found.percent.low <= found.percent.value <= found.percent.high
 
 
+@pytest.mark.spec("COMPARE-2")
 @given(st.lists(st.floats(0, 1), max_size=20))
 def test_what_is_one_of_many_is_never_more_likely_to_be_true(chances: list[float]) -> None:
     told = adjusted(chances)
@@ -211,6 +223,7 @@ def test_what_is_one_of_many_is_never_more_likely_to_be_true(chances: list[float
     ) or len(set(chances)) < len(chances)
 
 
+@pytest.mark.spec("COMPARE-2")
 def test_warm_up_is_left_out_and_the_rest_is_steady() -> None:
     draw = random.Random(9)
     for length in (10, 25, 40):
@@ -220,17 +233,20 @@ def test_warm_up_is_left_out_and_the_rest_is_steady() -> None:
         assert abs(found.begins - length) <= 1
 
 
+@pytest.mark.spec("COMPARE-2")
 def test_an_odd_sample_at_the_start_does_not_end_the_warm_up() -> None:
     run = [0.0, 90.0, 0.0, 0.0, 0.0, 0.0, *([90.0, 91.0] * 30)]
     assert steady_from(run).begins == 6
 
 
+@pytest.mark.spec("COMPARE-2")
 def test_a_ramp_is_warm_up_until_it_is_near_its_end() -> None:
     draw = random.Random(10)
     ramp = [90 * (1 - math.exp(-at / 8)) + each for at, each in enumerate(noise(200, 0.3, draw))]
     assert 15 <= steady_from(ramp).begins <= 40
 
 
+@pytest.mark.spec("COMPARE-2")
 def test_it_says_when_there_is_no_steady_state() -> None:
     draw = random.Random(11)
     assert steady_from([1.0] * 10).reason == TOO_SHORT
@@ -243,6 +259,7 @@ def test_it_says_when_there_is_no_steady_state() -> None:
 values = st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6)), min_size=1, max_size=200)
 
 
+@pytest.mark.spec("COMPARE-1", "SRC-2")
 @given(values, st.integers(1, 60), st.integers(1, 400))
 def test_on_any_grid_holes_stay_holes_and_nothing_is_made_up(
     told: list[float | None], step_s: int, wider_s: int
@@ -260,11 +277,13 @@ def test_on_any_grid_holes_stay_holes_and_nothing_is_made_up(
         assert found.measured == 0
 
 
+@pytest.mark.spec("COMPARE-1")
 def test_a_hole_is_where_less_than_half_was_measured() -> None:
     track = Track(30.0, (1.0, None, None, None, 2.0, 2.0, None, 4.0))
     assert on_grid(track, 120.0).values == (None, pytest.approx(8 / 3))
 
 
+@pytest.mark.spec("COMPARE-1")
 def test_resolutions_that_do_not_divide_meet_on_the_coarser_grid() -> None:
     fine = track_of([(at + 0.5, float(at)) for at in range(3600)], 1.0, 3600.0)
     coarse = track_of([(at * 432 + 216, 5.0) for at in range(200)], 432.0, 86400.0)
@@ -274,6 +293,7 @@ def test_resolutions_that_do_not_divide_meet_on_the_coarser_grid() -> None:
     assert first.values[0] == pytest.approx(215.5)
 
 
+@pytest.mark.spec("COMPARE-1")
 def test_what_is_outside_the_run_or_no_number_is_left_out() -> None:
     points = [(-5.0, 1.0), (10.0, 2.0), (40.0, math.nan), (200.0, 3.0)]
     assert track_of(points, 30.0, 90.0).values == (2.0, None, None)

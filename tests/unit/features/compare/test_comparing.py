@@ -42,7 +42,6 @@ from lattice.wire.v1 import compare_pb2 as pb
 from tests.fakes.cluster import allocation
 from tests.unit.features.compare.runs import ALICE, BOB, CPU, GPU, Site, course, noise
 
-pytestmark = pytest.mark.spec("COMPARE-1")
 METRIC = "gpu_utilization"
 
 
@@ -194,6 +193,7 @@ async def test_a_run_that_slows_down_on_the_way_parts_there(after_s: float) -> N
     assert abs(first.at_s - after_s) <= 60
 
 
+@pytest.mark.spec("COMPARE-2")
 async def test_metrics_that_part_together_are_named_together() -> None:
     site = measured()
     for series, level, then in ((GPU, 90, 70), (CPU, 400, 300)):
@@ -226,6 +226,7 @@ async def test_warm_up_is_left_out_even_if_one_takes_longer() -> None:
     assert one.parting is None
 
 
+@pytest.mark.spec("COMPARE-1")
 async def test_a_day_against_an_hour_and_a_running_one_against_a_finished() -> None:
     site = Site()
     site.job(41, hours=24)
@@ -242,6 +243,7 @@ async def test_a_day_against_an_hour_and_a_running_one_against_a_finished() -> N
     assert all(len(each.points) <= 120 for each in row(answer).lines)
 
 
+@pytest.mark.spec("COMPARE-1", "COMPARE-2")
 async def test_other_nodes_and_other_resolutions() -> None:
     site = Site()
     site.job(42, nodes="n[7-9]", node_count=3)
@@ -260,6 +262,7 @@ async def test_other_nodes_and_other_resolutions() -> None:
     assert any("1/3 nodes" in each for each in answer.notes)
 
 
+@pytest.mark.spec("COMPARE-1")
 @pytest.mark.parametrize(
     ("length_s", "samples", "expected_s"),
     [
@@ -276,6 +279,7 @@ def test_a_run_is_asked_about_as_closely_as_it_was_measured(
     assert Lifetime((), 1e9, 1e9 + length_s).closely(samples, INTERVALS) == expected_s
 
 
+@pytest.mark.spec("COMPARE-1")
 async def test_several_against_the_first() -> None:
     site = measured()
     site.job(43)
@@ -290,7 +294,7 @@ async def test_several_against_the_first() -> None:
 # Where from.
 
 
-@pytest.mark.spec("SRC-1", "SRC-2")
+@pytest.mark.spec("SRC-1", "SRC-2", "TOP-5")
 async def test_a_run_the_store_has_forgotten_is_compared_by_what_is_kept() -> None:
     site = measured()
     del site.store.courses["41", GPU]
@@ -305,6 +309,7 @@ async def test_a_run_the_store_has_forgotten_is_compared_by_what_is_kept() -> No
     assert one.parting is not None
 
 
+@pytest.mark.spec("TOP-5")
 async def test_what_the_store_has_half_forgotten_is_taken_from_what_is_kept() -> None:
     site = measured()
     late = course(90, seed=1)
@@ -403,6 +408,7 @@ async def test_what_nobody_says_of_a_run_has_a_reason_and_is_not_said_to_differ(
     assert told["exit_code"][0].reason == "Slurm does not say"
 
 
+@pytest.mark.spec("COMPARE-4")
 async def test_other_numbers_of_nodes_are_a_note() -> None:
     site = measured()
     site.job(42, nodes="n[2-4]", node_count=3)
@@ -411,6 +417,7 @@ async def test_other_numbers_of_nodes_are_a_note() -> None:
     assert not any("numbers of nodes" in each for each in (await site.compare()).notes)
 
 
+@pytest.mark.spec("COMPARE-1")
 async def test_the_newest_attempt_that_ran_is_meant() -> None:
     site = measured()
     job = site.job(42)
@@ -427,6 +434,7 @@ async def test_the_newest_attempt_that_ran_is_meant() -> None:
     assert answer.runs[1].started == begun
 
 
+@pytest.mark.spec("COMPARE-1")
 async def test_grpc_says_the_same() -> None:
     site = measured()
     site.job(42, runs=True)
@@ -475,12 +483,14 @@ def test_every_selector_asks_for_its_owner(
             assert Matcher("alloc", "=", name) in each.matchers
 
 
+@pytest.mark.spec("TOP-4")
 def test_nobodys_run_is_never_asked_about() -> None:
     made = replace(allocation(1, "", "research"), user="")
     with pytest.raises(BadSelector):
         lifetime(JobAttempt(made, attempts_of(made)[0]), 2e9)
 
 
+@pytest.mark.spec("COMPARE-3", "TOP-4")
 async def test_a_stranger_reaches_no_series_of_anothers() -> None:
     site = measured()
     with pytest.raises(NotFound):

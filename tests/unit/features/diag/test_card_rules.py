@@ -11,8 +11,6 @@ from lattice.domain.jobfacts import GpuFact
 from lattice.features.diag.model import Subject, Verdict
 from tests.unit.features.diag.wards import Ward, WardNode, healthy, refact
 
-pytestmark = pytest.mark.spec("DIAG-4", "DIAG-5")
-
 
 def judge(node: WardNode, uuid: str, health: str, **more: Any) -> None:
     """One card of the node is judged so."""
@@ -36,6 +34,7 @@ def _first(node: WardNode) -> str:
     return next(iter(node.cards))
 
 
+@pytest.mark.spec("DIAG-4")
 def test_errors_and_the_failure_that_follows_are_one_finding(ward: Ward) -> None:
     for uuid in ward[2].cards:
         judge(ward[2], uuid, "failure", words="memory errors")
@@ -49,6 +48,7 @@ def test_errors_and_the_failure_that_follows_are_one_finding(ward: Ward) -> None
     assert {each.node for each in health.subjects} == {"n1", "n2", "n4"}
 
 
+@pytest.mark.spec("DIAG-4")
 def test_heat_and_the_warning_that_follows_are_one_finding(ward: Ward) -> None:
     uuid = _first(ward[2])
     ward[2].throttled = {uuid: ("hw_thermal",)}
@@ -58,6 +58,7 @@ def test_heat_and_the_warning_that_follows_are_one_finding(ward: Ward) -> None:
     assert "it is judged warning" in sick["throttle"].evidence
 
 
+@pytest.mark.spec("DIAG-4")
 def test_another_card_that_fails_meanwhile_is_told_of(ward: Ward) -> None:
     hot, lost = _first(ward[2]), _first(ward[1])
     ward[2].throttled = {hot: ("hw_thermal",)}
@@ -68,6 +69,7 @@ def test_another_card_that_fails_meanwhile_is_told_of(ward: Ward) -> None:
     assert sick["gpu_health"].subjects == (Subject(node="n2", gpu=lost),)
 
 
+@pytest.mark.spec("DIAG-4")
 def test_lanes_that_are_missing_are_told_of_beside_heat(ward: Ward) -> None:
     uuid = _first(ward[2])
     ward[2].throttled = {uuid: ("hw_thermal",)}
@@ -75,6 +77,7 @@ def test_lanes_that_are_missing_are_told_of_beside_heat(ward: Ward) -> None:
     assert set(ward.sick()) == {"throttle", "gpu_health"}
 
 
+@pytest.mark.spec("DIAG-4")
 def test_once_it_has_passed_the_judgement_alone_stays(ward: Ward) -> None:
     judge(ward[2], _first(ward[2]), "warning", words="slowed down")
     found = ward.sick()["gpu_health"]
@@ -82,6 +85,7 @@ def test_once_it_has_passed_the_judgement_alone_stays(ward: Ward) -> None:
     assert found.subjects == (Subject(node="n3", gpu=_first(ward[2])),)
 
 
+@pytest.mark.spec("DIAG-4")
 def test_a_job_whose_every_card_is_told_of_elsewhere_has_no_second_line(ward: Ward) -> None:
     for node in ward.nodes:
         for uuid in node.cards:

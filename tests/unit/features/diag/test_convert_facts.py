@@ -46,8 +46,6 @@ from lattice.features.diag.convert.facts import (
 )
 from lattice.wire.v1 import facts_pb2 as pb
 
-pytestmark = pytest.mark.spec("DIAG-1", "DIAG-6")
-
 BEGAN, NOW = 1_794_700_000.0, 1_794_700_060.0
 _words = st.text(st.characters(codec="utf-8"), max_size=20)
 _amounts = st.none() | st.floats(0, 1e15)
@@ -104,6 +102,7 @@ def test_facts_come_back_as_they_were(facts: NodeFacts) -> None:
     assert facts_tell_of(facts_tell(BEGAN, facts), "n1") == ToldFacts(BEGAN, facts)
 
 
+@pytest.mark.spec("SRC-2")
 def test_zero_is_not_unknown_and_unknown_not_zero() -> None:
     link = LinkFact(name="e", kind=LinkKind.ETHERNET, up=False, errors=0.0, downs=None)
     facts = NodeFacts(node="n1", time=NOW, links=(link,), transport=TransportFact())

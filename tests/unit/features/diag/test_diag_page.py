@@ -22,7 +22,6 @@ from tests.fakes.shell import FakeShell
 from tests.unit.features.diag.site import DiagSite
 from tests.unit.features.diag.wards import Ward, healthy, mount, refact
 
-pytestmark = pytest.mark.spec("DIAG-1", "CLI-1")
 COMMON = {"output", "utc", "no_color", "quiet", "verbose", "api_url", "ca"}
 PATH = "/v1/allocations/42/diagnostics"
 
@@ -46,7 +45,7 @@ def run(shell: FakeShell, *words: str) -> int:
     return DIAG.run(shell, **{name: each for name, each in values.items() if name not in COMMON})
 
 
-@pytest.mark.spec("SRC-2")
+@pytest.mark.spec("SRC-2", "DIAG-1")
 async def test_what_is_not_known_is_a_dash_with_its_reason_and_never_a_tick() -> None:
     ward = healthy()
     ward[1].silence = NodeSilence("n2", "its agent is lost")
@@ -58,6 +57,7 @@ async def test_what_is_not_known_is_a_dash_with_its_reason_and_never_a_tick() ->
     assert all("3/4 nodes" in each for each in lines if "✓ ok Memory" in each)
 
 
+@pytest.mark.spec("DIAG-1")
 async def test_the_verdict_stands_first_then_what_is_sick_with_evidence_and_remedy() -> None:
     text = page(await DiagSite(sick_ward()).diagnose(), Style(width=80))
     lines = text.splitlines()
@@ -79,6 +79,7 @@ async def test_no_line_is_wider_than_the_terminal(width: int, everything: bool) 
                 assert cells(line) <= width, line
 
 
+@pytest.mark.spec("CLI-1")
 async def test_without_glyphs_there_are_words_all_the_same() -> None:
     text = page(await DiagSite(sick_ward()).diagnose(), Style(width=80, glyphs=False))
     assert "x bad:" in text
@@ -86,6 +87,7 @@ async def test_without_glyphs_there_are_words_all_the_same() -> None:
     assert not set("✓✗→") & set(text)
 
 
+@pytest.mark.spec("DIAG-1")
 async def test_who_measured_stands_at_every_line_or_at_the_head_of_its_part() -> None:
     told = await DiagSite().diagnose()
     source = ""
@@ -103,6 +105,7 @@ async def test_who_measured_stands_at_every_line_or_at_the_head_of_its_part() ->
     assert sorted(own for _, own in seen) == sorted(each.source for each in well)
 
 
+@pytest.mark.spec("DIAG-1")
 async def test_all_shows_evidence_and_source_of_what_is_well() -> None:
     told = await DiagSite().diagnose()
     short, whole = (page(told, Style(width=80), everything=each) for each in (False, True))
@@ -110,6 +113,7 @@ async def test_all_shows_evidence_and_source_of_what_is_well() -> None:
     assert "Source: slurm_topology." in whole
 
 
+@pytest.mark.spec("DIAG-5")
 async def test_commands_name_the_job_and_the_sick_nodes() -> None:
     ward = healthy()
     refact(ward[2], clock_ahead_s=2.0)
@@ -139,6 +143,7 @@ async def test_the_exit_code_tells_the_verdict_if_it_is_asked_to() -> None:
         assert run(FakeShell({PATH: answer}), "42") == 0
 
 
+@pytest.mark.spec("DIAG-1")
 async def test_each_area_is_asked_for() -> None:
     answer = await told()
     for flag in ("network", "storage", "gpu"):
@@ -162,6 +167,7 @@ async def test_json_has_null_and_the_reason() -> None:
     )
 
 
+@pytest.mark.spec("DIAG-6")
 async def test_stacks_are_a_page_of_their_own() -> None:
     site = DiagSite()
     meets = (Frame("all_reduce", "/x/site-packages/t.py", 9), Frame("step", "train.py", 212))

@@ -17,8 +17,6 @@ from lattice.features.diag.service.remembering import EarlierFacts
 from tests.unit.features.diag.site import ALICE, BOB, DiagSite
 from tests.unit.features.diag.wards import healthy, refact, still, task
 
-pytestmark = pytest.mark.spec("DIAG-1", "DIAG-2", "DIAG-3", "DIAG-4")
-
 
 @pytest.mark.spec("AUTH-12")
 async def test_anothers_job_is_not_there() -> None:
@@ -67,6 +65,7 @@ async def test_a_job_that_waits_or_is_over_says_where_to_look_instead() -> None:
     assert "lattice report 1" in refusal.value.hint
 
 
+@pytest.mark.spec("DIAG-1", "SRC-2")
 @pytest.mark.parametrize(
     ("problem", "words"),
     [
@@ -85,6 +84,7 @@ async def test_a_silent_store_is_said_and_the_rest_is_judged(
     assert sum(each.verdict is Verdict.OK for each in told.findings) > 15
 
 
+@pytest.mark.spec("DIAG-1", "SRC-2")
 async def test_nodes_that_never_come_back_do_not_hold_up_the_page() -> None:
     site = DiagSite()
     site.within_s = -0.45
@@ -95,6 +95,7 @@ async def test_nodes_that_never_come_back_do_not_hold_up_the_page() -> None:
     assert "it was not heard in time" in {each.reason for each in told.findings}
 
 
+@pytest.mark.spec("DIAG-1", "SRC-2")
 async def test_a_silent_node_is_named_and_makes_the_whole_unknown() -> None:
     ward = healthy()
     ward[1].silence = NodeSilence("n2", "its agent is lost")
@@ -103,6 +104,7 @@ async def test_a_silent_node_is_named_and_makes_the_whole_unknown() -> None:
     assert "not everything could be looked at" in told.words
 
 
+@pytest.mark.spec("DIAG-1", "DIAG-2")
 async def test_a_healthy_job_is_ok_in_every_area() -> None:
     site = DiagSite()
     told = await site.diagnose()
@@ -116,6 +118,7 @@ async def test_a_healthy_job_is_ok_in_every_area() -> None:
     assert 'user="alice"' in site.store.asked[0]
 
 
+@pytest.mark.spec("DIAG-1")
 @pytest.mark.parametrize("area", [Area.NETWORK, Area.STORAGE, Area.GPU])
 async def test_one_area_has_its_own_lines_alone_and_who_does_not_answer(area: Area) -> None:
     ward = healthy()
@@ -125,11 +128,13 @@ async def test_one_area_has_its_own_lines_alone_and_who_does_not_answer(area: Ar
     assert "node_silent" in {each.rule for each in told.findings}
 
 
+@pytest.mark.spec("DIAG-4")
 async def test_gpus_of_a_job_without_any_are_a_note() -> None:
     told = await DiagSite(healthy(gpus=False)).diagnose(areas=(Area.GPU,))
     assert told.notes == ("The job has no GPUs.",)
 
 
+@pytest.mark.spec("DIAG-3")
 async def test_the_second_look_knows_rates_from_the_first() -> None:
     ward = healthy()
     for each in ward.nodes:
@@ -170,7 +175,7 @@ async def test_facts_are_kept_of_few_nodes_and_not_for_long() -> None:
     assert not kept.of(case.job)
 
 
-@pytest.mark.spec("DIAG-6")
+@pytest.mark.spec("DIAG-6", "DIAG-1")
 async def test_a_job_that_hangs_is_found_and_its_stacks_name_the_rank_and_the_line() -> None:
     ward = healthy(gpus=False)
     still(ward)

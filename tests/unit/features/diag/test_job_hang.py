@@ -12,7 +12,6 @@ from lattice.features.diag.model import Case, Subject, Verdict
 from lattice.features.diag.rules.job_hang import JobHang
 from tests.unit.features.diag.wards import NOW, Ward, healthy, refact, still, task
 
-pytestmark = pytest.mark.spec("DIAG-1", "DIAG-5")
 SLEEPS = "hrtimer_nanosleep"
 
 
@@ -35,6 +34,7 @@ def told(case: Case) -> tuple[Verdict, tuple[Subject, ...]]:
     return found.verdict, found.subjects
 
 
+@pytest.mark.spec("DIAG-1", "DIAG-5")
 def test_three_ranks_that_wait_for_one_are_told_of_after_a_quarter_of_the_time() -> None:
     (found,) = JobHang().judge(case_of(waiting(40)))
     assert found.verdict is Verdict.ATTENTION
@@ -44,14 +44,17 @@ def test_three_ranks_that_wait_for_one_are_told_of_after_a_quarter_of_the_time()
     assert found.measured == pytest.approx(40)
 
 
+@pytest.mark.spec("DIAG-1")
 def test_after_the_whole_time_nobody_doubts_it() -> None:
     assert told(case_of(waiting(130)))[0] is Verdict.BAD
 
 
+@pytest.mark.spec("DIAG-1")
 def test_a_shorter_pause_is_none() -> None:
     assert told(case_of(waiting(25)))[0] is Verdict.OK
 
 
+@pytest.mark.spec("DIAG-1")
 def test_what_is_measured_seldom_is_not_called_still_after_a_look_or_two() -> None:
     assert told(case_of(waiting(80), interval_s=30))[0] is Verdict.OK
     assert told(case_of(waiting(95), interval_s=30))[0] is Verdict.ATTENTION
@@ -84,6 +87,7 @@ def _the_kernel_tells_no_place(ward: Ward) -> None:
         refact(node, tasks=(task(rank, state="D" if rank == 2 else "S", waits_in="", step="0"),))
 
 
+@pytest.mark.spec("DIAG-1")
 @pytest.mark.parametrize(
     "change",
     [
@@ -104,12 +108,14 @@ def test_whatever_else_it_is_has_the_whole_time(change: object) -> None:
         assert told(case_of(ward))[0] is verdict
 
 
+@pytest.mark.spec("DIAG-1")
 def test_a_rank_that_still_writes_is_waited_for_and_does_not_hang() -> None:
     ward = waiting(60)
     ward[0].progress = Progress(storage=NOW - 2)
     assert told(case_of(ward))[0] is Verdict.OK
 
 
+@pytest.mark.spec("DIAG-1")
 def test_of_a_node_that_tells_nothing_nobody_says_that_it_is_still() -> None:
     ward = waiting(600)
     ward[0].silence = NodeSilence("n1", "its agent is lost")

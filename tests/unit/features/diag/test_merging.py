@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from lattice.domain.jobfacts import Frame, RankStack, StackLanguage
 from lattice.features.diag.service.merging import merged, picture, spans
 
-pytestmark = pytest.mark.spec("DIAG-6")
 LIBRARY = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 MEETS = (Frame("wait", LIBRARY, 700), Frame("all_reduce", LIBRARY, 2810))
 OWN = (Frame("train_step", "/home/alice/train.py", 212), Frame("main", "/home/alice/train.py", 300))
@@ -27,6 +26,7 @@ def stack(rank: int | None, *frames: Frame, pid: int = 0, **more: object) -> Ran
     )  # type: ignore[arg-type]
 
 
+@pytest.mark.spec("DIAG-6")
 def test_one_rank_in_its_loader_stands_out_from_those_who_wait_for_it() -> None:
     groups = merged([*(stack(rank, *MEETS, *OWN) for rank in range(3)), stack(3, *LOADS)])
     assert picture(groups) == (
@@ -36,6 +36,7 @@ def test_one_rank_in_its_loader_stands_out_from_those_who_wait_for_it() -> None:
     assert groups[0].subjects[0].node == "n2"
 
 
+@pytest.mark.spec("DIAG-6")
 def test_which_line_of_a_library_spins_tells_nobody_apart() -> None:
     spins = (Frame("wait", LIBRARY, 701), Frame("poll", LIBRARY, 3), MEETS[1])
     (group,) = merged([stack(0, *MEETS, *OWN), stack(1, *spins, *OWN)])
@@ -43,21 +44,25 @@ def test_which_line_of_a_library_spins_tells_nobody_apart() -> None:
     assert not group.is_odd
 
 
+@pytest.mark.spec("DIAG-6")
 def test_another_line_of_the_program_is_another_place() -> None:
     other = (Frame("train_step", "/home/alice/train.py", 214), OWN[1])
     assert len(merged([stack(0, *MEETS, *OWN), stack(1, *MEETS, *other)])) == 2
 
 
+@pytest.mark.spec("DIAG-6")
 def test_of_two_ranks_the_one_that_does_not_meet_is_the_odd_one() -> None:
     groups = merged([stack(0, *MEETS, *OWN), stack(1, *LOADS)])
     assert [each.ranks for each in groups if each.is_odd] == [(1,)]
 
 
+@pytest.mark.spec("DIAG-6")
 def test_of_two_who_compute_neither_is_odd() -> None:
     groups = merged([stack(0, *OWN), stack(1, *LOADS)])
     assert not any(each.is_odd for each in groups)
 
 
+@pytest.mark.spec("DIAG-6")
 def test_a_ranks_shell_and_its_helpers_do_not_stand_for_it() -> None:
     shell = stack(0, pid=50, language=StackLanguage.KERNEL, waits_in="do_wait")
     worker = stack(0, Frame("get", "/usr/lib/python3.11/queue.py", 171), pid=900)
@@ -65,6 +70,7 @@ def test_a_ranks_shell_and_its_helpers_do_not_stand_for_it() -> None:
     assert group.words == "rank 0: __next__, loader.py:88"
 
 
+@pytest.mark.spec("DIAG-6")
 def test_without_python_it_is_the_kernels_view() -> None:
     told = {"language": StackLanguage.KERNEL}
     groups = merged(
@@ -78,6 +84,7 @@ def test_without_python_it_is_the_kernels_view() -> None:
     )
 
 
+@pytest.mark.spec("DIAG-6")
 def test_processes_without_a_rank_are_told_by_their_number() -> None:
     assert picture(merged([stack(None, *LOADS, pid=77)])) == "pid 77: __next__, loader.py:88"
     assert picture(()) == "no rank was seen"
@@ -93,6 +100,7 @@ def test_spans_name_every_number_once(numbers: set[int]) -> None:
     assert found == sorted(numbers)
 
 
+@pytest.mark.spec("DIAG-6")
 @given(st.lists(st.sampled_from([MEETS + OWN, LOADS, OWN, ()]), max_size=12))
 def test_every_rank_is_in_exactly_one_group(places: list[tuple[Frame, ...]]) -> None:
     groups = merged([stack(rank, *frames) for rank, frames in enumerate(places)])

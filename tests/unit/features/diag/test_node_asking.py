@@ -50,7 +50,7 @@ from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.echoing_nodes import QueueCarrier, answered_by
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 
-pytestmark = [pytest.mark.spec("DIAG-1", "DIAG-6"), pytest.mark.timeout(30)]
+pytestmark = pytest.mark.timeout(30)
 
 CLOCK = SystemClock()
 BEGUN = CLOCK.now().replace(microsecond=0) - timedelta(minutes=10)
@@ -212,6 +212,7 @@ def site() -> Site:
     return Site()
 
 
+@pytest.mark.spec("DIAG-1")
 async def test_every_node_tells_all_it_knows(site: Site) -> None:
     facts, silences = await site.facts()
     assert [each.node for each in facts] == ["n1", "n2"]
@@ -224,6 +225,7 @@ async def test_every_node_tells_all_it_knows(site: Site) -> None:
     assert first.absences == ()
 
 
+@pytest.mark.spec("SRC-2")
 async def test_a_source_that_hangs_is_an_absence_and_keeps_nobody(site: Site) -> None:
     async def never() -> NetworkFound:
         await asyncio.Event().wait()
@@ -240,6 +242,7 @@ async def test_a_source_that_hangs_is_an_absence_and_keeps_nobody(site: Site) ->
     assert facts[1].links == (LINK,)
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -258,6 +261,7 @@ async def test_a_source_that_fails_says_why(site: Site, error: Exception, reason
     assert absence.reason == reason
 
 
+@pytest.mark.spec("DIAG-1")
 async def test_what_a_node_measures_comes_with_its_facts(site: Site) -> None:
     (first, _), silences = await site.asking.check(site.attempt, within_s=3.0)
     assert silences == ()
@@ -280,6 +284,7 @@ async def _of_another_run() -> bytes:
     return LookTell(sight=sight_message(BEGAN - 3600, None, now)).SerializeToString()
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(
     ("look", "reason"),
     [
@@ -301,6 +306,7 @@ async def test_figures_that_are_not_there_say_why_and_the_facts_stay(
     assert second.sight is not None
 
 
+@pytest.mark.spec("SRC-2")
 async def test_facts_that_come_too_late_keep_no_figures_back(site: Site) -> None:
     class Slow(Node):
         def serve(self, kind: StreamKind) -> Serve:
@@ -330,6 +336,7 @@ async def test_facts_that_come_too_late_keep_no_figures_back(site: Site) -> None
     assert (second.sight is None, second.lacking) == (False, "")
 
 
+@pytest.mark.spec("SRC-2")
 async def test_an_agent_of_before_tells_its_facts_alone(site: Site) -> None:
     class Older(Node):
         def serve(self, kind: StreamKind) -> Serve:
@@ -349,6 +356,7 @@ async def test_an_agent_of_before_tells_its_facts_alone(site: Site) -> None:
     assert "older than this server" in first.lacking
 
 
+@pytest.mark.spec("SRC-2")
 async def test_a_node_without_a_link_is_silent_with_the_reason(site: Site) -> None:
     site.nodes["n2"].serving = False
     facts, (silence,) = await site.facts()
@@ -356,6 +364,7 @@ async def test_a_node_without_a_link_is_silent_with_the_reason(site: Site) -> No
     assert (silence.node, silence.reason) == ("n2", "Node n2 is not linked")
 
 
+@pytest.mark.spec("SRC-2")
 async def test_an_earlier_run_of_the_number_is_not_the_one_that_is_meant(site: Site) -> None:
     site.nodes["n1"].jobs = Jobs(BEGAN - 3600)
     site.nodes["n2"].jobs = Jobs()
@@ -367,6 +376,7 @@ async def test_an_earlier_run_of_the_number_is_not_the_one_that_is_meant(site: S
     assert {each.reason for each in silences} == {"it does not know this job"}
 
 
+@pytest.mark.spec("SRC-2")
 async def test_what_a_node_says_of_another_run_is_not_believed(site: Site) -> None:
     site.scheduler.allocations = []
     facts, silences = await site.facts()
@@ -374,6 +384,7 @@ async def test_what_a_node_says_of_another_run_is_not_believed(site: Site) -> No
     assert silences[0].reason == "it tells of another run of this number"
 
 
+@pytest.mark.spec("DIAG-6")
 async def test_stacks_are_told_by_rank_and_who_asked_is_known_there(site: Site) -> None:
     stacks, silences = await site.asking.stacks("alice@site", site.attempt, within_s=5.0)
     assert silences == ()
@@ -385,6 +396,7 @@ async def test_stacks_are_told_by_rank_and_who_asked_is_known_there(site: Site) 
     assert site.nodes["n1"].subjects == ["alice@site"]
 
 
+@pytest.mark.spec("DIAG-6")
 async def test_a_helper_that_refuses_is_a_silence_in_its_words(site: Site) -> None:
     site.nodes["n1"].refuses = DataUnavailable("lattice-helper: job 7 was started again meanwhile.")
     site.nodes["n2"].looks = ()
@@ -396,6 +408,7 @@ async def test_a_helper_that_refuses_is_a_silence_in_its_words(site: Site) -> No
     ]
 
 
+@pytest.mark.spec("SRC-2")
 async def test_a_node_that_never_ends_is_given_up(site: Site) -> None:
     class Endless(Node):
         def serve(self, kind: StreamKind) -> Serve:  # noqa: ARG002
@@ -413,6 +426,7 @@ async def test_a_node_that_never_ends_is_given_up(site: Site) -> None:
     assert silence.reason == "it did not answer within 0.6 s"
 
 
+@pytest.mark.spec("SRC-2")
 async def test_garbage_from_a_node_is_not_a_fact(site: Site) -> None:
     class Babbling(Node):
         def serve(self, kind: StreamKind) -> Serve:  # noqa: ARG002

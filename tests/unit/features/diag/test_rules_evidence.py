@@ -9,10 +9,10 @@ import pytest
 from lattice.features.diag.model import MountTarget, Subject, Targets, Verdict
 from tests.unit.features.diag.wards import NOW, Ward, healthy, mount, refact
 
-pytestmark = pytest.mark.spec("DIAG-1", "DIAG-5")
 FLOOR = Targets(mounts=(MountTarget(path="/scratch", answers_s=0.3),))
 
 
+@pytest.mark.spec("DIAG-1", "DIAG-3")
 def test_a_slow_mount_is_held_against_its_own_floor() -> None:
     ward = healthy(5)
     ward.targets = FLOOR
@@ -23,6 +23,7 @@ def test_a_slow_mount_is_held_against_its_own_floor() -> None:
     assert "0.8 s to answer (at most 0.3 s)" in found.evidence
 
 
+@pytest.mark.spec("DIAG-1", "DIAG-3")
 def test_each_mount_is_told_with_the_floor_that_it_has() -> None:
     ward = healthy(5)
     ward.targets = FLOOR
@@ -33,6 +34,7 @@ def test_each_mount_is_told_with_the_floor_that_it_has() -> None:
     assert (well.verdict, well.target) == (Verdict.OK, 1.0)
 
 
+@pytest.mark.spec("DIAG-5")
 @pytest.mark.parametrize(
     ("ahead_s", "words"),
     [(-4.23, "4.2 s behind"), (300.04, "300 s ahead"), (86_400.0, "86400 s ahead")],
@@ -57,18 +59,21 @@ def _alone_at_work(
         refact(each, tasks=tuple(tasks))
 
 
+@pytest.mark.spec("DIAG-1")
 def test_a_rank_is_the_same_though_its_age_is_measured_anew_at_each_look() -> None:
     ward = healthy(5)
     _alone_at_work(ward)
     assert ward.sick()["straggler"].subjects == (Subject(node="n3", rank=2),)
 
 
+@pytest.mark.spec("DIAG-1")
 def test_a_process_with_the_number_of_one_that_has_ended_is_another() -> None:
     ward = healthy(5)
     _alone_at_work(ward, rank_2_began=NOW - 30)
     assert not ward.sick()
 
 
+@pytest.mark.spec("DIAG-1")
 @pytest.mark.parametrize(
     ("busy", "rest", "stands_apart"),
     [(85.0, 40.0, True), (61.0, 1.0, True), (61.0, 20.0, False), (40.0, 1.0, False)],

@@ -8,10 +8,10 @@ from lattice.features.diag.model import Verdict
 from lattice.features.diag.rules.judging import verdict_of
 from tests.unit.features.diag.wards import healthy
 
-pytestmark = pytest.mark.spec("DIAG-1", "DIAG-5")
 RUNS = 200
 
 
+@pytest.mark.spec("DIAG-1")
 def test_two_hundred_healthy_runs_of_varied_load_raise_no_alarm() -> None:
     for seed in range(RUNS):
         ward = healthy(
@@ -29,6 +29,7 @@ def test_two_hundred_healthy_runs_of_varied_load_raise_no_alarm() -> None:
         )
 
 
+@pytest.mark.spec("DIAG-1", "DIAG-5")
 def test_a_healthy_job_has_a_line_for_every_rule() -> None:
     told = {each.rule for each in healthy().judged()}
     assert told >= {
@@ -59,10 +60,12 @@ def test_a_healthy_job_has_a_line_for_every_rule() -> None:
     }
 
 
+@pytest.mark.spec("DIAG-1")
 def test_a_job_without_gpus_has_no_line_about_them() -> None:
     assert not [each for each in healthy(gpus=False).judged() if each.area.value == "gpu"]
 
 
+@pytest.mark.spec("DIAG-1")
 def test_every_line_that_is_well_says_who_measured() -> None:
     for each in healthy().judged():
         assert each.source, each.rule

@@ -18,7 +18,6 @@ from lattice.features.diag.rules.known import known_rules
 from lattice.features.diag.rules.robust import outliers
 from tests.unit.features.diag.wards import Ward, WardNode, healthy
 
-pytestmark = pytest.mark.spec("DIAG-5")
 ALIKE = st.lists(st.floats(80.0, 85.0), min_size=3, max_size=30)
 
 
@@ -97,7 +96,7 @@ def _bare(
     return replace(fact, **lost)  # type: ignore[arg-type]
 
 
-@pytest.mark.spec("SRC-2")
+@pytest.mark.spec("SRC-2", "DIAG-5")
 def test_whatever_is_missing_no_rule_fails_and_none_is_well_without_a_measurement() -> None:
     for seed in range(120):
         ward = healthy(seed, nodes=1 + seed % 5)

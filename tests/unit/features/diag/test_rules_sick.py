@@ -28,7 +28,6 @@ from tests.unit.features.diag.wards import (
     task,
 )
 
-pytestmark = pytest.mark.spec("DIAG-1", "DIAG-5")
 SICK = "n3"
 
 
@@ -301,6 +300,7 @@ SICKNESSES: list[tuple[Sickness, str, Verdict, str]] = [
 ]
 
 
+@pytest.mark.spec("DIAG-1", "DIAG-5")
 @pytest.mark.parametrize(
     ("sickness", "rule", "verdict", "node"),
     SICKNESSES,
@@ -323,6 +323,7 @@ def test_the_right_rule_says_so_of_the_right_one_and_no_other_cries(
         assert verdict_of(ward.judged()) is verdict
 
 
+@pytest.mark.spec("DIAG-1")
 def test_who_stands_elsewhere_than_the_rest_is_named_as_the_rank_that_hangs() -> None:
     ward = healthy(5)
     job_hangs(ward)
@@ -331,18 +332,21 @@ def test_who_stands_elsewhere_than_the_rest_is_named_as_the_rank_that_hangs() ->
     assert "rank 2 on n3 stands in hrtimer_nanosleep" in found.evidence
 
 
+@pytest.mark.spec("DIAG-1")
 def test_a_slow_rank_is_named_by_its_number() -> None:
     ward = healthy(5)
     rank_is_slow(ward)
     assert ward.sick()["straggler"].subjects == (Subject(node=SICK, rank=2),)
 
 
+@pytest.mark.spec("DIAG-1")
 def test_a_cause_names_what_follows_from_it() -> None:
     ward = healthy(5)
     mount_hangs_and_so_does_the_job(ward)
     assert "from this follows: Last sign of progress" in ward.sick()["hung_mount"].evidence
 
 
+@pytest.mark.spec("DIAG-1")
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [
@@ -366,6 +370,7 @@ def test_what_a_node_has_judged_over_time_counts(rule: AlertRule, expected: str)
     assert {each.node for each in found[expected].subjects} == {SICK}
 
 
+@pytest.mark.spec("DIAG-1")
 def test_an_alert_that_has_passed_says_nothing() -> None:
     ward = healthy(5)
     uuid = next(iter(ward[2].cards))
@@ -373,6 +378,7 @@ def test_an_alert_that_has_passed_says_nothing() -> None:
     assert not ward.sick()
 
 
+@pytest.mark.spec("DIAG-4", "DIAG-5")
 def test_an_error_of_the_program_is_not_blamed_on_the_card() -> None:
     ward = healthy(5)
     ward[2].new_xids = {"31": 1.0}
@@ -381,6 +387,7 @@ def test_an_error_of_the_program_is_not_blamed_on_the_card() -> None:
     assert "CUDA_LAUNCH_BLOCKING" in found.remedy
 
 
+@pytest.mark.spec("DIAG-5")
 def test_the_remedy_for_memory_names_how_much_to_ask_for() -> None:
     ward = healthy(5)
     memory_is_short(ward)
@@ -388,6 +395,7 @@ def test_the_remedy_for_memory_names_how_much_to_ask_for() -> None:
     assert "--mem=10G" in ward.sick()["memory_limit"].remedy
 
 
+@pytest.mark.spec("DIAG-1", "DIAG-2")
 def test_a_site_says_how_fast_its_links_are_to_be() -> None:
     ward = healthy(5)
     ward.targets = Targets(links=(LinkTarget(name="hsn*", speed_bits=4e11),))
@@ -466,6 +474,7 @@ def test_a_kind_of_fact_that_is_missing_is_unknown(part: str, rules: set[str]) -
         assert {each.verdict for each in found if each.rule == rule} == {Verdict.UNKNOWN}, rule
 
 
+@pytest.mark.spec("DIAG-2")
 def test_a_port_that_was_down_on_every_node_before_the_job_is_no_finding() -> None:
     ward = healthy(5)
     for place in range(4):
@@ -473,6 +482,7 @@ def test_a_port_that_was_down_on_every_node_before_the_job_is_no_finding() -> No
     assert not ward.sick()
 
 
+@pytest.mark.spec("DIAG-2", "SRC-2")
 def test_what_tcp_sent_again_before_the_job_is_not_blamed_on_it() -> None:
     ward = healthy(5)
     for each in ward.nodes:
@@ -482,12 +492,14 @@ def test_what_tcp_sent_again_before_the_job_is_not_blamed_on_it() -> None:
     assert ward.verdict("retransmits") == {Verdict.UNKNOWN}
 
 
+@pytest.mark.spec("DIAG-3")
 def test_how_long_reads_and_writes_take_is_told_in_three_numbers() -> None:
     found = next(each for each in healthy(5).judged() if each.rule == "io_latency")
     assert found.evidence.startswith("p50 100 µs, p95 1 ms, p99 10 ms on n1, of 1500 reads")
     assert found.measured == 0.01
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_clock_that_was_not_compared_is_unknown() -> None:
     ward = healthy(5)
     for each in ward.nodes:
@@ -495,6 +507,7 @@ def test_a_clock_that_was_not_compared_is_unknown() -> None:
     assert ward.verdict("clock") == {Verdict.UNKNOWN}
 
 
+@pytest.mark.spec("DIAG-1", "SRC-2")
 def test_without_the_store_the_rest_is_judged() -> None:
     ward = healthy(5)
     ward.no_traces = "the metric store does not answer (timeout)"

@@ -15,7 +15,6 @@ from lattice.features.diag.rules.judging import verdict_of
 from lattice.features.diag.rules.nvlink import GpuTraffic
 from tests.unit.features.diag.wards import NOW, Ward, healthy, link, refact
 
-pytestmark = pytest.mark.spec("DIAG-2")
 GB = 1e9
 
 
@@ -56,6 +55,7 @@ def test_a_node_that_tells_facts_alone_says_why_there_is_no_rate() -> None:
     assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "a network driver does not answer")
 
 
+@pytest.mark.spec("DIAG-2")
 def test_each_node_is_measured_against_its_own_links() -> None:
     ward = healthy(5, nodes=3)
     for place, rate in enumerate((40.0, 20.0, 30.0)):
@@ -68,6 +68,7 @@ def test_each_node_is_measured_against_its_own_links() -> None:
     assert found.source == "host_local_probe"
 
 
+@pytest.mark.spec("DIAG-2")
 def test_a_slower_link_is_that_much_less_to_be_had() -> None:
     """The fastest link of the job is not what every node could do."""
     ward = healthy(5, nodes=2)
@@ -77,6 +78,7 @@ def test_a_slower_link_is_that_much_less_to_be_had() -> None:
     assert found.target == pytest.approx((50 + 2.5) / 2 * GB)
 
 
+@pytest.mark.spec("DIAG-2")
 def test_all_links_of_a_node_count_together() -> None:
     ward = healthy(5, nodes=1)
     moving(ward, 0, 40.0)
@@ -89,6 +91,7 @@ def test_all_links_of_a_node_count_together() -> None:
     assert (found.measured, found.target) == pytest.approx((80 * GB, 100 * GB))
 
 
+@pytest.mark.spec("DIAG-2")
 def test_of_many_nodes_the_least_and_the_most_are_named() -> None:
     ward = healthy(5, nodes=16)
     for place in range(16):
@@ -98,7 +101,7 @@ def test_of_many_nodes_the_least_and_the_most_are_named() -> None:
     assert str(found.covered) == "16/16 nodes"
 
 
-@pytest.mark.spec("SRC-2")
+@pytest.mark.spec("SRC-2", "DIAG-2")
 def test_a_link_that_does_not_tell_its_speed_has_no_target_and_that_is_said() -> None:
     ward = healthy(5, nodes=2)
     moving(ward, 0, 4.0)
@@ -109,6 +112,7 @@ def test_a_link_that_does_not_tell_its_speed_has_no_target_and_that_is_said() ->
     assert found.evidence.endswith("; how fast the links of n2 are is not told")
 
 
+@pytest.mark.spec("DIAG-2")
 def test_a_port_without_a_speed_that_carries_nothing_does_not_matter() -> None:
     ward = healthy(5, nodes=1)
     moving(ward, 0, 4.0)
@@ -121,6 +125,7 @@ def test_a_port_without_a_speed_that_carries_nothing_does_not_matter() -> None:
     assert (found.measured, found.target) == pytest.approx((4 * GB, 50 * GB))
 
 
+@pytest.mark.spec("DIAG-2")
 def test_where_ports_do_not_count_the_rates_of_the_node_stand() -> None:
     ward = healthy(5, nodes=1)
     bare = link(rx_bytes=None, tx_bytes=None, of_job=None)
@@ -131,6 +136,7 @@ def test_where_ports_do_not_count_the_rates_of_the_node_stand() -> None:
     assert found.evidence == "n1 1 GB/s, sent and received over 30 s"
 
 
+@pytest.mark.spec("DIAG-2")
 def test_a_port_that_was_begun_anew_is_not_counted_below_zero() -> None:
     ward = healthy(5, nodes=1)
     moving(ward, 0, 4.0)
@@ -168,6 +174,7 @@ def linked(moved: float, most: float | None) -> Ward:
     return ward
 
 
+@pytest.mark.spec("DIAG-2")
 def test_nvlink_is_measured_against_what_its_links_can_carry() -> None:
     (found,) = told(linked(850e9, 956e9), GpuTraffic)
     assert (found.title, found.verdict, found.sense) == ("NVLink", Verdict.OK, Sense.OF)
@@ -176,7 +183,7 @@ def test_nvlink_is_measured_against_what_its_links_can_carry() -> None:
     assert found.source == "host_local_probe"
 
 
-@pytest.mark.spec("SRC-2")
+@pytest.mark.spec("SRC-2", "DIAG-2")
 def test_without_the_speed_of_its_links_nvlink_has_no_target_and_that_is_said() -> None:
     ward = linked(850e9, 956e9)
     refact(ward[1], gpus=())
@@ -210,6 +217,7 @@ def test_a_job_without_gpus_has_no_line_about_nvlink() -> None:
     assert told(healthy(5, gpus=False), GpuTraffic) == []
 
 
+@pytest.mark.spec("DIAG-4")
 def test_occupancy_is_of_a_hundred_percent() -> None:
     case = healthy(5, nodes=1).case
     (sight,) = case.sights.values()

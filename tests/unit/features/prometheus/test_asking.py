@@ -20,8 +20,6 @@ from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.server import bearer, composed
 
-pytestmark = pytest.mark.spec("TOP-6")
-
 ALICE = Actor(sub="sub-alice", user="alice")
 SCOPE = '__name__=~"lattice_.+",user="alice"'
 
@@ -62,6 +60,7 @@ def asking(**words: Any) -> PrometheusQuestion:
     return PrometheusQuestion(**words)
 
 
+@pytest.mark.spec("TOP-6")
 async def test_one_account_gets_no_point_of_anothers_series() -> None:
     store = InMemoryMetricStore()
     clock = ManualClock()
@@ -98,6 +97,7 @@ async def test_one_account_gets_no_point_of_anothers_series() -> None:
         assert "slurm_secret" not in str(told)
 
 
+@pytest.mark.spec("TOP-6")
 @pytest.mark.parametrize(
     "query", ['1"} or up{a="', "5m]) or vector(1)", "info(x)", "x{a='b' or c='d'}", ""]
 )
@@ -113,6 +113,7 @@ async def test_what_is_not_understood_reaches_no_store(
     assert store.asked == []
 
 
+@pytest.mark.spec("TOP-6")
 async def test_whoever_has_no_unix_user_owns_no_series(service: PrometheusService) -> None:
     with pytest.raises(PermissionRefused):
         await service.query(Actor(sub="robot", user=""), asking(query="1"))
@@ -148,6 +149,7 @@ async def test_some_questions_count_as_one(store: ToldStore) -> None:
             await service.query(ALICE, asking(query="x"))
 
 
+@pytest.mark.spec("TOP-6")
 async def test_each_type_has_its_form(service: PrometheusService, store: ToldStore) -> None:
     store.told = (SeriesPoints({"node": "n1"}, ((5.0, 1.5), (6.0, float("nan")))),)
     vector = await service.query(ALICE, asking(query="x", time="6"))
@@ -194,6 +196,7 @@ async def test_a_range_has_bounds(
     assert store.asked == []
 
 
+@pytest.mark.spec("TOP-6")
 async def test_labels_are_those_of_the_callers_series(
     service: PrometheusService, store: ToldStore
 ) -> None:
@@ -223,6 +226,7 @@ def alice() -> dict[str, str]:
     return bearer("sub-alice", preferred_username="alice")
 
 
+@pytest.mark.spec("TOP-6")
 async def test_both_methods_of_each_call(rest: httpx2.AsyncClient) -> None:
     for call, words in (
         ("query", {"query": "lattice_processes"}),
@@ -241,6 +245,7 @@ async def test_both_methods_of_each_call(rest: httpx2.AsyncClient) -> None:
     assert values.json() == {"status": "success", "data": []}
 
 
+@pytest.mark.spec("TOP-6")
 async def test_nobody_asks_without_a_token(rest: httpx2.AsyncClient) -> None:
     for call in ("query", "query_range", "series", "labels", "label/node/values"):
         assert (await rest.get(f"{PREFIX}/{call}")).status_code == 401
@@ -248,6 +253,7 @@ async def test_nobody_asks_without_a_token(rest: httpx2.AsyncClient) -> None:
             assert (await rest.post(f"{PREFIX}/{call}")).status_code == 401
 
 
+@pytest.mark.spec("TOP-6")
 @pytest.mark.parametrize(
     "words",
     [

@@ -16,8 +16,6 @@ from lattice.features.prometheus.service.parsing import parse
 from lattice.features.prometheus.service.scoping import CallerFilter, scoped
 from lattice.features.prometheus.service.tree import Selector, selectors
 
-pytestmark = pytest.mark.spec("TOP-6")
-
 FOLDER = Path(__file__).parents[4] / "infra/grafana"
 BOARDS = sorted(FOLDER.glob("*.json"))
 ALICE = CallerFilter("alice")
@@ -43,6 +41,7 @@ def named(selector: Selector) -> str:
     return next(each.value for each in selector.matchers if each.name == "__name__")
 
 
+@pytest.mark.spec("TOP-6")
 @pytest.mark.parametrize("file", BOARDS, ids=lambda each: each.name)
 def test_every_expression_is_understood_narrowed_and_of_the_catalogue(file: Path) -> None:
     found = list(expressions(json.loads(file.read_text())))
@@ -60,6 +59,7 @@ def test_every_expression_is_understood_narrowed_and_of_the_catalogue(file: Path
             assert any(one.name == "alloc" for one in each.matchers), "one job a dashboard"
 
 
+@pytest.mark.spec("TOP-6")
 @pytest.mark.parametrize("file", BOARDS, ids=lambda each: each.name)
 def test_legends_and_groups_name_labels_that_are_there(file: Path) -> None:
     for panel in json.loads(file.read_text())["panels"]:
@@ -69,6 +69,7 @@ def test_legends_and_groups_name_labels_that_are_there(file: Path) -> None:
             assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= known
 
 
+@pytest.mark.spec("TOP-6")
 @pytest.mark.parametrize("file", BOARDS, ids=lambda each: each.name)
 def test_the_choices_are_label_calls_of_known_series(file: Path) -> None:
     for each in json.loads(file.read_text())["templating"]["list"]:
@@ -81,6 +82,7 @@ def test_the_choices_are_label_calls_of_known_series(file: Path) -> None:
         assert found[2] in OWNERS
 
 
+@pytest.mark.spec("TOP-6")
 def test_the_viewers_own_token_goes_along() -> None:
     (source,) = yaml.safe_load((FOLDER / "datasource.yaml").read_text())["datasources"]
     assert source["jsonData"]["oauthPassThru"] is True

@@ -16,12 +16,11 @@ from lattice.features.prometheus.service.parsing import (
 from lattice.features.prometheus.service.scoping import CallerFilter, scoped
 from lattice.features.prometheus.service.tree import Matcher, Type, selectors, type_of
 
-pytestmark = pytest.mark.spec("TOP-6")
-
 ALICE = CallerFilter("alice")
 SCOPE = '__name__=~"lattice_.+",user="alice"'
 
 
+@pytest.mark.spec("TOP-6")
 @pytest.mark.parametrize(
     ("asked", "sent"),
     [
@@ -53,6 +52,7 @@ def test_every_selector_is_narrowed(asked: str, sent: str) -> None:
     assert scoped(parse(asked), ALICE) == sent
 
 
+@pytest.mark.spec("TOP-6")
 def test_both_sides_of_an_operator_are_narrowed() -> None:
     asked = "a * on (node, gpu_uuid) group_left (x) b or (c unless ignoring (y) d)"
     found = selectors(parse(scoped(parse(asked), ALICE)))
@@ -60,6 +60,7 @@ def test_both_sides_of_an_operator_are_narrowed() -> None:
     assert all(map(ALICE.admits, found))
 
 
+@pytest.mark.spec("TOP-6")
 @pytest.mark.parametrize(
     "asked",
     [
@@ -113,10 +114,12 @@ def test_what_is_not_understood_is_refused(asked: str) -> None:
         scoped(parse(asked), ALICE)
 
 
+@pytest.mark.spec("TOP-6")
 def test_what_reads_series_that_nothing_names_is_no_function_here() -> None:
     assert "info" not in FUNCTIONS
 
 
+@pytest.mark.spec("TOP-6")
 def test_a_filter_without_a_user_cannot_be_made() -> None:
     with pytest.raises(ValueError, match="filters nothing"):
         CallerFilter("")
@@ -214,6 +217,7 @@ def _larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 QUERIES = st.recursive(_moved | st.sampled_from(["1", "time()", "NaN"]), _larger, max_leaves=8)
 
 
+@pytest.mark.spec("TOP-6")
 @given(QUERIES, st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12))
 @settings(max_examples=400)
 def test_whatever_is_asked_every_selector_asks_for_the_caller(asked: str, user: str) -> None:
@@ -235,6 +239,7 @@ _PIECES = [
 ]  # fmt: skip
 
 
+@pytest.mark.spec("TOP-6")
 @given(st.lists(st.sampled_from(_PIECES), max_size=25).map("".join) | st.text(max_size=40))
 @settings(max_examples=1000)
 def test_garbage_is_refused_or_narrowed_and_never_passed_on(asked: str) -> None:

@@ -15,8 +15,6 @@ from lattice.features.report.model import LEAST_COVERED, Advice
 from lattice.features.report.service.advice import advise
 from tests.unit.features.report.scripted import GIB, HOUR_S, Site
 
-pytestmark = pytest.mark.spec("TOP-5")
-
 
 async def whole(**facts: Any) -> RunSummary:
     site = Site(**facts)
@@ -38,10 +36,12 @@ def rules(summary: RunSummary) -> dict[str, Advice]:
     return {each.rule: each for each in advise(summary)[0]}
 
 
+@pytest.mark.spec("TOP-5")
 async def test_nothing_is_advised_to_a_run_that_used_what_it_had() -> None:
     assert advise(await whole(time_limit_s=3 * HOUR_S)) == ((), "")
 
 
+@pytest.mark.spec("TOP-5")
 async def test_no_advice_rests_on_too_little() -> None:
     wasteful = having(await whole(), memory_peak=1.0 * GIB)
     assert "memory_too_much" in rules(wasteful)
@@ -56,6 +56,7 @@ async def test_no_advice_rests_on_too_little() -> None:
     assert advise(short)[1]
 
 
+@pytest.mark.spec("TOP-5")
 async def test_none_is_given_while_it_runs() -> None:
     wasteful = having(await whole(), memory_peak=1.0 * GIB)
     going = replace(wasteful, run=replace(wasteful.run, ended=None))
@@ -63,6 +64,7 @@ async def test_none_is_given_while_it_runs() -> None:
     assert "still runs" in advise(going)[1]
 
 
+@pytest.mark.spec("TOP-5")
 async def test_memory_asked_ten_times_over() -> None:
     advice = rules(having(await whole(), memory_peak=8.5 * GIB))["memory_too_much"]
     assert advice.flag == "--mem=11G"
@@ -71,17 +73,20 @@ async def test_memory_asked_ten_times_over() -> None:
     assert "on n2" in advice.words
 
 
+@pytest.mark.spec("TOP-5")
 async def test_small_memory_is_advised_in_megabytes() -> None:
     summary = having(await whole(memory_bytes=8 * GIB), memory_peak=0.3 * GIB)
     assert rules(summary)["memory_too_much"].flag == "--mem=384M"
 
 
+@pytest.mark.spec("TOP-5")
 async def test_memory_that_was_almost_not_enough() -> None:
     advice = rules(having(await whole(), memory_peak=97.0 * GIB))
     assert advice["memory_tight"].flag == "--mem=117G"
     assert "memory_too_much" not in advice
 
 
+@pytest.mark.spec("TOP-5")
 @pytest.mark.parametrize(("facts", "kills"), [({}, 3.0), ({"state": State.OUT_OF_MEMORY}, 0.0)])
 async def test_a_job_killed_for_memory_is_told_to_ask_for_more(
     facts: dict[str, Any], kills: float
@@ -91,6 +96,7 @@ async def test_a_job_killed_for_memory_is_told_to_ask_for_more(
     assert "memory_too_much" not in found
 
 
+@pytest.mark.spec("TOP-5")
 async def test_gpus_that_never_ran_anything() -> None:
     summary = await whole()
     cards = [
@@ -107,6 +113,7 @@ async def test_gpus_that_never_ran_anything() -> None:
     assert "Leave --gpus" in advice.words
 
 
+@pytest.mark.spec("TOP-5")
 async def test_a_gpu_that_was_not_measured_is_not_called_idle() -> None:
     summary = await whole()
     cards = (*summary.per_gpu[:3], replace(summary.per_gpu[3], utilization_peak=None))
@@ -114,6 +121,7 @@ async def test_a_gpu_that_was_not_measured_is_not_called_idle() -> None:
     assert "gpus_idle" not in rules(replace(summary, per_gpu=idle))
 
 
+@pytest.mark.spec("TOP-5")
 async def test_gpus_that_waited() -> None:
     advice = rules(having(await whole(), gpu_utilization=12.0, cpu_efficiency=97.0))["gpus_low"]
     assert "12 %" in advice.words
@@ -121,6 +129,7 @@ async def test_gpus_that_waited() -> None:
     assert advice.flag == ""
 
 
+@pytest.mark.spec("TOP-5")
 async def test_cpus_that_did_nothing() -> None:
     summary = having(await whole(), cpu_efficiency=12.0, cpu_peak_cores=2.4)
     assert rules(summary)["cpus_idle"].flag == "--cpus-per-task=2"
@@ -130,6 +139,7 @@ async def test_cpus_that_did_nothing() -> None:
     assert "cpus_idle" not in rules(bursts)
 
 
+@pytest.mark.spec("TOP-5")
 async def test_nodes_that_did_nothing() -> None:
     summary = await whole()
     lazy = (summary.per_node[0], replace(summary.per_node[1], cpu_seconds=3.0))
@@ -139,6 +149,7 @@ async def test_nodes_that_did_nothing() -> None:
     assert "nodes_idle" not in rules(replace(summary, per_node=unseen))
 
 
+@pytest.mark.spec("TOP-5")
 async def test_time() -> None:
     assert rules(await whole(time_limit_s=24 * HOUR_S))["time_too_long"].flag == "--time=02:30:00"
     failed = await whole(time_limit_s=24 * HOUR_S, state=State.FAILED)
@@ -152,8 +163,8 @@ async def test_time() -> None:
 _VALUES = st.none() | st.floats(0, 1e15, allow_nan=False)
 
 
-@given(st.data())
 @pytest.mark.spec("SRC-2")
+@given(st.data())
 def test_no_rule_speaks_of_what_nobody_measured(data: st.DataObject) -> None:
     """Whatever is missing, a rule whose number it is stays silent; and none ever breaks."""
     summary = _BUSY
@@ -188,6 +199,7 @@ def _busy() -> RunSummary:
 _BUSY = _busy()
 
 
+@pytest.mark.spec("TOP-5")
 def test_the_largest_task_is_no_node() -> None:
     task = Figure(
         name=Use.MEMORY_PEAK,

@@ -13,8 +13,6 @@ from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.sharing import sharing_parts
 from tests.unit.features.report.scripted import Site
 
-pytestmark = pytest.mark.spec("TOP-5")
-
 ALICE = Actor(sub="sub-alice", user="alice")
 TASK = "summaries of runs"
 
@@ -35,6 +33,7 @@ def running() -> list[str]:
     return [each.get_name() for each in asyncio.all_tasks() if each.get_name() == TASK]
 
 
+@pytest.mark.spec("TOP-5")
 async def test_summaries_are_kept_while_the_server_runs() -> None:
     site = Site()
     site.busy()
@@ -49,6 +48,7 @@ async def test_summaries_are_kept_while_the_server_runs() -> None:
     assert running() == []
 
 
+@pytest.mark.spec("TOP-5")
 async def test_without_stores_reports_are_answered_and_nothing_runs() -> None:
     site = Site()
     async with open_report(needs(site, stores=False), Figures()) as service:

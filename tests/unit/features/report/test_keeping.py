@@ -21,8 +21,6 @@ from lattice.features.report.service.keeping import (
 from tests.fakes.manual_clock import RECORDED
 from tests.unit.features.report.scripted import Site
 
-pytestmark = pytest.mark.spec("TOP-5")
-
 
 class Ended(Site):
     """It ended a moment ago."""
@@ -51,6 +49,7 @@ class Ended(Site):
         return found
 
 
+@pytest.mark.spec("TOP-5")
 async def test_a_silent_metric_store_is_waited_for() -> None:
     site = Ended()
     keeping = site.replica()
@@ -68,6 +67,7 @@ async def test_a_silent_metric_store_is_waited_for() -> None:
     assert keeping.waiting == 0
 
 
+@pytest.mark.spec("TOP-5")
 async def test_a_silent_object_store_is_waited_for() -> None:
     site = Ended()
     keeping = site.replica()
@@ -81,6 +81,7 @@ async def test_a_silent_object_store_is_waited_for() -> None:
     assert await site.document() is not None
 
 
+@pytest.mark.spec("TOP-5")
 async def test_samples_that_are_late_are_waited_for_and_not_for_ever() -> None:
     site = Ended()
     site.store.measured = 1.0
@@ -95,6 +96,7 @@ async def test_samples_that_are_late_are_waited_for_and_not_for_ever() -> None:
     assert found["covered"] == 0.5
 
 
+@pytest.mark.spec("TOP-5")
 async def test_it_is_written_once_and_holds_the_series() -> None:
     site = Ended()
     keeping = site.replica()
@@ -114,6 +116,7 @@ async def test_it_is_written_once_and_holds_the_series() -> None:
     assert (site.objects.puts, len(site.store.questions)) == (puts, asked)
 
 
+@pytest.mark.spec("TOP-5")
 async def test_one_of_several_servers_writes_it_and_none_overwrites() -> None:
     site = Ended()
     servers = [site.replica(name, "r1", "r2", "r3") for name in ("r1", "r2", "r3")]
@@ -133,6 +136,7 @@ async def test_one_of_several_servers_writes_it_and_none_overwrites() -> None:
     assert await site.objects.read(site.key) == document
 
 
+@pytest.mark.spec("TOP-5")
 async def test_the_others_write_it_where_the_first_is_gone() -> None:
     site = Ended()
     servers = {name: site.replica(name, "r1", "r2", "r3") for name in ("r1", "r2", "r3")}
@@ -150,6 +154,7 @@ async def test_the_others_write_it_where_the_first_is_gone() -> None:
     assert await site.document() is not None
 
 
+@pytest.mark.spec("TOP-5")
 async def test_what_ended_while_no_server_was_there_is_found_in_slurms_past() -> None:
     site = Ended()
     site.scheduler.remembered = list(site.scheduler.allocations)
@@ -160,6 +165,7 @@ async def test_what_ended_while_no_server_was_there_is_found_in_slurms_past() ->
     assert await site.kept.is_there(gone)
 
 
+@pytest.mark.spec("TOP-5")
 async def test_what_still_runs_is_left_alone() -> None:
     site = Ended(state=State.RUNNING, ended=None)
     keeping = site.replica()
@@ -176,6 +182,7 @@ async def test_each_attempt_is_kept_under_a_key_of_its_own() -> None:
     assert summary_key(first).startswith("physics/research/42/report/")
 
 
+@pytest.mark.spec("TOP-5")
 async def test_a_document_of_a_later_format_is_read_without_what_is_new() -> None:
     site = Ended()
     summary = await site.meter().whole(site.attempt)

@@ -17,8 +17,6 @@ from lattice.features.report.service.questions import coarse_question
 from lattice.features.report.service.reckoning import LARGEST_TASK, WHOLE_NODES
 from tests.unit.features.report.scripted import GIB, HOUR_S, Site
 
-pytestmark = pytest.mark.spec("TOP-5")
-
 
 async def summary(site: Site) -> RunSummary:
     return await site.meter().summary(site.attempt)
@@ -55,7 +53,7 @@ async def test_a_refused_question_is_a_reason_too() -> None:
     assert found.origin.last_error == "too many samples"
 
 
-@pytest.mark.spec("SRC-1")
+@pytest.mark.spec("SRC-1", "TOP-5")
 async def test_where_the_store_has_nothing_slurm_says_what_it_can() -> None:
     site = Site()
     site.accounting.told = AccountedUse(cpu_seconds=57_600.0, largest_task_bytes=5.0 * GIB)
@@ -72,6 +70,7 @@ async def test_where_the_store_has_nothing_slurm_says_what_it_can() -> None:
     assert found.value(Use.IO_READ) is None
 
 
+@pytest.mark.spec("TOP-5")
 async def test_measured_comes_before_accounted() -> None:
     site = Site()
     site.busy()
@@ -84,6 +83,7 @@ async def test_measured_comes_before_accounted() -> None:
     assert found.value(Use.NODE_ENERGY) == 7200.0
 
 
+@pytest.mark.spec("TOP-5")
 async def test_an_accounting_that_is_away_takes_nothing_from_what_was_measured() -> None:
     site = Site()
     site.busy()
@@ -91,7 +91,7 @@ async def test_an_accounting_that_is_away_takes_nothing_from_what_was_measured()
     assert (await summary(site)).value(Use.CPU_SECONDS) == 105_000.0
 
 
-@pytest.mark.spec("SRC-1")
+@pytest.mark.spec("SRC-1", "TOP-5")
 async def test_every_figure_of_a_measured_run() -> None:
     site = Site()
     site.busy()
@@ -128,6 +128,7 @@ async def test_every_figure_of_a_measured_run() -> None:
     assert len(found.per_gpu) == 4
 
 
+@pytest.mark.spec("TOP-5")
 async def test_what_a_node_counts_from_its_boot_is_told_by_what_it_grew() -> None:
     site = Site()
     site.busy()
@@ -137,6 +138,7 @@ async def test_what_a_node_counts_from_its_boot_is_told_by_what_it_grew() -> Non
     assert (sent.value, sent.of) == (900.0, WHOLE_NODES)
 
 
+@pytest.mark.spec("TOP-5")
 async def test_a_counter_that_began_anew_is_asked_how_much_it_grew() -> None:
     site = Site()
     site.busy()
@@ -166,6 +168,7 @@ async def test_a_part_of_the_nodes_is_never_taken_for_the_whole() -> None:
     assert str(found.origin.coverage) == "1/2 nodes"
 
 
+@pytest.mark.spec("TOP-5")
 async def test_two_who_measure_the_same_are_not_added() -> None:
     site = Site()
     site.busy()
@@ -184,6 +187,7 @@ async def test_two_who_measure_the_same_are_not_added() -> None:
     assert (cpu.value, cpu.source) == (105_000.0, "host_local_probe")
 
 
+@pytest.mark.spec("SRC-2")
 async def test_a_run_without_gpus_says_that_it_had_none() -> None:
     site = Site(gpus=None)
     found = (await summary(site)).figure(Use.GPU_UTILIZATION)
@@ -204,6 +208,7 @@ async def test_every_selector_has_the_whole_scope() -> None:
         assert set(selectors) == {f"{{{scope}}}"}, question
 
 
+@pytest.mark.spec("TOP-5")
 async def test_the_series_are_coarse_whatever_the_length() -> None:
     for hours in (0.01, 1, 48, 24 * 30):
         ended = Site().attempt.attempt.ended
@@ -220,6 +225,7 @@ async def test_the_series_are_coarse_whatever_the_length() -> None:
         assert cpu.step_s * len(cpu.mean) <= max(hours * HOUR_S, cpu.step_s)
 
 
+@pytest.mark.spec("TOP-5")
 async def test_what_is_to_be_kept_waits_for_the_store() -> None:
     site = Site()
     site.store.silent = True
@@ -227,6 +233,7 @@ async def test_what_is_to_be_kept_waits_for_the_store() -> None:
         await site.meter().whole(site.attempt)
 
 
+@pytest.mark.spec("TOP-4")
 def test_a_question_needs_nothing_that_only_one_store_knows() -> None:
     site = Site()
     life = site.meter()._life(site.attempt)

@@ -19,8 +19,6 @@ from lattice.features.report.render import report_text
 from tests.fakes.shell import NOW, FakeShell
 from tests.unit.features.report.scripted import GIB, Site
 
-pytestmark = pytest.mark.spec("TOP-5", "CLI-1")
-
 COMMON = {"output", "utc", "no_color", "quiet", "verbose", "api_url", "ca"}
 PATH = "/v1/allocations/42/report"
 ALICE = Actor(sub="sub-alice", user="alice")
@@ -70,6 +68,7 @@ async def test_what_nobody_measured_is_a_dash_with_its_reason() -> None:
     assert "No other advice" in shell.out or "No advice" in shell.out
 
 
+@pytest.mark.spec("TOP-5")
 async def test_a_whole_run_on_one_screen() -> None:
     site = Site(time_limit_s=48 * 3600)
     site.busy()
@@ -93,6 +92,7 @@ async def test_a_whole_run_on_one_screen() -> None:
         assert words in text, (words, shell.out)
 
 
+@pytest.mark.spec("SRC-1")
 async def test_the_second_source_is_named_where_it_is_used() -> None:
     site = Site()
     site.accounting.told = AccountedUse(cpu_seconds=100.0, largest_task_bytes=float(GIB))
@@ -110,6 +110,7 @@ async def test_a_cpu_job_is_shown_no_gpu_lines() -> None:
     assert "GPU" not in shell.out
 
 
+@pytest.mark.spec("CLI-1", "SRC-2")
 async def test_json_has_null_and_the_reason() -> None:
     site = Site()
     shell = FakeShell({PATH: await told(site)}, output="json")
@@ -125,6 +126,7 @@ async def test_text_from_outside_can_do_nothing() -> None:
     assert "\x1b" not in text
 
 
+@pytest.mark.spec("CLI-1")
 async def test_without_colour_and_glyphs_it_is_plain() -> None:
     site = Site(time_limit_s=48 * 3600)
     site.busy()

@@ -16,8 +16,6 @@ from lattice.domain.runsummary import Use
 from lattice.features.report.convert import report_message
 from tests.unit.features.report.scripted import Site
 
-pytestmark = pytest.mark.spec("TOP-5")
-
 ALICE = Actor(sub="sub-alice", user="alice")
 BOB = Actor(sub="sub-bob", user="bob")
 
@@ -61,6 +59,7 @@ async def test_an_attempt_that_never_was() -> None:
         await Site().service().report(ALICE, "42", 3)
 
 
+@pytest.mark.spec("TOP-5")
 async def test_an_old_job_is_answered_from_what_was_kept() -> None:
     site = Site()
     site.busy()
@@ -77,6 +76,7 @@ async def test_an_old_job_is_answered_from_what_was_kept() -> None:
     assert site.store.questions == []
 
 
+@pytest.mark.spec("TOP-5")
 async def test_a_silent_object_store_is_gone_around() -> None:
     site = Site()
     site.busy()
@@ -86,6 +86,7 @@ async def test_a_silent_object_store_is_gone_around() -> None:
     assert report.summary.value(Use.CPU_SECONDS) == 105_000.0
 
 
+@pytest.mark.spec("TOP-5")
 async def test_one_that_runs_is_measured_now_and_not_advised() -> None:
     site = Site(state=State.RUNNING, ended=None)
     site.store.tell("max cpu_seconds_total", n1=1.0, n2=1.0)
@@ -94,6 +95,7 @@ async def test_one_that_runs_is_measured_now_and_not_advised() -> None:
     assert report.summary.run.wall_s == 3 * 3600
 
 
+@pytest.mark.spec("TOP-5")
 async def test_a_suspended_time_is_no_time_it_ran() -> None:
     site = Site(suspended_s=600)
     report = await site.service().report(ALICE, "42")
@@ -114,6 +116,7 @@ async def test_grpc_says_the_same(measured: bool) -> None:
     assert [each.flag for each in message.advice] == [each.flag for each in report.advice]
 
 
+@pytest.mark.spec("TOP-5")
 async def test_advice_is_of_the_summary_that_is_shown() -> None:
     site = Site(time_limit_s=48 * 3600)
     site.busy()
