@@ -29,8 +29,6 @@ from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("TOP-2")
-
 CPU = "cpu_seconds_total"
 PROBE = Provenance.HOST_LOCAL_PROBE
 
@@ -96,7 +94,7 @@ async def site() -> AsyncIterator[Site]:
         yield site
 
 
-@pytest.mark.spec("SRC-1")
+@pytest.mark.spec("SRC-1", "TOP-2")
 async def test_whose_a_series_is_is_slurms_word(site: Site) -> None:
     assert await site.bring(site.columns(10.0, 12.5)) == Taken(2)
     ((labels, points),) = site.store.named("lattice_cpu_seconds_total").items()
@@ -116,6 +114,7 @@ async def test_whose_a_series_is_is_slurms_word(site: Site) -> None:
     assert site.intake.counts.samples_stored_total == 2
 
 
+@pytest.mark.spec("TOP-2")
 async def test_a_metrics_own_labels_are_kept(site: Site) -> None:
     column = site.columns(
         50.0, 60.0, metric="gpu_utilization_percent", labels=labelled(gpu_uuid="GPU-1")
@@ -125,6 +124,7 @@ async def test_a_metrics_own_labels_are_kept(site: Site) -> None:
     assert dict(labels)["gpu_uuid"] == "GPU-1"
 
 
+@pytest.mark.spec("TOP-2")
 def test_no_metric_has_a_label_that_is_stamped() -> None:
     for metric in CATALOGUE.values():
         assert not set(metric.label_names) & {*STAMPED, "__name__"}, metric.name
@@ -143,6 +143,7 @@ async def test_what_was_not_measured_is_no_point(site: Site) -> None:
 # Attack 20: samples of a job that is not on the node, or under another's name.
 
 
+@pytest.mark.spec("TOP-2")
 @pytest.mark.parametrize(("node", "job_id"), [("n2", 7), ("n1", 8), ("n1", 99), ("n3", 7)])
 async def test_a_job_that_is_not_on_the_node_gets_nothing(
     site: Site, node: str, job_id: int
@@ -163,6 +164,7 @@ async def test_an_invented_job_is_asked_for_once(site: Site) -> None:
     assert len(site.scheduler.questions) == 2
 
 
+@pytest.mark.spec("TOP-2")
 @pytest.mark.parametrize(
     "name", ["user", "tenant", "alloc", "node", "source", "__name__", "project"]
 )
@@ -176,6 +178,7 @@ async def test_a_node_can_say_nobodys_name(site: Site, name: str) -> None:
     assert site.store.writes == []
 
 
+@pytest.mark.spec("TOP-2")
 async def test_what_the_catalogue_does_not_know_is_refused_and_the_rest_stored(site: Site) -> None:
     batch = batch_message(
         [JobColumns(7, site.started, (round(site.now * 1000),), (site.columns(1.0),))], 0
@@ -187,12 +190,14 @@ async def test_what_the_catalogue_does_not_know_is_refused_and_the_rest_stored(s
     assert "catalogue" in taken.reason
 
 
+@pytest.mark.spec("TOP-2")
 @pytest.mark.parametrize("source", [Provenance.SLURM_ACCOUNTING, Provenance.UNAVAILABLE])
 async def test_no_node_speaks_for_slurm(site: Site, source: Provenance) -> None:
     taken = await site.bring(site.columns(1.0, 2.0, source=source))
     assert (taken.stored, taken.refused) == (0, 2)
 
 
+@pytest.mark.spec("TOP-2")
 @pytest.mark.parametrize("moment", [61.0, 3600.0, -25 * 3600.0, -3600.0 - 121])
 async def test_moments_at_which_it_was_not_there_are_refused(site: Site, moment: float) -> None:
     at = tuple(sorted((moment, 0.0)))
@@ -203,6 +208,7 @@ async def test_moments_at_which_it_was_not_there_are_refused(site: Site, moment:
     assert "moment" in site.told[0][2]
 
 
+@pytest.mark.spec("TOP-2")
 async def test_nothing_is_added_to_a_job_that_is_long_over(site: Site) -> None:
     ended = datetime.fromtimestamp(site.now, UTC) - timedelta(minutes=30)
     site.scheduler.allocations = [site.job(7, state=State.COMPLETED, ended=ended)]
@@ -218,6 +224,7 @@ async def test_sensitive_work_never_reaches_the_shared_store(site: Site) -> None
     assert site.store.writes == []
 
 
+@pytest.mark.spec("TOP-2")
 async def test_while_slurm_cannot_say_whose_it_is_the_node_keeps_it(site: Site) -> None:
     site.scheduler.past_down = True
     with pytest.raises(Unavailable):
@@ -225,6 +232,7 @@ async def test_while_slurm_cannot_say_whose_it_is_the_node_keeps_it(site: Site) 
     assert site.intake.counts.samples_refused_total == 0
 
 
+@pytest.mark.spec("TOP-2")
 async def test_while_the_store_is_away_the_node_keeps_it(site: Site) -> None:
     site.store.away = True
     with pytest.raises(Unavailable, match="did not answer"):
@@ -268,7 +276,7 @@ def batches(draw: st.DrawFn) -> pb.SampleBatch:
     return batch
 
 
-@pytest.mark.spec("SRC-2")
+@pytest.mark.spec("SRC-2", "TOP-2")
 @given(batches())
 async def test_whatever_a_node_sends_only_its_own_jobs_series_are_written(
     batch: pb.SampleBatch,

@@ -23,8 +23,6 @@ from lattice.wire.v1.telemetry_pb2_grpc import (
 )
 from tests.unit.features.telemetry.test_telling import Site
 
-pytestmark = pytest.mark.spec("TOP-2", "WATCH-3")
-
 
 class Intake:
     def __init__(self) -> None:
@@ -44,6 +42,7 @@ def _as_node(name: str) -> Token[PeerIdentity]:
     )
 
 
+@pytest.mark.spec("TOP-2")
 async def test_samples_are_the_calling_nodes() -> None:
     intake = Intake()
     rpc = MetricIntakeRpc(intake, Site().telling)  # type: ignore[arg-type]
@@ -62,6 +61,7 @@ async def test_without_a_store_samples_are_taken_for_nothing() -> None:
     assert (stored.stored, stored.reason) == (0, "this cluster has no metric store")
 
 
+@pytest.mark.spec("TOP-2")
 async def test_a_node_is_told_of_its_own_jobs() -> None:
     site = Site()
     site.telling.look()
@@ -84,6 +84,7 @@ class _AsNode(Door):
         _as_node("n1")
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_over_a_wire_a_switch_is_told_and_who_leaves_is_forgotten(tmp_path: Path) -> None:
     site = Site()
     looking = asyncio.create_task(site.telling.run())

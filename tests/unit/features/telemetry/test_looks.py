@@ -46,7 +46,7 @@ from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.echoing_nodes import QueueCarrier, answered_by
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 
-pytestmark = [pytest.mark.spec("WATCH-1", "SRC-2"), pytest.mark.timeout(30)]
+pytestmark = pytest.mark.timeout(30)
 
 CLOCK = SystemClock()
 BEGUN = CLOCK.now().replace(microsecond=0) - timedelta(minutes=10)
@@ -184,6 +184,7 @@ async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
     await site.looks.aclose()
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_every_node_is_looked_at_once(site: Site) -> None:
     for name in ("n1", "n2"):
         site.nodes[name].say(sight(60.0, alert()), None)
@@ -197,6 +198,7 @@ async def test_every_node_is_looked_at_once(site: Site) -> None:
     assert (asked.want, asked.started) == (Want.LOOK, BEGUN.timestamp())
 
 
+@pytest.mark.spec("SRC-2")
 async def test_who_does_not_answer_in_time_is_a_silence_with_words(site: Site) -> None:
     site.nodes["n1"].say(sight(), None)
     sights, silences = await site.looks.look(site.attempt, within_s=0.2)
@@ -206,6 +208,7 @@ async def test_who_does_not_answer_in_time_is_a_silence_with_words(site: Site) -
     ]
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(
     ("says", "reason"),
     [
@@ -225,6 +228,7 @@ async def test_what_is_no_measurement_of_this_run_is_a_silence(
     assert reason in silence.reason
 
 
+@pytest.mark.spec("SRC-2")
 async def test_a_node_that_is_not_linked_is_told_in_its_words(site: Site) -> None:
     site.nodes["n1"].gone = True
     _, (silence,) = await site.looks.look(site.attempt, only=["n1"])
@@ -270,6 +274,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_what_nodes_tell_comes_as_it_is_told(site: Site) -> None:
     async with site.looks.follow(site.attempt) as news:
         site.nodes["n1"].say(sight(60.0), told(alert()), sight(90.0, alert()))
@@ -284,6 +289,7 @@ async def test_what_nodes_tell_comes_as_it_is_told(site: Site) -> None:
         assert {each.lane for each in site.asked} == {Lane.BULK}
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_one_stream_a_node_is_shared_and_who_joins_late_is_told_how_it_stands(
     site: Site,
 ) -> None:
@@ -304,6 +310,7 @@ async def test_one_stream_a_node_is_shared_and_who_joins_late_is_told_how_it_sta
         assert site.looks.followed == 2
 
 
+@pytest.mark.spec("WATCH-1", "WATCH-2")
 async def test_an_alert_is_told_once_for_each_of_its_phases(site: Site) -> None:
     async with site.looks.follow(site.attempt) as news:
         site.nodes["n1"].say(
@@ -326,6 +333,7 @@ async def test_an_alert_is_told_once_for_each_of_its_phases(site: Site) -> None:
         assert found[3].alert.phase is Phase.CLEARED
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_a_broken_connection_is_told_at_once_and_the_return_too(site: Site) -> None:
     node = site.nodes["n1"]
     async with site.looks.follow(site.attempt) as news:
@@ -349,6 +357,7 @@ async def test_a_broken_connection_is_told_at_once_and_the_return_too(site: Site
         assert "not heard" in cleared.alert.words
 
 
+@pytest.mark.spec("WATCH-2")
 async def test_an_agent_begun_anew_clears_nothing_that_it_has_forgotten(site: Site) -> None:
     node = site.nodes["n1"]
     async with site.looks.follow(site.attempt) as news:
@@ -376,6 +385,7 @@ async def test_an_agent_begun_anew_clears_nothing_that_it_has_forgotten(site: Si
         assert cleared.alert.phase is Phase.CLEARED
 
 
+@pytest.mark.spec("WATCH-1", "SRC-2")
 async def test_an_alert_before_the_first_sight_is_told_when_it_is_known_whose_it_is(
     site: Site,
 ) -> None:
@@ -400,6 +410,7 @@ async def test_a_stream_is_closed_as_soon_as_it_is_answered(site: Site) -> None:
     assert site.open_now == 0, "though the node goes on"
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_a_node_that_misses_two_intervals_is_stale(site: Site) -> None:
     site.interval_s = 0.05
     quick = JobSnapshot(JobIdentity("", 7, 0, BEGAN), BEGAN + 60, 0.05, snapshot(60, 1).readings)
@@ -415,6 +426,7 @@ async def test_a_node_that_misses_two_intervals_is_stale(site: Site) -> None:
         )
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_the_job_leaves_a_node_and_may_come_back(site: Site) -> None:
     node = site.nodes["n1"]
     async with site.looks.follow(site.attempt) as news:
@@ -427,6 +439,7 @@ async def test_the_job_leaves_a_node_and_may_come_back(site: Site) -> None:
         assert isinstance(again, NodeMeasured)
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(
     "payload", [b"\xff\xff", sight(began=BEGAN - 7200)], ids=["no message", "another life"]
 )
@@ -454,6 +467,7 @@ async def test_a_node_cannot_fill_the_server_with_alerts(site: Site) -> None:
         assert stale == ["n2"], "nor with such that are of nobody knows which run"
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_a_slow_follower_loses_measurements_and_no_alert() -> None:
     lost: list[int] = []
     slow = Followed(most=5, on_lost=lambda: lost.append(1))

@@ -21,8 +21,6 @@ from tests.fakes.in_memory_view import InMemoryStateView
 from tests.fakes.interleaved_state import InterleavedStateStore
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("WATCH-3")
-
 
 class Site:
     """Replicas over one agreed state."""
@@ -61,12 +59,14 @@ def site() -> Site:
     return Site()
 
 
+@pytest.mark.spec("WATCH-3")
 def test_nobody_switched_means_the_usual_one(site: Site) -> None:
     told = site.modes.of("1@1")
     assert (told.allocation, told.mode, told.interval_s) == ("1", Mode.PROD, 30.0)
     assert (told.until, told.set_by) == (None, "")
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_debug_is_in_force_and_reverts_by_itself(site: Site) -> None:
     await site.switch(1)
     told = site.modes.of("1@1")
@@ -81,11 +81,13 @@ async def test_debug_is_in_force_and_reverts_by_itself(site: Site) -> None:
     assert site.modes.debugging == 0
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_the_same_id_used_again_is_another_allocation(site: Site) -> None:
     await site.switch(1, Mode.AUDIT, None)
     assert site.modes.of("1@2").mode is Mode.PROD
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_the_cap_is_named_and_says_when_there_is_room(site: Site) -> None:
     await site.switch(1, lasts_s=60)
     await site.switch(2, lasts_s=600)
@@ -103,6 +105,7 @@ async def test_the_cap_is_named_and_says_when_there_is_room(site: Site) -> None:
     assert site.modes.of("2@1").set_by == ""
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_time_frees_a_place_and_takes_the_key_away(site: Site) -> None:
     await site.switch(1, lasts_s=60)
     await site.switch(2, lasts_s=600)
@@ -112,6 +115,7 @@ async def test_time_frees_a_place_and_takes_the_key_away(site: Site) -> None:
     assert await site.state.get(MODES + "2@1") is not None
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_a_job_that_is_over_frees_its_place(site: Site) -> None:
     await site.switch(1)
     await site.switch(2)
@@ -123,6 +127,7 @@ async def test_a_job_that_is_over_frees_its_place(site: Site) -> None:
     assert await site.state.get(MODES + "1@1") is None
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_a_site_may_allow_none() -> None:
     site = Site(most=0)
     with pytest.raises(RateLimited, match="no more than 0"):
@@ -130,6 +135,7 @@ async def test_a_site_may_allow_none() -> None:
     await site.switch(1, Mode.AUDIT, None)
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_where_debug_is_usual_nobody_is_counted() -> None:
     site = Site(most=0, usual=Mode.DEBUG)
     assert site.modes.of("1@1").interval_s == 1.0
@@ -161,6 +167,7 @@ async def test_garbage_in_the_state_is_the_usual_mode(site: Site, value: bytes) 
     assert site.modes.of("1@1").mode is Mode.DEBUG
 
 
+@pytest.mark.spec("WATCH-3")
 @given(
     st.lists(
         st.tuples(

@@ -22,8 +22,6 @@ from tests.fakes.in_memory_view import InMemoryStateView
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.sharing import sharing_parts
 
-pytestmark = pytest.mark.spec("WATCH-3", "AUTH-7")
-
 ALICE = Actor(sub="1", user="alice")
 BOB = Actor(sub="2", user="bob")
 ADMIN = Actor(sub="3", user="root", role=Role.SYSTEM_ADMIN)
@@ -69,6 +67,7 @@ def order(mode: Mode = Mode.DEBUG, duration_s: int = 0) -> TelemetryOrder:
     return TelemetryOrder(mode=mode, duration_s=duration_s)
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_debug_lasts_half_an_hour_if_nothing_is_said(site: Site) -> None:
     told = await site.service.switch(ALICE, "1", order())
     assert (told.allocation, told.mode, told.interval_s) == ("1", Mode.DEBUG, 1.0)
@@ -78,6 +77,7 @@ async def test_debug_lasts_half_an_hour_if_nothing_is_said(site: Site) -> None:
     assert site.acts == [("telemetry", site.job.ref, "1", "debug for 30 min")]
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_back_to_the_usual_is_as_if_nobody_had_switched(site: Site) -> None:
     before = await site.service.telemetry(ALICE, "1")
     await site.service.switch(ALICE, "1", order(duration_s=7200))
@@ -85,6 +85,7 @@ async def test_back_to_the_usual_is_as_if_nobody_had_switched(site: Site) -> Non
     assert before.set_by == ""
 
 
+@pytest.mark.spec("WATCH-3")
 @pytest.mark.parametrize("actor", [BOB, ADMIN, READER])
 async def test_only_the_owner_switches(site: Site, actor: Actor) -> None:
     with pytest.raises(NotFound, match="1"):
@@ -104,6 +105,7 @@ async def test_anothers_and_nobodys_are_one_answer(site: Site) -> None:
         assert told[0] == told[1]
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_who_may_read_it_sees_how_closely_it_is_measured(site: Site) -> None:
     await site.service.switch(ALICE, "1", order())
     assert (await site.service.telemetry(ADMIN, "1")).mode is Mode.DEBUG
@@ -132,6 +134,7 @@ async def test_one_whose_beginning_is_not_known_yet_has_no_name_to_switch(site: 
         await site.service.switch(ALICE, "1", order())
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_of_an_array_one_task_is_named(site: Site) -> None:
     site.scheduler.allocations = [
         allocation(10 + task, "alice", "research", id=f"10_{task}", array=Array(10, task))
@@ -144,6 +147,7 @@ async def test_of_an_array_one_task_is_named(site: Site) -> None:
     assert (await site.service.telemetry(ALICE, "10_2")).mode is Mode.PROD
 
 
+@pytest.mark.spec("WATCH-3", "AUTH-7")
 async def test_in_audit_the_owner_sees_who_looked(site: Site) -> None:
     await site.parts.notes.note("root", Standing.SYSTEM_ADMIN, site.job, Way.READ)
     assert (await site.service.telemetry(ALICE, "1")).readers == ()

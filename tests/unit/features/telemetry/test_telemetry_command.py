@@ -12,8 +12,6 @@ from lattice.cli import argv
 from lattice.features.telemetry.command import TELEMETRY
 from tests.fakes.shell import FakeShell
 
-pytestmark = pytest.mark.spec("WATCH-3")
-
 COMMON = {"output", "utc", "no_color", "quiet", "verbose", "api_url", "ca"}
 
 
@@ -48,6 +46,7 @@ DEBUG = {
 }
 
 
+@pytest.mark.spec("WATCH-3")
 def test_the_usual_mode_is_told_as_such() -> None:
     shell = run("42", told=answer())
     assert shell.out == (
@@ -55,6 +54,7 @@ def test_the_usual_mode_is_told_as_such() -> None:
     )
 
 
+@pytest.mark.spec("WATCH-3")
 def test_debug_tells_who_switched_and_when_it_reverts() -> None:
     shell = run("--alloc", "42", told=answer(**DEBUG))
     first, second, third = shell.out.splitlines()
@@ -64,6 +64,7 @@ def test_debug_tells_who_switched_and_when_it_reverts() -> None:
     assert third == "3 of at most 10 allocations are in debug"
 
 
+@pytest.mark.spec("WATCH-3")
 def test_switching_says_what_was_done() -> None:
     shell = run("42", "--mode", "debug", "--duration", "30m", told=answer(**DEBUG))
     (call,) = shell.calls
@@ -72,6 +73,7 @@ def test_switching_says_what_was_done() -> None:
     assert shell.out.startswith("Allocation 42 is measured every second (debug); reverts by itself")
 
 
+@pytest.mark.spec("WATCH-3")
 def test_audit_shows_who_looked() -> None:
     reader = {
         "allocation": "42@1794000000",
@@ -93,6 +95,7 @@ def test_audit_shows_who_looked() -> None:
     assert shell.notes == ["Nobody but the owner has looked at it; or you are not the owner."]
 
 
+@pytest.mark.spec("CLI-1")
 def test_json_is_the_answer() -> None:
     shell = run("42", told=answer(**DEBUG), output="json")
     assert json.loads(shell.out)["interval_s"] == 1.0

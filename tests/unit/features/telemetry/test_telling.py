@@ -21,8 +21,6 @@ from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.in_memory_view import InMemoryStateView
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("WATCH-3", "TOP-2")
-
 
 class Site:
     def __init__(self) -> None:
@@ -101,6 +99,7 @@ async def site() -> AsyncIterator[Site]:
     await asyncio.gather(*others, return_exceptions=True)
 
 
+@pytest.mark.spec("TOP-2")
 async def test_a_node_is_told_its_own_jobs_gpus_and_no_others(site: Site) -> None:
     site.telling.look()
     assert site.telling.told("n1") == ToldJobs()
@@ -117,6 +116,7 @@ async def test_gpus_that_slurm_has_not_named_are_not_none(site: Site) -> None:
     assert site.telling.told("n1") == ToldJobs()
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_a_switch_reaches_the_nodes_of_the_job_and_wakes_nobody_else(site: Site) -> None:
     site.telling.look()
     agents = [Agent(site, node) for node in ("n1", "n2", "n3")]
@@ -130,6 +130,7 @@ async def test_a_switch_reaches_the_nodes_of_the_job_and_wakes_nobody_else(site:
     assert agents[1].told[-1] == ToldJobs(modes={1: (Mode.DEBUG, until)}, gpus={2: (0, 3)})
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_when_its_time_is_over_the_usual_mode_is_told(site: Site) -> None:
     await site.debug(lasts_s=60)
     site.telling.look()
@@ -141,6 +142,7 @@ async def test_when_its_time_is_over_the_usual_mode_is_told(site: Site) -> None:
     assert agent.told[-1] == ToldJobs()
 
 
+@pytest.mark.spec("TOP-2")
 @pytest.mark.parametrize("state", [State.COMPLETED, State.PENDING])
 async def test_a_job_that_left_its_nodes_is_not_told_any_more(site: Site, state: State) -> None:
     site.telling.look()
@@ -152,6 +154,7 @@ async def test_a_job_that_left_its_nodes_is_not_told_any_more(site: Site, state:
     assert agent.told[-1] == ToldJobs()
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_an_id_used_again_does_not_inherit_a_mode(site: Site) -> None:
     await site.debug()
     site.scheduler.allocations[0] = allocation(
@@ -186,6 +189,7 @@ BOB = Stamps(
 )
 
 
+@pytest.mark.spec("TOP-2")
 async def test_names_are_told_only_where_the_site_says_so_and_only_of_the_nodes_own(
     site: Site,
 ) -> None:
@@ -205,6 +209,7 @@ async def test_names_are_told_only_where_the_site_says_so_and_only_of_the_nodes_
     assert telling.told("elsewhere").runs == {}
 
 
+@pytest.mark.spec("TOP-2")
 async def test_of_what_is_sensitive_no_name_is_told(site: Site) -> None:
     site.sensitive.add("2")
     telling = site.stamping()
@@ -213,6 +218,7 @@ async def test_of_what_is_sensitive_no_name_is_told(site: Site) -> None:
     assert set(telling.told("n2").runs) == {1}
 
 
+@pytest.mark.spec("TOP-2")
 async def test_a_job_whose_tenant_is_not_known_yet_is_not_named(site: Site) -> None:
     telling = site.stamping()
     now = site.clock.now()

@@ -13,8 +13,6 @@ from lattice.features.telemetry.service.writing import SampleWriting, Taken
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("TOP-2")
-
 
 def series(count: int, name: str = "lattice_a", node: str = "n1") -> list[SeriesPoints]:
     return [
@@ -67,6 +65,7 @@ async def test_a_write_is_not_larger_than_it_may_be() -> None:
     assert written == [10, 20, 20, 60]
 
 
+@pytest.mark.spec("TOP-2")
 async def test_who_waits_is_told_when_the_store_is_silent() -> None:
     store = InMemoryMetricStore()
     store.away = True
@@ -99,6 +98,7 @@ async def test_more_than_can_wait_is_not_taken() -> None:
         assert await writing.write(series(300)) == Taken(300)
 
 
+@pytest.mark.spec("TOP-2")
 async def test_one_bad_series_costs_itself_and_nobody_elses() -> None:
     store = InMemoryMetricStore()
     store.refuses = "lattice_bad"

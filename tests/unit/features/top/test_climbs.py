@@ -16,8 +16,6 @@ from lattice.domain.metricstore import SeriesPoints
 from lattice.features.top.service.climbs import Climbs, of_all, step_s
 from lattice.features.top.service.promql import OwnerFilter
 
-pytestmark = pytest.mark.spec("TOP-4")
-
 OWNER = OwnerFilter((("alloc", "1"), ("attempt", "1"), ("user", "alice")))
 CPU = Shown.CPU_UTILIZATION
 CLIMBS = Climbs(OWNER, (CPU, Shown.MEMORY_USED))
@@ -39,6 +37,7 @@ def told(node: str = "n1", **changes: float) -> list[SeriesPoints]:
     ]
 
 
+@pytest.mark.spec("SRC-2")
 def test_it_is_what_was_counted_and_no_guess() -> None:
     assert CLIMBS.means(told()) == {(CPU, "n1"): 150.0}
 
@@ -58,6 +57,7 @@ def test_where_that_can_not_be_told_it_is_a_rate(changes: dict[str, float]) -> N
     assert CLIMBS.means(told(**changes)) == {(CPU, "n1"): 140.0}
 
 
+@pytest.mark.spec("SRC-2")
 def test_of_what_was_not_measured_there_is_none() -> None:
     assert CLIMBS.means([]) == {}
     lacking = dict.fromkeys((each for each in WHOLE if "cpu" in each), math.inf)

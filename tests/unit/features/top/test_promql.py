@@ -31,8 +31,6 @@ from lattice.features.top.service.promql import (
 )
 from tests.fakes.cluster import allocation
 
-pytestmark = pytest.mark.spec("TOP-4")
-
 NAMES = st.text(
     st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30
 ) | st.sampled_from(
@@ -47,6 +45,7 @@ def job(user: str, account: str, name: str) -> JobAttempt:
     return JobAttempt(made, attempts_of(made)[0])
 
 
+@pytest.mark.spec("TOP-4")
 @given(
     user=NAMES,
     account=NAMES,
@@ -101,6 +100,7 @@ def _parsed(text: str):  # type: ignore[no-untyped-def]
         lexing.LONGEST_QUERY = before
 
 
+@pytest.mark.spec("TOP-4")
 def test_a_filter_without_an_owner_cannot_be_made() -> None:
     for labels in (
         (),
@@ -112,6 +112,7 @@ def test_a_filter_without_an_owner_cannot_be_made() -> None:
             OwnerFilter(labels)
 
 
+@pytest.mark.spec("TOP-4")
 @pytest.mark.parametrize("name", ["up", "lattice_cpu_cores", 'x"} or up{a="', "", ".*"])
 def test_only_metrics_of_the_catalogue_can_be_named(name: str) -> None:
     with pytest.raises(BadSelector):
@@ -120,12 +121,14 @@ def test_only_metrics_of_the_catalogue_can_be_named(name: str) -> None:
         Selector((), OWNER)
 
 
+@pytest.mark.spec("TOP-4")
 @pytest.mark.parametrize("seconds", [0, -1, True, 1.5, "5m]) or vector(1)"])
 def test_a_length_of_time_is_a_whole_number_of_seconds(seconds: int) -> None:
     with pytest.raises(BadSelector):
         str(Ranged(Over.RATE, OWNER.of("cpu_cores"), seconds))
 
 
+@pytest.mark.spec("TOP-4")
 def test_a_figure_has_a_plain_name() -> None:
     with pytest.raises(BadSelector):
         Figured('x", "", ""', OWNER.of("cpu_cores"))

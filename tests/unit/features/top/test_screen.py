@@ -23,8 +23,6 @@ from lattice.features.top.model import TopAnswer, TopMode
 from tests.fakes.shell import FakeShell, StillClock
 from tests.unit.features.top.screens import GIB, NOW, answer, row
 
-pytestmark = pytest.mark.spec("TOP-3")
-
 SIZE = JobSize(cpus=24, memory_bytes=int(96 * GIB), node_count=3)
 PATH = "/v1/allocations/42/metrics"
 
@@ -61,6 +59,7 @@ async def settled(app: LiveTop, pilot: Any) -> None:
     await pilot.pause()
 
 
+@pytest.mark.spec("TOP-3")
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])
 async def test_a_screen(size: tuple[int, int]) -> None:
     app = live(Desk())
@@ -77,6 +76,7 @@ async def test_a_screen(size: tuple[int, int]) -> None:
     assert max(map(len, lines)) <= size[0]
 
 
+@pytest.mark.spec("TOP-3")
 async def test_keys_change_the_rows_and_bring_the_past_along() -> None:
     desk = Desk()
     app = live(desk)
@@ -97,6 +97,7 @@ async def test_keys_change_the_rows_and_bring_the_past_along() -> None:
     ]
 
 
+@pytest.mark.spec("TOP-3")
 async def test_sort_and_help() -> None:
     mode = TopMode.PER_NODE
     first = answer(mode, [row(mode, "n1", times=0.2), row(mode, "n2", times=1.0)])
@@ -113,6 +114,7 @@ async def test_sort_and_help() -> None:
         assert "the job goes on" not in shown(app)
 
 
+@pytest.mark.spec("TOP-3")
 async def test_a_filter_takes_letters_that_are_keys_elsewhere() -> None:
     app = live(Desk())
     async with app.run_test() as pilot:
@@ -130,6 +132,7 @@ async def test_a_filter_takes_letters_that_are_keys_elsewhere() -> None:
     assert app.failure is None
 
 
+@pytest.mark.spec("TOP-3")
 async def test_pause_holds_the_time() -> None:
     desk = Desk()
     app = live(desk)
@@ -147,6 +150,7 @@ async def test_pause_holds_the_time() -> None:
     assert desk.asked == [(TopMode.PER_NODE, False)]
 
 
+@pytest.mark.spec("TOP-3")
 async def test_a_server_that_is_away_is_waited_for() -> None:
     desk = Desk()
 
@@ -183,6 +187,7 @@ async def test_a_right_that_has_ended_ends_the_screen() -> None:
     assert isinstance(app.failure, NotFound)
 
 
+@pytest.mark.spec("TOP-3")
 async def test_a_job_that_is_over_is_asked_about_no_more_and_stays() -> None:
     desk = Desk()
     desk.next = lambda mode: answer(mode, ended=NOW - timedelta(seconds=62))
@@ -200,6 +205,7 @@ async def test_a_job_that_is_over_is_asked_about_no_more_and_stays() -> None:
         assert desk.asked[-1] == (TopMode.PER_GPU, True)
 
 
+@pytest.mark.spec("TOP-3")
 async def test_one_look_at_a_time_and_keys_meanwhile() -> None:
     desk = Desk()
     held, begun = threading.Event(), threading.Event()
@@ -230,6 +236,7 @@ async def test_one_look_at_a_time_and_keys_meanwhile() -> None:
     assert [mode for mode, _ in desk.asked] == [TopMode.PER_NODE, TopMode.PER_GPU]
 
 
+@pytest.mark.spec("CLI-1")
 async def test_without_colour_nothing_is_coloured_and_nothing_lost() -> None:
     app = live(Desk(), colour=False, glyphs=False)
     async with app.run_test() as pilot:
@@ -245,6 +252,7 @@ async def test_without_colour_nothing_is_coloured_and_nothing_lost() -> None:
     assert "83%" in text
 
 
+@pytest.mark.spec("TOP-3")
 @pytest.mark.parametrize("keys", [["q"], ["ctrl+c"], ["slash", "q", "ctrl+c"]])
 async def test_leaving(keys: list[str]) -> None:
     app = live(Desk())
@@ -268,6 +276,7 @@ def encoded(given: TopAnswer) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.spec("TOP-3", "OPS-9")
 def test_without_textual_a_table_is_repainted_until_the_job_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

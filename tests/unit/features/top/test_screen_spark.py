@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from lattice.features.top.render.spark import GPU, HOST, NO_DATA, Ramp, bar, level, spark
 
-pytestmark = pytest.mark.spec("TOP-3")
-
 SHARES = st.floats(0, 100, allow_nan=False)
 POINTS = st.lists(st.tuples(st.floats(0, 1e6), SHARES), max_size=80).map(
     lambda points: sorted(dict(points).items())
@@ -36,6 +34,7 @@ def test_what_is_no_number_has_no_height(value: float) -> None:
         spark([(1.0, value)], 5, GPU)
 
 
+@pytest.mark.spec("TOP-3")
 @given(POINTS, st.integers(1, 60), RAMPS, st.booleans())
 def test_it_is_as_wide_as_asked_and_never_a_full_block(
     points: list[tuple[float, float]], width: int, ramp: Ramp, glyphs: bool
@@ -47,6 +46,7 @@ def test_it_is_as_wide_as_asked_and_never_a_full_block(
         assert shown.isascii()
 
 
+@pytest.mark.spec("TOP-3")
 @given(POINTS.filter(bool), st.integers(1, 60), RAMPS)
 def test_the_last_cell_is_the_newest_value(
     points: list[tuple[float, float]], width: int, ramp: Ramp
@@ -54,6 +54,7 @@ def test_the_last_cell_is_the_newest_value(
     assert text(spark(points, width, ramp))[-1] == ramp.glyphs[level(points[-1][1], ramp)]
 
 
+@pytest.mark.spec("TOP-3")
 @given(st.floats(0, 100), st.floats(1, 100), RAMPS)
 def test_the_scale_is_fixed(low: float, times: float, ramp: Ramp) -> None:
     """A quiet line stays low, whatever else is in it: the same share is the same height."""
@@ -63,6 +64,7 @@ def test_the_scale_is_fixed(low: float, times: float, ramp: Ramp) -> None:
     assert text(spark(loud, 20, ramp))[0] == ramp.glyphs[level(low, ramp)]
 
 
+@pytest.mark.spec("TOP-3")
 def test_a_cell_is_as_high_as_its_peak_and_as_bright_as_its_mean() -> None:
     burst = [(float(each), 100.0 if each == 5 else 0.0) for each in range(101)]
     cells = spark(burst, 11, GPU)
@@ -71,6 +73,7 @@ def test_a_cell_is_as_high_as_its_peak_and_as_bright_as_its_mean() -> None:
     assert {each[0] for each in cells} == {GPU.glyphs[-1], GPU.glyphs[0]}
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_time_in_which_nothing_was_measured_is_blank() -> None:
     points = [*((float(each), 50.0) for each in range(10)), (30.0, 50.0), (31.0, 50.0)]
     shown = text(spark(points, 32, GPU))
@@ -78,6 +81,7 @@ def test_a_time_in_which_nothing_was_measured_is_blank() -> None:
     assert shown[-1] != " "
 
 
+@pytest.mark.spec("TOP-3")
 def test_a_short_past_stands_at_the_right() -> None:
     shown = text(spark([(0.0, 50.0), (5.0, 50.0), (10.0, 50.0)], 20, GPU))
     assert shown.strip() == shown[-3:]

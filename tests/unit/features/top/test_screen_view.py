@@ -17,8 +17,6 @@ from lattice.features.top.model import TopAnswer, TopMode
 from lattice.features.top.render.spark import GPU, HOST
 from tests.unit.features.top.screens import GIB, NOW, answer, later, row
 
-pytestmark = pytest.mark.spec("TOP-3")
-
 SIZE = JobSize(cpus=24, memory_bytes=int(96 * GIB), node_count=3)
 
 
@@ -77,6 +75,7 @@ def test_what_was_not_measured_is_a_dash_and_its_past_no_data() -> None:
     assert any("NVML does not answer" in each for each in found)
 
 
+@pytest.mark.spec("TOP-3")
 def test_without_a_scale_there_is_no_line_of_the_past() -> None:
     found = texts(state_of(answer(past=True), JobSize()))
     (line,) = [each for each in found if each.startswith("cpu_utilization")]
@@ -93,12 +92,14 @@ def test_the_head_has_source_age_and_coverage() -> None:
     assert "3/3 nodes" in head[1]
 
 
+@pytest.mark.spec("TOP-3")
 def test_paused_says_how_old_it_is() -> None:
     state = state_of(answer())
     state.paused = True
     assert "paused, 12 s old" in texts(state, after_s=12.0)
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_server_that_is_away_is_said_with_the_age_of_what_is_shown() -> None:
     state = state_of(answer())
     state.trouble = "The server does not answer."
@@ -107,6 +108,7 @@ def test_a_server_that_is_away_is_said_with_the_age_of_what_is_shown() -> None:
     assert not any("does not answer" in each for each in texts(state, after_s=40.0))
 
 
+@pytest.mark.spec("TOP-3")
 def test_ended_stays() -> None:
     ended = NOW - timedelta(seconds=62)
     state = state_of(answer(TopMode.PER_NODE, ended=ended))
@@ -116,6 +118,7 @@ def test_ended_stays() -> None:
     assert not any(state.is_stale(each) for each in state.rows())
 
 
+@pytest.mark.spec("TOP-3")
 @pytest.mark.parametrize("width", [80, 200])
 @pytest.mark.parametrize("mode", list(TopMode))
 def test_it_fits(mode: TopMode, width: int) -> None:
@@ -138,6 +141,7 @@ def test_wide_names_stay_in_their_column() -> None:
     assert max(map(cells, found)) <= 80
 
 
+@pytest.mark.spec("TOP-3")
 def test_the_number_beside_a_line_is_its_last_cell() -> None:
     state = state_of(answer(past=True))
     (line,) = [each for each in texts(state) if each.startswith("gpu_utilization")]
@@ -145,6 +149,7 @@ def test_the_number_beside_a_line_is_its_last_cell() -> None:
     assert "100%" in line
 
 
+@pytest.mark.spec("TOP-3")
 def test_sorting_goes_through_the_columns_and_back_to_names() -> None:
     mode = TopMode.PER_NODE
     rows = [row(mode, "n1", times=0.5), row(mode, "n2", times=1.1), row(mode, "n10", times=0.8)]
@@ -169,6 +174,7 @@ def test_what_was_not_measured_sorts_below_a_zero() -> None:
     assert [each.node for each in state.rows()] == ["n10", "n2", "n1"]
 
 
+@pytest.mark.spec("TOP-3")
 def test_a_filter_is_said() -> None:
     state = state_of(answer(TopMode.PER_NODE))
     state.pattern = "N1"
@@ -198,6 +204,7 @@ def test_text_from_outside_can_do_nothing() -> None:
     assert "\x1b" not in "".join(texts(state))
 
 
+@pytest.mark.spec("TOP-3")
 def test_the_keys_are_explained() -> None:
     state = state_of(answer())
     state.help = True

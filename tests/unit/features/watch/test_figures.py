@@ -11,8 +11,6 @@ from lattice.features.watch.model import Figure
 from lattice.features.watch.service.figures import Figures
 from tests.fakes.node_looks import CARD, OTHER_CARD, absent, card, sample, sight, snapshot
 
-pytestmark = pytest.mark.spec("WATCH-1", "SRC-1", "SRC-2")
-
 
 def seen(node: str, at: float, *readings: Reading, before: tuple[Reading, ...] = ()) -> NodeSight:
     return sight(node, snapshot(at, *readings), snapshot(at - 30, *before))
@@ -22,6 +20,7 @@ def by_metric(figures: tuple[Figure, ...]) -> dict[Shown, Figure]:
     return {each.metric: each for each in figures}
 
 
+@pytest.mark.spec("TOP-1", "WATCH-1", "SRC-1")
 def test_a_summary_is_the_mean_over_gpus_and_the_total_of_memory() -> None:
     figures = Figures((Shown.GPU_UTILIZATION, Shown.GPU_MEMORY_USED), 2)
     two = (*card(30, used=90, memory=(10e9, 80e9)),)
@@ -38,6 +37,7 @@ def test_a_summary_is_the_mean_over_gpus_and_the_total_of_memory() -> None:
     assert by_metric(told.nodes[0].figures)[Shown.GPU_UTILIZATION].value == pytest.approx(75)
 
 
+@pytest.mark.spec("SRC-1", "SRC-2")
 def test_what_nobody_measured_has_a_reason_and_no_number() -> None:
     figures = Figures((Shown.GPU_UTILIZATION, Shown.CPU_UTILIZATION), 1)
     figures.take(seen("n1", 30, absent("gpu_utilization_percent", "the driver is broken")))
@@ -50,6 +50,7 @@ def test_what_nobody_measured_has_a_reason_and_no_number() -> None:
     assert cpu.reason
 
 
+@pytest.mark.spec("SRC-1", "SRC-2")
 def test_a_rate_needs_two_looks() -> None:
     figures = Figures((Shown.CPU_UTILIZATION,), 1)
     figures.take(sight("n1", snapshot(0, sample("cpu_seconds_total", 10, 0))))
@@ -64,6 +65,7 @@ def test_a_rate_needs_two_looks() -> None:
     assert second.summary[0].source is Provenance.HOST_LOCAL_PROBE
 
 
+@pytest.mark.spec("SRC-2")
 def test_the_whole_nodes_traffic_is_marked() -> None:
     figures = Figures((Shown.NETWORK_TX_BYTES,), 1)
     now = sample("network_tx_bytes_total", 3000, 30, scope="node")
@@ -74,6 +76,7 @@ def test_the_whole_nodes_traffic_is_marked() -> None:
     assert (told.summary[0].value, told.summary[0].scope) == (100, "node")
 
 
+@pytest.mark.spec("WATCH-1")
 def test_a_slow_reader_is_told_the_newest_of_each_node() -> None:
     figures = Figures((Shown.GPU_UTILIZATION,), 1)
     for at, used in ((30, 10), (60, 20), (90, 30)):
@@ -84,6 +87,7 @@ def test_a_slow_reader_is_told_the_newest_of_each_node() -> None:
     assert figures.drained() is None
 
 
+@pytest.mark.spec("SRC-1", "SRC-2")
 def test_a_node_that_does_not_answer_is_in_no_summary() -> None:
     figures = Figures((Shown.GPU_UTILIZATION,), 2)
     figures.take(seen("n1", 30, *card(30, used=100)))
@@ -97,6 +101,7 @@ def test_a_node_that_does_not_answer_is_in_no_summary() -> None:
     assert (told.measured, told.node_count) == (1, 2)
 
 
+@pytest.mark.spec("WATCH-1")
 def test_the_worst_is_the_worst_of_all() -> None:
     figures = Figures((Shown.GPU_TEMPERATURE,), 2)
     for node, hot in (("n1", 60), ("n2", 85)):

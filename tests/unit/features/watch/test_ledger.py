@@ -16,8 +16,6 @@ from lattice.features.watch.service.cursor import WatchCursor, read_cursor, writ
 from lattice.features.watch.service.ledger import LOST_AFTER_S, Ledger
 from tests.fakes.node_looks import BEGUN, CARD, alert, sight, snapshot
 
-pytestmark = pytest.mark.spec("WATCH-1", "WATCH-2")
-
 NOW = BEGUN + 100
 SESSION = "0123456789abcdef" * 2
 
@@ -48,6 +46,7 @@ def silence(reason: str = "its link is lost", since: float | None = NOW) -> Node
     return NodeSilence("n1", reason, since)
 
 
+@pytest.mark.spec("WATCH-2")
 def test_an_alert_is_told_when_it_fires_and_when_it_clears() -> None:
     ledger = Ledger()
     ledger.alert("n1", alert())
@@ -62,12 +61,14 @@ def test_an_alert_is_told_when_it_fires_and_when_it_clears() -> None:
     assert (cleared.phase, cleared.lasted_s, cleared.words) == (Phase.CLEARED, 240, "It works.")
 
 
+@pytest.mark.spec("WATCH-2")
 def test_who_begins_to_look_is_told_what_stands() -> None:
     ledger = Ledger()
     look(ledger, alert(), alert(rule=Rule.XID, severity=Severity.CRITICAL))
     assert brief(ledger) == [("n1", "gpu_idle", "firing"), ("n1", "xid", "firing")]
 
 
+@pytest.mark.spec("WATCH-2")
 def test_what_the_node_does_not_say_any_more_has_cleared() -> None:
     ledger = Ledger()
     look(ledger, alert())
@@ -76,6 +77,7 @@ def test_what_the_node_does_not_say_any_more_has_cleared() -> None:
     assert brief(ledger) == [("n1", "gpu_idle", "cleared")]
 
 
+@pytest.mark.spec("WATCH-1", "WATCH-2")
 def test_a_node_that_stops_answering_makes_its_alerts_unknown_at_once() -> None:
     ledger = Ledger()
     ledger.alert("n1", alert())
@@ -86,6 +88,7 @@ def test_a_node_that_stops_answering_makes_its_alerts_unknown_at_once() -> None:
     assert ledger.stale == {"n1"}
 
 
+@pytest.mark.spec("WATCH-1")
 def test_a_node_that_stays_silent_is_lost_once_and_critically() -> None:
     ledger = Ledger()
     look(ledger, at=NOW - 25)
@@ -107,6 +110,7 @@ def test_a_node_that_stays_silent_is_lost_once_and_critically() -> None:
     assert (cleared.rule, cleared.phase, cleared.lasted_s) == (NODE_LOST, Phase.CLEARED, 90)
 
 
+@pytest.mark.spec("WATCH-1")
 def test_a_job_begins_before_its_agent_knows_of_it() -> None:
     ledger = Ledger()
     ledger.silent(silence("it does not know this job", since=None), NOW)
@@ -115,6 +119,7 @@ def test_a_job_begins_before_its_agent_knows_of_it() -> None:
     assert told(ledger) == []
 
 
+@pytest.mark.spec("WATCH-1")
 def test_a_node_that_was_never_heard_is_told_of_too() -> None:
     ledger = Ledger()
     ledger.silent(silence(since=None), NOW)
@@ -124,6 +129,7 @@ def test_a_node_that_was_never_heard_is_told_of_too() -> None:
     assert brief(ledger) == [("n1", NODE_LOST, "firing")]
 
 
+@pytest.mark.spec("WATCH-2")
 def test_who_has_begun_anew_can_not_clear_what_it_never_saw() -> None:
     ledger = Ledger()
     ledger.alert("n1", alert())
@@ -135,6 +141,7 @@ def test_who_has_begun_anew_can_not_clear_what_it_never_saw() -> None:
     assert brief(ledger) == [("n1", "gpu_idle", "cleared")]
 
 
+@pytest.mark.spec("WATCH-1")
 def test_an_agent_that_restarts_soon_is_not_a_node_lost() -> None:
     ledger = Ledger()
     look(ledger)
@@ -144,6 +151,7 @@ def test_an_agent_that_restarts_soon_is_not_a_node_lost() -> None:
     assert brief(ledger) == [("n1", "node", "stale"), ("n1", "node", "back")]
 
 
+@pytest.mark.spec("WATCH-2")
 def test_a_judge_that_begins_anew_does_not_clear_what_stood() -> None:
     """An agent that restarted has forgotten: that it says nothing does not mean all is well."""
     ledger = Ledger()
@@ -157,6 +165,7 @@ def test_a_judge_that_begins_anew_does_not_clear_what_stood() -> None:
     assert brief(ledger) == [("n1", "gpu_idle", "cleared")]
 
 
+@pytest.mark.spec("WATCH-2")
 def test_a_judge_that_begins_anew_and_finds_it_again_says_so_with_the_first_since() -> None:
     ledger = Ledger()
     ledger.alert("n1", alert())
@@ -174,6 +183,7 @@ def anew(ledger: Ledger, *firing: object, at: float, judged: float) -> None:
     ledger.measured(replace(seen, judged_since=judged), at)
 
 
+@pytest.mark.spec("WATCH-2")
 def test_a_reconnect_clears_nothing_that_a_new_judge_can_not_know() -> None:
     """The agent was begun anew while the node was not heard, and has looked twice since."""
     ledger = Ledger()
@@ -189,6 +199,7 @@ def test_a_reconnect_clears_nothing_that_a_new_judge_can_not_know() -> None:
     assert brief(ledger) == [("n1", "gpu_idle", "cleared")]
 
 
+@pytest.mark.spec("WATCH-2")
 def test_a_judge_that_was_there_all_the_time_is_believed_at_once() -> None:
     ledger = Ledger()
     ledger.alert("n1", alert())
@@ -199,6 +210,7 @@ def test_a_judge_that_was_there_all_the_time_is_believed_at_once() -> None:
     assert brief(ledger) == [("n1", "gpu_idle", "cleared")]
 
 
+@pytest.mark.spec("WATCH-2")
 def test_a_judge_as_young_as_its_job_is_believed_on_what_it_saw_begin() -> None:
     ledger = Ledger()
     anew(ledger, at=BEGUN + 5, judged=BEGUN)
@@ -217,12 +229,14 @@ def test_all_that_is_told_at_once_says_that_more_follows() -> None:
     assert [each.follows for each in told(ledger)] == [False]  # type: ignore[union-attr]
 
 
+@pytest.mark.spec("WATCH-2")
 def test_a_clear_of_what_never_fired_is_no_news() -> None:
     ledger = Ledger()
     ledger.alert("n1", alert(phase=Phase.CLEARED))
     assert told(ledger) == []
 
 
+@pytest.mark.spec("WATCH-2")
 def test_a_job_that_is_done_on_a_node_leaves_nothing_standing() -> None:
     ledger = Ledger()
     ledger.alert("n1", alert())
@@ -237,6 +251,7 @@ class TestAnotherReplica:
         cursor = write_cursor(WatchCursor(SESSION, alerts=ledger.known))
         return Ledger(read_cursor(cursor).alerts)
 
+    @pytest.mark.spec("WATCH-2")
     def test_tells_of_nothing_twice(self) -> None:
         ledger = Ledger()
         ledger.alert("n1", alert())
@@ -244,6 +259,7 @@ class TestAnotherReplica:
         look(other, alert())
         assert told(other) == []
 
+    @pytest.mark.spec("WATCH-2")
     def test_tells_of_the_end_of_what_it_did_not_see_begin(self) -> None:
         ledger = Ledger()
         ledger.alert("n1", alert())
@@ -253,6 +269,7 @@ class TestAnotherReplica:
         assert isinstance(cleared, WatchAlert)
         assert (cleared.phase, cleared.since.timestamp()) == (Phase.CLEARED, BEGUN)
 
+    @pytest.mark.spec("WATCH-1")
     def test_does_not_lose_a_node_again(self) -> None:
         ledger = Ledger()
         ledger.silent(silence(), NOW)
@@ -264,6 +281,7 @@ class TestAnotherReplica:
         look(other, at=NOW + 100)
         assert brief(other) == [("n1", "node", "back"), ("n1", NODE_LOST, "cleared")]
 
+    @pytest.mark.spec("WATCH-2")
     def test_an_unknown_one_stays_so(self) -> None:
         ledger = Ledger()
         ledger.alert("n1", alert())
@@ -273,6 +291,7 @@ class TestAnotherReplica:
         assert brief(other) == [("n1", "gpu_idle", "firing")], "it fires again, as it would have"
 
 
+@pytest.mark.spec("WATCH-2")
 @given(
     st.lists(
         st.one_of(

@@ -12,8 +12,6 @@ from lattice.domain.metric import CATALOGUE, Absence, Per, Reading, Sample, labe
 from lattice.features.watch.node.judging import AlertJudge
 from tests.fakes.node_looks import BEGUN, CARD, OTHER_CARD, snapshot
 
-pytestmark = pytest.mark.spec("WATCH-2")
-
 _LABELS = {
     "scope": ("job", "node"),
     "reason": ("sw_power_cap", "hw_thermal", "hw_slowdown", "gpu_idle"),
@@ -69,6 +67,7 @@ FOLLOWS = {
 }
 
 
+@pytest.mark.spec("WATCH-2")
 @given(histories())
 def test_of_one_key_phases_follow_each_other_as_they_must(
     history: list[tuple[JobSnapshot, float | None]],
@@ -79,6 +78,7 @@ def test_of_one_key_phases_follow_each_other_as_they_must(
         last[change.key] = change.phase
 
 
+@pytest.mark.spec("WATCH-2")
 @given(histories())
 def test_what_stands_is_what_was_told_and_has_not_cleared(
     history: list[tuple[JobSnapshot, float | None]],
@@ -101,6 +101,7 @@ def test_the_same_history_is_judged_the_same(
     assert changes_of(history) == changes_of(history)
 
 
+@pytest.mark.spec("WATCH-2")
 @given(histories(), st.integers(0, 12))
 def test_a_judge_that_begins_in_the_middle_never_clears_what_it_has_not_told(
     history: list[tuple[JobSnapshot, float | None]], at: int
@@ -111,6 +112,7 @@ def test_a_judge_that_begins_in_the_middle_never_clears_what_it_has_not_told(
         told.add(change.key)
 
 
+@pytest.mark.spec("WATCH-2")
 @given(histories())
 def test_no_alert_is_from_the_future_or_begins_after_it_is_told(
     history: list[tuple[JobSnapshot, float | None]],
@@ -120,6 +122,7 @@ def test_no_alert_is_from_the_future_or_begins_after_it_is_told(
         assert change.words.strip()
 
 
+@pytest.mark.spec("WATCH-2")
 @given(st.lists(st.sampled_from((1.0, 30.0, 120.0)), max_size=20), st.booleans())
 def test_nothing_comes_of_nothing(steps: list[float], said: bool) -> None:
     judge, time = AlertJudge(), 0.0

@@ -12,8 +12,6 @@ from lattice.domain.metric import Absence, Reading, labelled
 from lattice.features.watch.node.judging import AlertJudge, Bounds, judge_factory
 from tests.fakes.node_looks import BEGUN, CARD, OTHER_CARD, absent, card, sample, snapshot
 
-pytestmark = pytest.mark.spec("WATCH-2")
-
 
 def judged(
     judge: AlertJudge, looks: Iterable[tuple[float, Iterable[Reading]]], output: float | None = None
@@ -33,6 +31,7 @@ def idle(*looks: tuple[float, float | None]) -> list[tuple[float, Iterable[Readi
 
 
 class TestAGpuThatIdles:
+    @pytest.mark.spec("WATCH-2")
     def test_fires_after_more_than_a_minute_below_the_bound(self) -> None:
         judge = AlertJudge()
         assert judged(judge, idle((0, 3), (30, 4), (60, 2))) == []
@@ -45,9 +44,11 @@ class TestAGpuThatIdles:
         assert fired.remedy
         assert judge.firing == (fired,)
 
+    @pytest.mark.spec("WATCH-2")
     def test_one_busy_look_begins_the_minute_anew(self) -> None:
         assert judged(AlertJudge(), idle((0, 3), (30, 4), (60, 50), (90, 3), (120, 3))) == []
 
+    @pytest.mark.spec("WATCH-2")
     def test_is_told_once_and_clears_a_little_above_the_bound(self) -> None:
         judge = AlertJudge()
         changes = judged(judge, idle((0, 0), (30, 0), (61, 0), (90, 0), (120, 11), (150, 0)))
@@ -56,15 +57,18 @@ class TestAGpuThatIdles:
         assert (cleared.phase, cleared.since, cleared.value) == (Phase.CLEARED, BEGUN, 12)
         assert judge.firing == ()
 
+    @pytest.mark.spec("WATCH-2")
     def test_what_was_not_looked_at_in_between_did_not_last(self) -> None:
         assert judged(AlertJudge(), idle((0, 0), (600, 0))) == []
 
+    @pytest.mark.spec("WATCH-2")
     def test_each_card_by_itself(self) -> None:
         looks = [
             (at, (*card(at, used=0), *card(at, uuid=OTHER_CARD, used=99))) for at in (0, 30, 60, 90)
         ]
         assert [each.subject for each in judged(AlertJudge(), looks)] == [CARD]
 
+    @pytest.mark.spec("WATCH-2")
     def test_a_card_that_vanishes_is_unknown_and_not_fine(self) -> None:
         judge = AlertJudge()
         judged(judge, idle((0, 0), (30, 0), (90, 0)))
@@ -77,6 +81,7 @@ class TestAGpuThatIdles:
         (cleared,) = judged(judge, idle((180, 80)))
         assert cleared.phase is Phase.CLEARED
 
+    @pytest.mark.spec("WATCH-2")
     def test_a_card_that_comes_back_idle_fires_once_that_is_sure(self) -> None:
         judge = AlertJudge()
         judged(judge, [*idle((0, 0), (30, 0), (90, 0)), (120, [])])
@@ -109,6 +114,7 @@ def hanging(
 
 
 class TestAHang:
+    @pytest.mark.spec("WATCH-2")
     def test_full_use_at_idle_power_without_progress(self) -> None:
         judge = AlertJudge()
         assert hanging(judge, (0, 30), watts=380) == []
@@ -119,6 +125,7 @@ class TestAHang:
         assert fired.since == BEGUN + 60
         assert "hang" in fired.words
 
+    @pytest.mark.spec("WATCH-2")
     def test_a_host_that_spins_is_no_progress(self) -> None:
         """The story above has a whole core busy all along."""
         judge = AlertJudge()
@@ -129,6 +136,7 @@ class TestAHang:
         assert judge.progress.storage == BEGUN + 30
         assert judge.firing
 
+    @pytest.mark.spec("WATCH-2")
     @pytest.mark.parametrize("sign", ["written", "output"])
     def test_a_job_that_gets_on_does_not_hang(self, sign: str) -> None:
         judge = AlertJudge()
@@ -137,14 +145,17 @@ class TestAHang:
             more = {"written": at * 1e6} if sign == "written" else {"output": BEGUN + at}
             assert hanging(judge, (at,), **more) == []
 
+    @pytest.mark.spec("WATCH-2")
     def test_a_job_at_work_draws_power(self) -> None:
         assert hanging(AlertJudge(), range(0, 600, 30), watts=380) == []
 
+    @pytest.mark.spec("WATCH-2")
     def test_light_work_that_never_drew_more_is_given_ten_minutes(self) -> None:
         judge = AlertJudge()
         assert hanging(judge, range(0, 630, 30)) == []
         assert phases(hanging(judge, (630,))) == [("gpu_hang", "firing")]
 
+    @pytest.mark.spec("WATCH-2")
     def test_where_nothing_tells_of_progress_nothing_is_said(self) -> None:
         looks = [
             (at, card(at, used=100, watts=380 if at < 60 else 90, limit_watts=400))
@@ -152,6 +163,7 @@ class TestAHang:
         ]
         assert judged(AlertJudge(), looks) == []
 
+    @pytest.mark.spec("WATCH-2")
     def test_it_passes_when_output_comes(self) -> None:
         judge = AlertJudge()
         hanging(judge, (0, 30), watts=380)
@@ -161,6 +173,7 @@ class TestAHang:
 
 
 class TestGpuMemory:
+    @pytest.mark.spec("WATCH-2")
     def test_above_the_bound_and_below_it_again(self) -> None:
         judge = AlertJudge()
         told = judged(judge, [(0, card(0, memory=(96e9, 100e9)))])
@@ -171,6 +184,7 @@ class TestGpuMemory:
             ("gpu_memory", "cleared")
         ]
 
+    @pytest.mark.spec("WATCH-2")
     def test_use_without_a_size_is_no_share(self) -> None:
         used = sample("gpu_memory_used_bytes", 96e9, gpu_uuid=CARD)
         assert judged(AlertJudge(), [(0, [used])]) == []
@@ -192,6 +206,7 @@ def traffic(
 
 
 class TestNetworkErrors:
+    @pytest.mark.spec("WATCH-2")
     def test_more_than_one_in_a_thousand(self) -> None:
         judge = AlertJudge()
         assert judged(judge, traffic((0, 5e6, 9e5))) == [], "the first look is no rise"
@@ -203,12 +218,15 @@ class TestNetworkErrors:
             ("network_errors", "cleared")
         ]
 
+    @pytest.mark.spec("WATCH-2")
     def test_a_few_packets_make_no_share(self) -> None:
         assert judged(AlertJudge(), traffic((0, 0, 0), (30, 100, 50))) == []
 
+    @pytest.mark.spec("WATCH-2")
     def test_a_counter_that_began_anew_is_no_rise(self) -> None:
         assert judged(AlertJudge(), traffic((0, 1e6, 10), (30, 5e5, 900), (60, 5e5, 900))) == []
 
+    @pytest.mark.spec("WATCH-2")
     def test_the_nodes_own_is_called_that(self) -> None:
         changes = judged(AlertJudge(), traffic((0, 0, 0), (30, 1e5, 1e3), scope="node"))
         assert "whole node" in changes[0].words
@@ -244,6 +262,7 @@ class TestIoLatency:
             assert judged(judge, [storage.look(number * 30)]) == []
         return looks * 30.0
 
+    @pytest.mark.spec("WATCH-2")
     def test_more_than_ten_milliseconds(self) -> None:
         judge, storage = AlertJudge(), Storage()
         storage.take(1e6, 0.4)
@@ -254,6 +273,7 @@ class TestIoLatency:
         storage.take(100, 0.008)
         assert phases(judged(judge, [storage.look(60)])) == [("io_latency", "cleared")]
 
+    @pytest.mark.spec("WATCH-2")
     def test_longer_than_any_bucket_is_no_silence(self) -> None:
         judge, storage = AlertJudge(), Storage()
         storage.take(100, 0.0001)
@@ -262,6 +282,7 @@ class TestIoLatency:
         assert fired.value is None
         assert "longer than 500 ms" in fired.words
 
+    @pytest.mark.spec("WATCH-2")
     def test_a_jump_against_its_own_past(self) -> None:
         judge, storage = AlertJudge(), Storage()
         at = self.usual(judge, storage, 12)
@@ -270,12 +291,14 @@ class TestIoLatency:
         assert (fired.value, fired.bound) == (2, 1)
         assert "usual for this job" in fired.words
 
+    @pytest.mark.spec("WATCH-2")
     def test_without_a_past_it_is_no_jump(self) -> None:
         judge, storage = AlertJudge(), Storage()
         at = self.usual(judge, storage, 5)
         storage.take(100, 0.002)
         assert judged(judge, [storage.look(at)]) == []
 
+    @pytest.mark.spec("WATCH-2")
     def test_a_slowness_that_lasts_does_not_become_the_usual(self) -> None:
         judge, storage = AlertJudge(), Storage()
         at = self.usual(judge, storage, 12)
@@ -285,6 +308,7 @@ class TestIoLatency:
             changes += judged(judge, [storage.look(at + number * 30)])
         assert phases(changes) == [("io_latency", "firing")]
 
+    @pytest.mark.spec("WATCH-2")
     def test_it_passes_when_nothing_is_read_or_written(self) -> None:
         judge, storage = AlertJudge(), Storage()
         judged(judge, [storage.look(0)])
@@ -292,6 +316,7 @@ class TestIoLatency:
         judged(judge, [storage.look(30)])
         assert phases(judged(judge, [storage.look(60)])) == [("io_latency", "cleared")]
 
+    @pytest.mark.spec("WATCH-2")
     def test_a_handful_of_slow_reads_is_not_judged(self) -> None:
         judge, storage = AlertJudge(), Storage()
         judged(judge, [storage.look(0)])
@@ -306,6 +331,7 @@ class TestOomKill:
             sample("memory_limit_bytes", 4 * 1024**3, at),
         ]
 
+    @pytest.mark.spec("WATCH-2")
     def test_a_kill_fires_at_once_and_passes_after_ten_minutes(self) -> None:
         judge = AlertJudge()
         (fired,) = judged(judge, [self.killed(0, 0), self.killed(30, 1)])
@@ -315,15 +341,18 @@ class TestOomKill:
         assert judged(judge, [self.killed(60, 1), self.killed(630, 1)]) == []
         assert phases(judged(judge, [self.killed(660, 1)])) == [("oom_kill", "cleared")]
 
+    @pytest.mark.spec("WATCH-2")
     def test_the_first_look_is_no_kill(self) -> None:
         assert judged(AlertJudge(), [self.killed(0, 7), self.killed(30, 7)]) == []
 
+    @pytest.mark.spec("WATCH-2")
     def test_another_kill_lengthens_the_same_alert(self) -> None:
         judge = AlertJudge()
         looks = [self.killed(0, 0), self.killed(30, 1), self.killed(600, 3), self.killed(900, 3)]
         assert phases(judged(judge, looks)) == [("oom_kill", "firing")]
         assert judge.firing[0].value == 3
 
+    @pytest.mark.spec("WATCH-2")
     def test_without_its_counter_it_is_unknown(self) -> None:
         judge = AlertJudge()
         judged(judge, [self.killed(0, 0), self.killed(30, 1)])
@@ -338,6 +367,7 @@ class TestThrottle:
             for reason, value in reasons.items()
         ]
 
+    @pytest.mark.spec("WATCH-2")
     def test_heat_fires_at_once(self) -> None:
         judge = AlertJudge()
         (fired,) = judged(judge, [self.slowed(0, hw_thermal=1, hw_slowdown=1, sw_power_cap=0)])
@@ -345,6 +375,7 @@ class TestThrottle:
         assert "heat" in fired.words
         assert phases(judged(judge, [self.slowed(30, hw_thermal=0)])) == [("throttle", "cleared")]
 
+    @pytest.mark.spec("WATCH-2")
     def test_power_fires_once_it_lasts(self) -> None:
         judge = AlertJudge()
         looks = [self.slowed(at, sw_power_cap=1) for at in (0, 30)]
@@ -352,12 +383,14 @@ class TestThrottle:
         (fired,) = judged(judge, [self.slowed(60, sw_power_cap=1)])
         assert (fired.severity, fired.since) == (Severity.WARNING, BEGUN)
 
+    @pytest.mark.spec("WATCH-2")
     def test_a_power_brake_is_no_heat(self) -> None:
         looks = [self.slowed(0, power_brake=1, hw_slowdown=1)]
         (fired,) = judged(AlertJudge(), looks)
         assert fired.severity is Severity.CRITICAL
         assert "power limit" in fired.words
 
+    @pytest.mark.spec("WATCH-2")
     def test_idle_clocks_are_no_throttle(self) -> None:
         assert judged(AlertJudge(), [self.slowed(0, gpu_idle=1, applications_clocks=1)]) == []
 
@@ -371,20 +404,24 @@ class TestXid:
         none = Absence("gpu_xid_total", "none yet", labels=labelled(gpu_uuid=CARD))
         return at, counted or [none]
 
+    @pytest.mark.spec("WATCH-2")
     def test_one_that_appears_on_a_card_that_was_watched(self) -> None:
         (fired,) = judged(AlertJudge(), [self.errors(0), self.errors(30, x79=1)])
         assert (fired.rule, fired.severity) == (Rule.XID, Severity.CRITICAL)
         assert fired.subject == f"{CARD}/xid79"
         assert "fallen off the bus" in fired.words
 
+    @pytest.mark.spec("WATCH-2")
     def test_what_was_there_at_the_first_look_is_not_this_jobs(self) -> None:
         assert judged(AlertJudge(), [self.errors(0, x79=4), self.errors(30, x79=4)]) == []
 
+    @pytest.mark.spec("WATCH-2")
     def test_what_appears_where_nobody_could_look_is_no_news(self) -> None:
         deaf = Absence("gpu_xid_total", "not told", "no events", labelled(gpu_uuid=CARD))
         for blind in ([], [absent("gpu_xid_total")], [deaf]):
             assert judged(AlertJudge(), [(0, blind), self.errors(30, x79=4)]) == []
 
+    @pytest.mark.spec("WATCH-2")
     def test_a_harmless_one_does_not_hide_a_bad_one(self) -> None:
         looks = [self.errors(0), self.errors(30, x31=1), self.errors(60, x31=1, x79=1)]
         changes = judged(AlertJudge(), looks)
@@ -393,6 +430,7 @@ class TestXid:
             (Severity.CRITICAL, "xid79"),
         ]
 
+    @pytest.mark.spec("WATCH-2")
     def test_time_alone_heals_a_program_and_no_card(self) -> None:
         judge = AlertJudge()
         judged(judge, [self.errors(0), self.errors(30, x31=1, x79=1)])
@@ -400,6 +438,7 @@ class TestXid:
         assert [(each.subject[-5:], each.phase) for each in changes] == [("xid31", Phase.CLEARED)]
         assert [each.subject[-5:] for each in judge.firing] == ["xid79"]
 
+    @pytest.mark.spec("WATCH-2")
     def test_a_card_that_has_gone_makes_it_unknown(self) -> None:
         judge = AlertJudge()
         judged(judge, [self.errors(0), self.errors(30, x79=1)])
@@ -410,20 +449,24 @@ class TestEcc:
     def counted(self, at: float, count: float) -> tuple[float, Iterable[Reading]]:
         return at, [sample("gpu_ecc_uncorrected_total", count, at, gpu_uuid=CARD)]
 
+    @pytest.mark.spec("WATCH-2")
     def test_a_rise_fires(self) -> None:
         (fired,) = judged(AlertJudge(), [self.counted(0, 2), self.counted(30, 3)])
         assert (fired.rule, fired.severity, fired.value) == (Rule.ECC, Severity.CRITICAL, 1)
 
+    @pytest.mark.spec("WATCH-2")
     def test_a_reload_of_the_driver_is_no_rise(self) -> None:
         looks = [self.counted(0, 5), self.counted(30, 0), self.counted(60, 0)]
         assert judged(AlertJudge(), looks) == []
 
 
+@pytest.mark.spec("WATCH-2")
 def test_bounds_are_the_sites() -> None:
     judge = AlertJudge(Bounds(gpu_memory_percent=50))
     assert phases(judged(judge, [(0, card(0, memory=(60e9, 100e9)))])) == [("gpu_memory", "firing")]
 
 
+@pytest.mark.spec("WATCH-2")
 def test_a_snapshot_from_before_changes_nothing() -> None:
     judge = AlertJudge()
     judged(judge, idle((0, 0), (30, 0), (90, 0)))
@@ -440,6 +483,7 @@ def test_a_judge_for_each_life() -> None:
     assert not second.firing
 
 
+@pytest.mark.spec("WATCH-2")
 def test_progress_is_when_each_sign_last_moved() -> None:
     judge = AlertJudge()
 
@@ -461,6 +505,7 @@ def test_progress_is_when_each_sign_last_moved() -> None:
     assert judge.progress.last == BEGUN + 60
 
 
+@pytest.mark.spec("WATCH-2")
 def test_a_nodes_whole_traffic_is_no_sign_of_this_job() -> None:
     judge = AlertJudge()
     for at in (0, 30):

@@ -22,8 +22,6 @@ from lattice.features.watch.model import (
     WatchState,
 )
 
-pytestmark = pytest.mark.spec("WATCH-1")
-
 NOW = datetime(2026, 11, 15, 14, 2, 11, tzinfo=UTC)
 
 
@@ -73,6 +71,7 @@ def test_a_figure_that_has_to_stay_so() -> None:
     ]
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize("between", [told(30, 50), told(30, None), told(30, 5, Shown.MEMORY_USED)])
 def test_what_breaks_it(between: WatchMeasured) -> None:
     """Another value, none at all, or another metric: what is not measured does not hold."""
@@ -82,6 +81,7 @@ def test_what_breaks_it(between: WatchMeasured) -> None:
     assert until.met(told(120, 5))
 
 
+@pytest.mark.spec("SRC-2")
 def test_nobody_knows_what_was_while_nobody_looked() -> None:
     until = parse_until("gpu_utilization<10 for 5m")
     assert not until.met(told(0, 5))
@@ -115,6 +115,7 @@ def test_units(text: str, value: float, met: bool) -> None:
     assert until.met(told(0, value, until.metric)) is met
 
 
+@pytest.mark.spec("CLI-2")
 @pytest.mark.parametrize(
     ("text", "taught"),
     [

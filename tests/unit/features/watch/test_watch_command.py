@@ -21,8 +21,6 @@ from lattice.features.watch.command.watch import WATCH
 from lattice.features.watch.render.values import number, span
 from tests.fakes.shell import FakeFollowed, FakeShell
 
-pytestmark = pytest.mark.spec("WATCH-1", "CLI-1", "CLI-2")
-
 TIME = "2026-11-15T14:02:11Z"
 SINCE = "2026-11-15T13:58:11Z"
 WORDS = "GPU-1 is used 3 %; it was below 10 % for over 60 s."
@@ -94,6 +92,7 @@ def run(shell: FakeShell, *words: str) -> int:
     return WATCH.run(shell, **values)
 
 
+@pytest.mark.spec("WATCH-1")
 @pytest.mark.parametrize(
     ("words", "query"),
     [
@@ -126,6 +125,7 @@ def test_without_an_id_it_is_the_job_one_is_in() -> None:
     assert shell.streamed[0].path == "/v1/allocations/42/watch"
 
 
+@pytest.mark.spec("CLI-2")
 @pytest.mark.parametrize(
     ("name", "text"), [("metrics", "gpu"), ("until", "soon"), ("notify", "'"), ("notify", " ")]
 )
@@ -145,6 +145,7 @@ class TestLines:
         assert shell.following.closed
         return shell.out.splitlines()
 
+    @pytest.mark.spec("WATCH-1", "CLI-1")
     def test_a_story_in_a_pipe(self) -> None:
         cleared = alert(
             phase="cleared", lasted_s=240, words="GPU-1 is used 80 %.", time="2026-11-15T14:06:11Z"
@@ -157,6 +158,7 @@ class TestLines:
             "14:02:11Z  ■  42 ended at 14:02:11Z: completed, exit 0:0",
         ]
 
+    @pytest.mark.spec("WATCH-1")
     def test_a_lost_node(self) -> None:
         stale = {
             "type": "node", "node": "n2", "word": "stale", "time": TIME, "since": SINCE,
@@ -173,6 +175,7 @@ class TestLines:
         assert "✗ CRITICAL  n2 node_lost: Node n2 is lost." in lines[2]
         assert lines[3].endswith("✓ back  n2 after 1 m")
 
+    @pytest.mark.spec("WATCH-1")
     def test_what_befalls_many_nodes_in_one_moment_is_one_line(self) -> None:
         many = [
             alert(node=f"n{at}", value=at % 7 + 1, since=TIME, follows=at < 37)
@@ -193,6 +196,7 @@ class TestLines:
             f"n1: {WORDS}"
         )
 
+    @pytest.mark.spec("WATCH-1")
     def test_a_lost_rack_is_two_lines_and_not_a_hundred(self) -> None:
         gone = [
             {
@@ -212,6 +216,7 @@ class TestLines:
         )
         assert "✗ CRITICAL  node_lost on 40 nodes, n[1-40], as on n1: Node n1 is lost." in critical
 
+    @pytest.mark.spec("WATCH-1")
     def test_unlike_ones_few_ones_and_those_of_one_node_are_told_apart(self) -> None:
         cards = [alert(node="n1", subject=f"GPU-{at}", follows=True) for at in range(8)]
         two = [alert(node=f"n{at}", rule="oom_kill", follows=at < 3) for at in (2, 3)]
@@ -225,6 +230,7 @@ class TestLines:
         run(shell, "42")
         assert "gpu_idle on 3 nodes, n[1-3]" in shell.out
 
+    @pytest.mark.spec("SRC-2")
     def test_what_nobody_measured_is_a_dash_with_its_reason_once(self) -> None:
         missing = figure("gpu_utilization", None, reason="no GPU", last_error="NVML: no driver")
         told = measured(missing, figure("cpu_utilization", 150))
@@ -234,12 +240,14 @@ class TestLines:
             "14:02:11Z  n1  gpu —  cpu 150 %",
         ]
 
+    @pytest.mark.spec("CLI-1", "SRC-1")
     def test_many_nodes_are_a_line_and_each_its_own_when_wide(self) -> None:
         sent = figure("network_tx_bytes", 1_234_000, "bytes/s", scope="node")
         told = measured(sent, measured=61, node_count=64)
         assert self.lines(told)[0] == "14:02:11Z  61/64 nodes  sent 1.18 MiB/s (node)"
         assert self.lines(told, output="wide")[1].startswith("14:02:11Z  n1  sent")
 
+    @pytest.mark.spec("WATCH-1")
     def test_modes_progress_and_the_stream_itself(self) -> None:
         mode = {
             "type": "mode", "mode": "debug", "interval_s": 1, "until": "2026-11-15T14:32:11Z",
@@ -267,12 +275,14 @@ class TestLines:
         assert "\x1b" not in line
         assert "\x07" not in line
 
+    @pytest.mark.spec("WATCH-1")
     def test_alerts_only_has_no_figures(self) -> None:
         shell = shell_of(measured(), alert(), ended())
         run(shell, "42", "--alerts-only", "--until", "gpu_util<10")
         assert "gpu 97" not in shell.out
         assert "WARNING" in shell.out
 
+    @pytest.mark.spec("CLI-1")
     @pytest.mark.parametrize("output", ["json", "ndjson"])
     def test_an_object_a_line(self, output: str) -> None:
         shell = shell_of(state(), measured(), alert(), ended(), output=output)
@@ -294,6 +304,7 @@ class TestATerminal:
         assert screen.cursor.x == 0, "left at the beginning of a line"
         return [row for row in rows if row]
 
+    @pytest.mark.spec("WATCH-1")
     def test_figures_are_painted_in_one_line_and_events_stay_above(self) -> None:
         later = measured(figure("gpu_utilization", 12))
         rows = self.screen(state(), measured(), measured(), later, ended())
@@ -322,6 +333,7 @@ class TestATerminal:
 
 
 class TestCodes:
+    @pytest.mark.spec("CLI-2")
     @pytest.mark.parametrize(
         ("words", "told", "code"),
         [
@@ -349,6 +361,7 @@ class TestCodes:
         assert "gpu" not in shell.out
         assert shell.following.closed
 
+    @pytest.mark.spec("CLI-2")
     def test_who_waited_in_vain_is_told(self) -> None:
         shell = shell_of(ended())
         run(shell, "42", "--until", "gpu_util<10 for 5m")
@@ -363,6 +376,7 @@ class TestNotices:
         run(shell, "42", "--notify", "bell")
         assert shell.out.count("\a") == 2
 
+    @pytest.mark.spec("CLI-1")
     def test_a_pipe_has_no_bell(self) -> None:
         shell = shell_of(alert(), ended())
         run(shell, "42", "--notify", "bell")

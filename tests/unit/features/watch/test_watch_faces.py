@@ -34,8 +34,6 @@ from tests.fakes.node_looks import InMemoryNodeLooks, alert, card, sight, snapsh
 from tests.fakes.server import bearer, composed, token
 from tests.fakes.web import Answer, Request, Web, web
 
-pytestmark = pytest.mark.spec("WATCH-1", "CLI-3")
-
 
 class Running:
     """A server on which alice's job 1 runs, measures, and ends when it is told to."""
@@ -77,6 +75,7 @@ def events(text: str) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_events_over_rest(running: Running, rest: httpx2.AsyncClient) -> None:
     ending = asyncio.create_task(running.end_when_followed())
     answer = await rest.get(
@@ -114,6 +113,7 @@ async def test_what_makes_no_sense_is_refused_as_json(
     assert answer.json()["error"]["code"] == "usage"
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_messages_over_grpc(running: Running, tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/grpc.sock"
     running.faces.grpc.add_insecure_port(address)
@@ -176,6 +176,7 @@ def taken(door: str, server: Web) -> list[WatchRecord]:
     return asyncio.run(run())
 
 
+@pytest.mark.spec("WATCH-1", "CLI-3")
 @pytest.mark.parametrize("door", ["blocking", "async"])
 def test_the_sdk_goes_on_where_a_server_died_and_tells_no_alert_twice(
     server: Web, door: str

@@ -44,8 +44,6 @@ from tests.fakes.manual_clock import ManualClock
 from tests.fakes.node_looks import BEGUN, InMemoryNodeLooks, alert, card, sight, snapshot
 from tests.fakes.sharing import sharing_parts
 
-pytestmark = pytest.mark.spec("WATCH-1")
-
 ALICE = Actor(sub="sub-alice", user="alice")
 BOB = Actor(sub="sub-bob", user="bob")
 CAROL = Actor(sub="sub-carol", user="carol")
@@ -169,6 +167,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_a_job_that_waits_is_waited_for_and_followed_to_its_end() -> None:
     site = Site(
         state=State.PENDING, started=None, nodes="", reason=Reason("Priority", "others are before")
@@ -190,6 +189,7 @@ async def test_a_job_that_waits_is_waited_for_and_followed_to_its_end() -> None:
     assert site.limits.open_ones == {}
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_a_job_that_is_over_says_so_and_nothing_else() -> None:
     site = Site(state=State.FAILED)
     site.end(State.FAILED)
@@ -197,6 +197,7 @@ async def test_a_job_that_is_over_says_so_and_nothing_else() -> None:
     assert [type(each) for each in await watched.rest()] == [WatchNote, WatchEnd]
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_a_job_that_slurm_has_forgotten_is_asked_of_accounting() -> None:
     site = Site()
     watched = await reader(site)
@@ -206,7 +207,7 @@ async def test_a_job_that_slurm_has_forgotten_is_asked_of_accounting() -> None:
     assert (await watched.until(WatchEnd)).state is State.TIMEOUT
 
 
-@pytest.mark.spec("WATCH-2")
+@pytest.mark.spec("WATCH-2", "WATCH-1")
 async def test_an_alert_is_told_at_once_and_once() -> None:
     site = Site()
     watched = await reader(site)
@@ -221,7 +222,7 @@ async def test_an_alert_is_told_at_once_and_once() -> None:
     await watched.close()
 
 
-@pytest.mark.spec("WATCH-2")
+@pytest.mark.spec("WATCH-2", "WATCH-1")
 async def test_alerts_of_many_nodes_within_a_moment_come_together_and_before_the_end() -> None:
     site = Site(nodes="n[1-40]")
     watched = await reader(site)
@@ -241,6 +242,7 @@ async def test_alerts_of_many_nodes_within_a_moment_come_together_and_before_the
     assert isinstance(end, WatchEnd)
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_a_cursor_does_not_know_of_what_was_not_told_yet() -> None:
     site = Site(nodes="n[1-2]")
     watched = await reader(site)
@@ -257,6 +259,7 @@ async def test_a_cursor_does_not_know_of_what_was_not_told_yet() -> None:
     await again.close()
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_alerts_only() -> None:
     site = Site()
     watched = await reader(site, WatchQuery(alerts_only=True))
@@ -269,6 +272,7 @@ async def test_alerts_only() -> None:
     assert {type(each) for each in watched.records} == {WatchNote, WatchState, WatchAlert, WatchEnd}
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_only_the_chosen_metrics() -> None:
     site = Site()
     site.looks.tell(measured("n1", 60))
@@ -278,6 +282,7 @@ async def test_only_the_chosen_metrics() -> None:
     await watched.close()
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_what_many_nodes_measured_is_one_message() -> None:
     site = Site(nodes="n[1-50]")
     watched = await reader(site)
@@ -293,6 +298,7 @@ async def test_what_many_nodes_measured_is_one_message() -> None:
     await watched.close()
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_a_node_that_stops_answering_is_stale_then_lost() -> None:
     site = Site(nodes="n[1-2]")
     watched = await reader(site)
@@ -313,6 +319,7 @@ async def test_a_node_that_stops_answering_is_stale_then_lost() -> None:
     await watched.close()
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_a_requeue_is_another_attempt_with_nodes_of_its_own() -> None:
     site = Site()
     watched = await reader(site)
@@ -341,6 +348,7 @@ async def test_a_requeue_is_another_attempt_with_nodes_of_its_own() -> None:
     await watched.close()
 
 
+@pytest.mark.spec("WATCH-1", "ALLOC-7")
 async def test_while_slurm_is_silent_nothing_has_ended() -> None:
     site = Site()
     watched = await reader(site)
@@ -369,6 +377,7 @@ async def test_a_switch_of_the_mode_is_told() -> None:
     await watched.close()
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_a_job_that_does_not_get_on() -> None:
     site = Site()
     now = site.clock.now().timestamp()
@@ -384,6 +393,7 @@ async def test_a_job_that_does_not_get_on() -> None:
     await watched.close()
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_a_node_on_which_the_job_is_done() -> None:
     site = Site(nodes="n[1-2]")
     watched = await reader(site)
@@ -395,6 +405,7 @@ async def test_a_node_on_which_the_job_is_done() -> None:
 
 
 class TestOverSeveralConnections:
+    @pytest.mark.spec("WATCH-1")
     async def test_no_alert_is_told_twice(self) -> None:
         site = Site()
         watched = await reader(site)
@@ -436,14 +447,15 @@ class TestOverSeveralConnections:
             await reader(Site(), WatchQuery(cursor="nothing"))
 
 
-@pytest.mark.spec("AUTH-7", "AUTH-12")
 class TestOthers:
+    @pytest.mark.spec("AUTH-7", "AUTH-12")
     async def test_see_nothing_and_nobody_is_asked(self) -> None:
         site = Site()
         with pytest.raises(NotFound):
             await reader(site, actor=BOB)
         assert site.looks.followed == []
 
+    @pytest.mark.spec("AUTH-7")
     async def test_who_governs_the_account_is_written_down(self) -> None:
         site = Site()
         stream = await site.watching(limits=_Any()).stream(CAROL, "1", WatchQuery())

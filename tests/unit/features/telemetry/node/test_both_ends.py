@@ -28,7 +28,7 @@ from tests.fakes.echoing_nodes import QueueCarrier, answered_by
 from tests.fakes.manual_clock import ManualClock
 from tests.unit.features.telemetry.node.measuring import T0, Node, job_of
 
-pytestmark = [pytest.mark.spec("WATCH-1", "TOP-2"), pytest.mark.timeout(30)]
+pytestmark = pytest.mark.timeout(30)
 
 
 def attempt() -> JobAttempt:
@@ -73,6 +73,7 @@ async def looking(node: Node) -> AsyncIterator[AgentLooks]:
         await looks.aclose()
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_a_look_shows_rates_at_once() -> None:
     async with Node(job_of()) as node, looking(node) as looks:
         (sight,), silences = await looks.look(attempt())
@@ -82,6 +83,7 @@ async def test_a_look_shows_rates_at_once() -> None:
     assert processor.value == pytest.approx(100.0)
 
 
+@pytest.mark.spec("SRC-2")
 async def test_a_job_that_is_not_there_is_a_silence_with_its_reason() -> None:
     async with Node() as node, looking(node) as looks:
         sights, (silence,) = await looks.look(attempt())
@@ -89,6 +91,7 @@ async def test_a_job_that_is_not_there_is_a_silence_with_its_reason() -> None:
     assert silence.reason == "it does not know this job"
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_who_follows_hears_of_each_moment_and_of_the_end() -> None:
     async with Node(job_of()) as node, looking(node) as looks:
         await node.pass_s(2)
@@ -114,6 +117,7 @@ async def test_the_black_box_arrives_whole() -> None:
     assert [each.time - T0 for each in noted] == [0, 10, 20, 30]
 
 
+@pytest.mark.spec("TOP-2")
 async def test_what_is_sent_is_what_was_measured() -> None:
     async with Node(job_of(7), job_of(8)) as node:
         node.intervals[8] = 1.0

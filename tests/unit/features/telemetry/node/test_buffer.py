@@ -15,7 +15,6 @@ from lattice.features.telemetry.node.buffer import SampleBuffer
 
 T0 = 1_794_702_390.0
 LIFE = JobIdentity("b", 7, 1, T0 - 5)
-pytestmark = pytest.mark.spec("TOP-2")
 
 
 class Now:
@@ -45,18 +44,21 @@ def moments(buffer: SampleBuffer) -> list[float]:
     return [row.time_ms / 1000 for row in rows]
 
 
+@pytest.mark.spec("TOP-2")
 def test_servers_that_are_away_for_fifteen_minutes_lose_nothing() -> None:
     buffer = filled(Now(), 900)
     assert buffer.lost_total == 0
     assert moments(buffer) == [T0 + second for second in range(900)]
 
 
+@pytest.mark.spec("TOP-2")
 def test_what_waited_longer_goes_oldest_first_and_is_counted() -> None:
     buffer = filled(Now(), 1000)
     assert moments(buffer)[0] == T0 + 99
     assert buffer.lost_total == 99 * 2
 
 
+@pytest.mark.spec("TOP-2")
 def test_what_has_no_room_goes_oldest_first_and_is_counted() -> None:
     buffer = filled(Now(), 100, most_bytes=10 * 420)
     assert moments(buffer) == [T0 + second for second in range(90, 100)]
@@ -114,6 +116,7 @@ def test_what_was_stamped_before_the_servers_time_was_known_is_moved() -> None:
     assert moments(buffer) == [T0 - 302, T0 - 301]
 
 
+@pytest.mark.spec("TOP-2")
 @given(st.lists(st.tuples(st.integers(1, 4), st.floats(0.1, 400)), max_size=30), st.integers(1, 9))
 def test_every_sample_waits_or_is_counted(steps: list[tuple[int, float]], rows: int) -> None:
     now = Now()

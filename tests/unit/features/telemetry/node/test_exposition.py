@@ -11,7 +11,6 @@ from lattice.domain.nodejobs import JobIdentity
 from lattice.features.telemetry.node.exposition import Figure, page
 
 T0 = 1_794_702_390.0
-pytestmark = pytest.mark.spec("TOP-2")
 
 
 def snapshot(*readings: Sample | Absence, inode: int = 1, at: float = T0) -> JobSnapshot:
@@ -28,6 +27,7 @@ def parsed(text: str) -> dict[str, list[tuple[dict[str, str], float, float | Non
     }
 
 
+@pytest.mark.spec("TOP-2")
 def test_a_value_has_its_labels_and_the_moment_it_was_read() -> None:
     labels = labelled(gpu_uuid='GPU-"1\\')
     samples = (
@@ -52,6 +52,7 @@ def test_what_is_stale_is_left_out() -> None:
     assert "lattice_threads" not in page("n1", [taken], (), T0 + 70)
 
 
+@pytest.mark.spec("TOP-2")
 def test_of_two_lives_of_a_job_the_newer_one_is_told() -> None:
     lives = [
         snapshot(Sample("threads", 3.0, T0), inode=2),

@@ -25,7 +25,6 @@ from lattice.features.telemetry.convert.looks import (
 from lattice.features.telemetry.node.feed import MetricFeed
 from tests.unit.features.telemetry.node.measuring import T0, Node, job_of, settle
 
-pytestmark = pytest.mark.spec("WATCH-1")
 BEGAN = job_of().identity.started
 ALERT = Alert(
     rule=Rule.OOM_KILL,
@@ -79,6 +78,7 @@ async def until(done: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_a_first_look_looks_twice_so_that_rates_are_there() -> None:
     async with Node(job_of()) as node:
         server, task = asking(node, Want.LOOK)
@@ -91,6 +91,7 @@ async def test_a_first_look_looks_twice_so_that_rates_are_there() -> None:
     assert told.sight.now.time - told.sight.before.time == pytest.approx(0.75)
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_a_later_look_is_compared_with_what_was_sampled() -> None:
     async with Node(job_of()) as node:
         await node.pass_s(12)
@@ -102,6 +103,7 @@ async def test_a_later_look_is_compared_with_what_was_sampled() -> None:
     assert told.sight.progress is not None
 
 
+@pytest.mark.spec("SRC-2")
 async def test_what_was_sampled_long_ago_is_compared_with_nothing() -> None:
     async with Node(job_of()) as node:
         await node.pass_s(2)
@@ -112,6 +114,7 @@ async def test_what_was_sampled_long_ago_is_compared_with_nothing() -> None:
         assert life.before_of(now) is None
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_who_follows_is_told_each_moment_each_alert_and_the_end() -> None:
     async with Node(job_of()) as node:
         node.intervals[7] = 1.0
@@ -134,6 +137,7 @@ async def test_who_follows_is_told_each_moment_each_alert_and_the_end() -> None:
     assert server.last
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_following_changes_nothing_in_how_often_a_job_is_read() -> None:
     async with Node(job_of()) as node:
         _, task = asking(node, Want.FOLLOW)
@@ -143,6 +147,7 @@ async def test_following_changes_nothing_in_how_often_a_job_is_read() -> None:
     assert node.heard.moments() == [1, 30, 60]
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_a_slow_server_is_told_the_newest_and_keeps_nobody_waiting() -> None:
     async with Node(job_of()) as node:
         node.intervals[7] = 1.0
@@ -171,6 +176,7 @@ async def test_a_server_that_leaves_is_let_go() -> None:
         assert not life.followers
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_who_follows_a_job_that_is_not_there_yet_waits_for_it() -> None:
     async with Node() as node:
         server, task = asking(node, Want.FOLLOW)
@@ -191,6 +197,7 @@ async def test_a_job_that_is_not_known_is_answered_with_nothing() -> None:
     assert server.last
 
 
+@pytest.mark.spec("WATCH-1")
 async def test_a_job_that_is_over_is_told_as_over() -> None:
     async with Node(job_of()) as node:
         await node.pass_s(2)
@@ -202,6 +209,7 @@ async def test_a_job_that_is_over_is_told_as_over() -> None:
             assert server.heard == [NodeOver("n1")]
 
 
+@pytest.mark.spec("SRC-2")
 async def test_the_life_before_is_not_taken_for_the_attempt_that_was_asked_for() -> None:
     first = job_of(inode=1)
     async with Node(first) as node:

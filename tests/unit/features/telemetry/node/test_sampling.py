@@ -11,9 +11,8 @@ import pytest
 from lattice.domain.metric import Sample
 from tests.unit.features.telemetry.node.measuring import T0, Node, job_of, settle
 
-pytestmark = pytest.mark.spec("TOP-2")
 
-
+@pytest.mark.spec("WATCH-3")
 async def test_a_job_is_read_soon_and_then_at_the_shared_moments() -> None:
     async with Node(job_of()) as node:
         await node.pass_s(65)
@@ -21,6 +20,7 @@ async def test_a_job_is_read_soon_and_then_at_the_shared_moments() -> None:
     assert {each.resolution_s for each in node.heard.snapshots} == {30.0}
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_each_job_at_its_own_interval_and_one_reading_for_all() -> None:
     async with Node(job_of(7), job_of(8)) as node:
         node.intervals[8] = 1.0
@@ -146,6 +146,7 @@ async def test_the_last_of_a_job_is_told_if_it_can_be_read() -> None:
     assert node.waits < 100
 
 
+@pytest.mark.spec("SRC-2")
 async def test_nothing_is_told_of_a_job_that_cant_be_read_any_more() -> None:
     async with Node(job_of()) as node:
         await node.pass_s(7.5)
@@ -155,6 +156,7 @@ async def test_nothing_is_told_of_a_job_that_cant_be_read_any_more() -> None:
     assert node.heard.moments() == [1]
 
 
+@pytest.mark.spec("TOP-2")
 async def test_a_requeued_jobs_counters_are_not_told_as_those_of_the_life_before() -> None:
     first, second = job_of(inode=1), job_of(inode=2)
     async with Node(first) as node:
@@ -167,6 +169,7 @@ async def test_a_requeued_jobs_counters_are_not_told_as_those_of_the_life_before
     assert lives == [first.identity, second.identity]
 
 
+@pytest.mark.spec("TOP-2")
 async def test_what_ended_while_it_was_read_is_not_told() -> None:
     async with Node(job_of()) as node:
         node.probes.during = lambda: setattr(node.jobs, "jobs", {})

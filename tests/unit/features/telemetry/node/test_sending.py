@@ -17,7 +17,6 @@ from lattice.features.telemetry.node.sending import Sending, Stored
 from lattice.wire.v1 import telemetry_pb2 as pb
 
 T0 = 1_794_702_390.0
-pytestmark = pytest.mark.spec("TOP-2")
 
 
 class Servers:
@@ -87,6 +86,7 @@ async def until(sending: Sending, done: Callable[[], bool]) -> None:
         await asyncio.gather(running, return_exceptions=True)
 
 
+@pytest.mark.spec("TOP-2")
 async def test_servers_that_come_back_get_everything_oldest_first() -> None:
     servers, naps, buffer = Servers(*[Unavailable("away")] * 9), Naps(), filled(900)
     sending = Sending(buffer, servers, lambda identity: identity.started - 302, sleep=naps)
@@ -160,6 +160,7 @@ async def test_a_server_that_asks_for_patience_gets_it() -> None:
     assert naps.taken[1] == 20
 
 
+@pytest.mark.spec("TOP-2")
 async def test_what_is_under_way_at_the_end_is_not_lost() -> None:
     buffer = filled(3)
 

@@ -11,7 +11,6 @@ from lattice.features.telemetry.convert.told import StampedRun, ToldJobs
 from lattice.features.telemetry.node.stamps import MOST_KEPT, KnownStamps
 
 T0 = 1_794_702_390.0
-pytestmark = pytest.mark.spec("TOP-2")
 
 
 def stamps(attempt: int = 1, user: str = "alice") -> Stamps:
@@ -33,6 +32,7 @@ def told(as_of: float, *runs: tuple[int, float, Stamps], stamping: bool = True) 
     )
 
 
+@pytest.mark.spec("TOP-2")
 def test_a_run_that_is_not_told_of_yet_is_not_taken_for_the_one_before() -> None:
     known = KnownStamps()
     known.note(told(T0 + 5, (7, T0, stamps(1))))
@@ -43,6 +43,7 @@ def test_a_run_that_is_not_told_of_yet_is_not_taken_for_the_one_before() -> None
     assert known.of(7, T0 + 0.3) == stamps(1), "what the first left is still its own"
 
 
+@pytest.mark.spec("TOP-2")
 def test_a_group_that_comes_back_is_known_once_slurm_has_said_the_same_again() -> None:
     known = KnownStamps()
     known.note(told(T0 + 5, (7, T0, stamps())))
@@ -53,6 +54,7 @@ def test_a_group_that_comes_back_is_known_once_slurm_has_said_the_same_again() -
     assert known.of(7, T0 + 60) == stamps(), "a server that is behind takes nothing back"
 
 
+@pytest.mark.spec("TOP-2")
 def test_a_number_that_is_used_again_is_nobodys_until_it_is_told() -> None:
     known = KnownStamps()
     known.note(told(T0 + 5, (7, T0, stamps(user="alice"))))
@@ -62,6 +64,7 @@ def test_a_number_that_is_used_again_is_nobodys_until_it_is_told() -> None:
     assert known.of(7, T0 + 8990) == stamps(user="bob")
 
 
+@pytest.mark.spec("TOP-2")
 def test_a_job_that_is_over_is_known_for_what_still_waits() -> None:
     known = KnownStamps()
     known.note(told(T0 + 5, (7, T0, stamps())))
@@ -70,6 +73,7 @@ def test_a_job_that_is_over_is_known_for_what_still_waits() -> None:
     assert known.of(8, T0) is None
 
 
+@pytest.mark.spec("TOP-2")
 def test_a_site_that_takes_its_trust_back_is_obeyed() -> None:
     known = KnownStamps()
     known.note(told(T0 + 5, (7, T0, stamps())))
@@ -87,6 +91,7 @@ def test_what_is_kept_is_bounded_and_the_newest() -> None:
     assert known.of(3, T0) == known.of(MOST_KEPT + 2, T0) == stamps()
 
 
+@pytest.mark.spec("TOP-2")
 @given(st.lists(st.floats(1, 1000), min_size=1, max_size=6), st.data())
 def test_whatever_was_told_a_life_gets_its_own_run_or_none(
     gaps: list[float], data: st.DataObject

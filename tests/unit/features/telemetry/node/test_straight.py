@@ -26,7 +26,6 @@ from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("TOP-2")
 CLOCK = ManualClock()
 NOW = CLOCK.now().timestamp()
 STARTED = NOW - 600
@@ -81,6 +80,7 @@ def intake(
     return StraightIntake("n1", known(*told or (7,)), store, servers or Servers())
 
 
+@pytest.mark.spec("TOP-2")
 async def test_a_node_writes_what_a_server_would_have_written() -> None:
     straight, over = InMemoryMetricStore(), InMemoryMetricStore()
     assert await intake(straight).store(batch()) == Stored(4)
@@ -112,6 +112,7 @@ async def test_a_store_that_is_away_is_tried_again_and_one_that_refuses_is_not()
     assert "not liked" in told.reason
 
 
+@pytest.mark.spec("TOP-2")
 async def test_nothing_is_written_without_a_name() -> None:
     store = InMemoryMetricStore()
     with pytest.raises(Unavailable, match="job 8"):
@@ -136,6 +137,7 @@ def ways(stamps: KnownStamps, now: float = NOW) -> Ways:
     return Ways(stamps, lambda identity: identity.started, lambda: now)
 
 
+@pytest.mark.spec("TOP-2")
 def test_each_row_goes_one_way_or_waits() -> None:
     (mine,), (other,) = rows(7), rows(8)
     now = NOW - 30 + PATIENCE_S
@@ -148,6 +150,7 @@ def test_each_row_goes_one_way_or_waits() -> None:
     assert late.over_servers(other)
 
 
+@pytest.mark.spec("TOP-2")
 def test_where_servers_tell_no_names_everything_goes_over_them_at_once() -> None:
     (mine,) = rows(7)
     quiet = KnownStamps()

@@ -13,7 +13,6 @@ from lattice.features.telemetry.node.told import JobsTold
 from lattice.wire.v1 import telemetry_pb2 as pb
 
 T0 = 1_794_702_390.0
-pytestmark = pytest.mark.spec("WATCH-3")
 DEBUG = pb.JobsTold(
     usual="prod",
     modes=[pb.JobMode(job_id=7, mode="debug", until=T0 + 60)],
@@ -64,12 +63,14 @@ class Following:
         return self.told
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_before_anyone_has_spoken_jobs_are_measured_as_usual() -> None:
     told = JobsTold(Server().follow, lambda: T0)
     assert told.mode_of(7) is Mode.PROD
     assert told.gpus_of(7) is None
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_a_mode_is_told_and_reverts_by_itself_while_servers_are_away() -> None:
     following = Following(Server([DEBUG, Unavailable("gone")]))
     told = await following.through()
@@ -83,6 +84,7 @@ async def test_a_mode_is_told_and_reverts_by_itself_while_servers_are_away() -> 
     assert told.gpus_of(8) == ()
 
 
+@pytest.mark.spec("WATCH-3")
 async def test_it_asks_again_with_pauses_and_hears_what_has_changed() -> None:
     server = Server(
         [Unavailable("no")], [Unavailable("no")], [DEBUG], [DEBUG, pb.JobsTold(usual="audit")]
