@@ -28,8 +28,6 @@ from tests.contract.identities import being
 from tests.fakes.in_memory_gate import InMemoryGate
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 
-pytestmark = pytest.mark.spec("ALLOC-3", "ALLOC-4")
-
 SCRIPT = b"#!/bin/sh\n#SBATCH --hold\nsleep 60\n"
 ASKED = SubmitQuestion(script_sha256=hashlib.sha256(SCRIPT).hexdigest())
 ALICE, BOB = Submitter("alice", "sub-alice"), Submitter("bob", "sub-bob")
@@ -76,6 +74,7 @@ class _AsServer:
             await self._gate.cancel(who, question)
 
 
+@pytest.mark.spec("ALLOC-3")
 async def test_each_submission_is_a_job_of_its_own(site: Site) -> None:
     first = await site.gate.submit(ALICE, ASKED, SCRIPT)
     second = await site.gate.submit(BOB, replace(ASKED, options=("--job-name=x",)), SCRIPT)
@@ -83,6 +82,7 @@ async def test_each_submission_is_a_job_of_its_own(site: Site) -> None:
     assert first.notes == ()
 
 
+@pytest.mark.spec("ALLOC-3", "ALLOC-4")
 @pytest.mark.parametrize(
     "user", ["root", "slurm", SERVER_USER, "daemon", "nobody", "absent", "", "-x"]
 )
@@ -93,6 +93,7 @@ async def test_nothing_is_done_as_a_system_account(site: Site, user: str) -> Non
         await site.gate.cancel(Submitter(user, "s"), CancelQuestion(jobs=("1",)))
 
 
+@pytest.mark.spec("ALLOC-3")
 async def test_a_refusal_is_in_the_programs_own_words(site: Site) -> None:
     with pytest.raises(ProgramRefused, match="sbatch: error: invalid partition") as refusal:
         await site.gate.submit(ALICE, replace(ASKED, options=("--partition=nowhere",)), SCRIPT)
@@ -106,6 +107,7 @@ async def test_a_directory_is_a_wish_or_a_condition(site: Site) -> None:
         await site.gate.submit(ALICE, replace(wish, directory_required=True), SCRIPT)
 
 
+@pytest.mark.spec("ALLOC-4")
 async def test_one_cancels_ones_own(site: Site) -> None:
     job = str((await site.gate.submit(ALICE, ASKED, SCRIPT)).job_id)
     with pytest.raises(ProgramRefused, match="denied"):

@@ -17,7 +17,7 @@ from lattice.features.top.service.climbs import Climbs
 from lattice.features.top.service.promql import OwnerFilter
 from tests.contract.metric_stores import KINDS, Place, engine, place_of
 
-pytestmark = [pytest.mark.spec("TOP-2", "TOP-4"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 
 HOSTILE = ['"} or up{a="', "a\\b", "a\nb", "ü—🙂", "{}", "' OR 1=1", "a,b", 'x"', "=~.*"]
 
@@ -37,6 +37,7 @@ def now() -> float:
     return float(int(time.time())) - 30
 
 
+@pytest.mark.spec("TOP-2", "TOP-4")
 async def test_a_point_comes_back_as_it_was_written(place: Place) -> None:
     at = now()
     await place.store.write([series("lattice_a", 1.25, at, alloc="1", node="n1")])
@@ -78,6 +79,7 @@ async def test_values_are_true_to_the_last_digit(place: Place, value: float) -> 
     assert found.points[0][1] == value
 
 
+@pytest.mark.spec("TOP-4")
 async def test_hostile_labels_are_values_like_others(place: Place) -> None:
     at = now()
     await place.store.write(
@@ -186,6 +188,7 @@ class TestTheMeanOfACounter:
         found = await place.store.query(str(query), at=at)
         return list(climbs.means(found).values())
 
+    @pytest.mark.spec("TOP-4")
     @pytest.mark.parametrize(
         ("first", "last"), [(28, 448), (5, 465), (150, 448), (28, 200), (1, 91), (-25, 455)]
     )
@@ -196,16 +199,19 @@ class TestTheMeanOfACounter:
         found = await self.mean(place, {each: 1.5 * (each - first) for each in moments})
         assert found == [pytest.approx(1.5, rel=0.02)]
 
+    @pytest.mark.spec("TOP-4")
     async def test_however_unevenly_it_grew(self, place: Place) -> None:
         moments = range(28, 449, self.EVERY_S)
         found = await self.mean(place, {each: 7000.0 + 840.0 * (each > 100) for each in moments})
         assert found == [pytest.approx(2.0, rel=0.02)]
 
+    @pytest.mark.spec("TOP-4")
     async def test_begun_anew_it_is_no_loss(self, place: Place) -> None:
         moments = range(28, 449, self.EVERY_S)
         found = await self.mean(place, {each: 1.5 * (each % 240) for each in moments})
         assert found == [pytest.approx(1.5, rel=0.1)]
 
+    @pytest.mark.spec("TOP-4")
     async def test_with_fewer_samples_than_its_node_it_is_a_rate(self, place: Place) -> None:
         moments = list(range(28, 449, self.EVERY_S))
         counted = {each: 1.5 * each for each in moments[4:]}
@@ -213,10 +219,12 @@ class TestTheMeanOfACounter:
         assert len(found) == 1
         assert 1.0 < found[0] < 1.6, "each store in its own way"
 
+    @pytest.mark.spec("SRC-2")
     async def test_of_one_sample_there_is_none(self, place: Place) -> None:
         assert await self.mean(place, {200: 7.0}) == []
 
 
+@pytest.mark.spec("TOP-2")
 @pytest.mark.parametrize("kind", ["victoriametrics", "prometheus"])
 async def test_what_a_node_writes_by_itself_is_found_as_what_servers_write(
     kind: str, tmp_path: Path

@@ -22,7 +22,7 @@ from lattice.domain.objects import (
 )
 from tests.contract.stores import KINDS, Place, place_of
 
-pytestmark = [pytest.mark.spec("LOG-1"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 HOSTILE_KEYS = [
     "",
@@ -59,6 +59,7 @@ async def keys(store: ObjectStore, prefix: str, after: str = "") -> list[str]:
     return [each.key async for each in store.listing(prefix, after=after)]
 
 
+@pytest.mark.spec("LOG-1")
 async def test_what_is_put_is_there(place: Place) -> None:
     body = bytes(range(256))
     assert await place.store.put_new("a/b.log", body)
@@ -69,6 +70,7 @@ async def test_what_is_put_is_there(place: Place) -> None:
     assert await place.store.read("c") == b""
 
 
+@pytest.mark.spec("LOG-1")
 async def test_a_key_is_taken_once(place: Place) -> None:
     assert await place.store.put_new("a/b", b"first")
     assert not await place.store.put_new("a/b", b"later")
@@ -78,6 +80,7 @@ async def test_a_key_is_taken_once(place: Place) -> None:
     assert await place.store.put_new("a/b", b"again")
 
 
+@pytest.mark.spec("LOG-1")
 async def test_of_many_who_race_one_wins(place: Place) -> None:
     # SeaweedFS lets those who meet at a key wait a second each: not too many.
     for number in range(5):
@@ -212,6 +215,7 @@ async def test_writers_and_deleters_do_not_disturb_each_other(place: Place) -> N
     assert await keys(place.store, "a/") == []
 
 
+@pytest.mark.spec("LOG-1")
 async def test_a_whole_chunk_goes_through(place: Place) -> None:
     body = random.Random(9).randbytes(9 * 1024 * 1024)
     assert await place.store.put_new("big", body)
@@ -221,6 +225,7 @@ async def test_a_whole_chunk_goes_through(place: Place) -> None:
     assert (end, size) == (body[-70_000:], len(body))
 
 
+@pytest.mark.spec("LOG-1")
 async def test_hostile_names_are_only_names(place: Place) -> None:
     names = [
         "../..",
@@ -247,6 +252,7 @@ async def test_hostile_names_are_only_names(place: Place) -> None:
         assert await place.store.read(key) == key.encode()
 
 
+@pytest.mark.spec("LOG-1")
 @pytest.mark.parametrize("key", HOSTILE_KEYS)
 async def test_what_is_no_key_is_refused(place: Place, key: str) -> None:
     for act in (
@@ -260,6 +266,7 @@ async def test_what_is_no_key_is_refused(place: Place, key: str) -> None:
             await act
 
 
+@pytest.mark.spec("LOG-1")
 @pytest.mark.parametrize("prefix", ["/", "..", "../", "a//", "a/../", ".", "ü", "a\n", "k" * 1000])
 async def test_what_begins_no_key_is_refused(place: Place, prefix: str) -> None:
     with pytest.raises(BadKeyPart):

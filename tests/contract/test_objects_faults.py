@@ -22,7 +22,7 @@ from tests.contract.faulty_proxy import Fault, FaultyProxy
 from tests.contract.stores import s3_place
 from tests.fakes.s3_server import SpokenS3
 
-pytestmark = [pytest.mark.spec("LOG-1", "LOG-3"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 HASTY = Limits(small_s=1.5, slowest_bytes_per_s=50e6, first_pause_s=0.02)
 """For what will not be answered."""
@@ -99,6 +99,7 @@ def cases(faults: list[Fault], reads: list[Fault]) -> list[Any]:
     ]
 
 
+@pytest.mark.spec("LOG-3")
 @pytest.mark.parametrize(("act", "fault"), cases(LASTING, [Fault.TORN]))
 async def test_a_store_that_stays_away_is_told_in_time(site: Site, act: str, fault: Fault) -> None:
     await site.straight.put("a", b"body" * 100)
@@ -112,6 +113,7 @@ async def test_a_store_that_stays_away_is_told_in_time(site: Site, act: str, fau
     assert BUCKET not in error.value.message or fault is Fault.REFUSED
 
 
+@pytest.mark.spec("LOG-3")
 @pytest.mark.parametrize(("act", "fault"), cases(PASSING, [Fault.TORN, Fault.CONFLICT]))
 async def test_a_single_fault_is_not_noticed(site: Site, act: str, fault: Fault) -> None:
     await site.straight.put("a", b"body" * 100)
@@ -133,6 +135,7 @@ async def test_a_single_fault_is_not_noticed(site: Site, act: str, fault: Fault)
 LOST = [Fault.CUT_AFTER, Fault.HANG_AFTER, Fault.DENIED_AFTER]
 
 
+@pytest.mark.spec("LOG-1", "LOG-3")
 @pytest.mark.parametrize("fault", LOST)
 async def test_what_was_taken_by_oneself_is_not_taken(site: Site, fault: Fault) -> None:
     """The store has it, the answer was lost, and the second try finds the key taken."""
@@ -143,6 +146,7 @@ async def test_what_was_taken_by_oneself_is_not_taken(site: Site, fault: Fault) 
         assert not await site.store.put_new(f"k/{number}", body), "this time it is another's"
 
 
+@pytest.mark.spec("LOG-1", "LOG-3")
 @pytest.mark.parametrize("fault", [*LOST, Fault.UNAVAILABLE, Fault.CUT_BEFORE, Fault.HANG])
 async def test_what_another_took_stays_taken(site: Site, fault: Fault) -> None:
     """Of the same size too: a try before says nothing about who came first."""
@@ -153,6 +157,7 @@ async def test_what_another_took_stays_taken(site: Site, fault: Fault) -> None:
         assert await site.straight.read(f"k/{number}") == body
 
 
+@pytest.mark.spec("LOG-1")
 async def test_two_who_conflict_are_not_both_sent_away(site: Site) -> None:
     """409 says that somebody wrote at the same time, not that anything is there."""
     site.proxy.meet(Fault.CONFLICT)
@@ -162,6 +167,7 @@ async def test_two_who_conflict_are_not_both_sent_away(site: Site) -> None:
     assert not await site.store.put_new("k", b"ours")
 
 
+@pytest.mark.spec("LOG-3")
 async def test_an_unknown_outcome_is_not_called_success(site: Site) -> None:
     site.proxy.always = Fault.CUT_AFTER
     with pytest.raises(Unavailable):
@@ -171,6 +177,7 @@ async def test_an_unknown_outcome_is_not_called_success(site: Site) -> None:
     assert await site.store.read("k") == b"ours"
 
 
+@pytest.mark.spec("LOG-1")
 async def test_of_many_who_race_through_faults_one_wins(site: Site) -> None:
     for number in range(5):
         site.proxy.meet(*[Fault.CUT_AFTER, Fault.NONE, Fault.UNAVAILABLE] * 2)
@@ -206,6 +213,7 @@ async def test_tries_are_few(site: Site) -> None:
     assert site.proxy.seen["GET"] == 1, "a refusal is final"
 
 
+@pytest.mark.spec("LOG-3")
 async def test_a_bucket_that_is_not_there_is_no_missing_object(site: Site) -> None:
     lost = S3ObjectStore(replace(site.place, bucket="nobody-s"), SystemClock(), HASTY)
     for act in (lost.read("a"), lost.put_new("a", b""), lost.put("a", b""), _listed(lost)):

@@ -19,8 +19,6 @@ from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.judged_nodes import JudgedNodes, KeptActs
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("OPS-4")
-
 NODES = NodeSet(["n1", "n2"])
 
 
@@ -43,6 +41,7 @@ def operator(request: pytest.FixtureRequest) -> Iterator[NodeOperator]:
         lab.ctl(["scontrol", "update", "nodename=n[1-3]", "state=resume"], check=False)
 
 
+@pytest.mark.spec("OPS-4")
 async def test_a_node_goes_out_and_comes_back(operator: NodeOperator) -> None:
     everything = NodeSet(["n1", "n2", "n3"])
     assert await operator.states(everything) == dict.fromkeys(everything, NodeState.READY)
@@ -64,7 +63,7 @@ async def test_a_node_goes_out_and_comes_back(operator: NodeOperator) -> None:
     await until_ready(operator)
 
 
-@pytest.mark.spec("DIAG-4")
+@pytest.mark.spec("DIAG-4", "OPS-4")
 async def test_a_node_in_failure_is_drained_once_and_only_a_person_puts_it_back(
     operator: NodeOperator,
 ) -> None:

@@ -17,8 +17,6 @@ from tests.contract.identities import being
 from tests.fakes.in_memory_outputs import InMemoryOutputs
 from tests.integration.output_bench import JOB, Bench, content
 
-pytestmark = pytest.mark.spec("LOG-2")
-
 
 class Site(Protocol):
     """A port, and a job whose processes write."""
@@ -120,6 +118,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
         shutil.rmtree(folder)
 
 
+@pytest.mark.spec("LOG-2")
 async def test_what_a_process_writes_is_read(site: Site) -> None:
     out = site.folder / "out"
     out.write_text("one\n")
@@ -137,6 +136,7 @@ async def test_what_a_process_writes_is_read(site: Site) -> None:
         os.fstat(file.fd)
 
 
+@pytest.mark.spec("LOG-2")
 async def test_a_file_of_several_is_one(site: Site) -> None:
     out = site.folder / "out"
     out.touch()
@@ -146,6 +146,7 @@ async def test_a_file_of_several_is_one(site: Site) -> None:
         assert {each.pid for each in opened.files[0].holders} == set(pids)
 
 
+@pytest.mark.spec("LOG-2")
 async def test_others_processes_and_those_without_a_file_bring_nothing(site: Site) -> None:
     out = site.folder / "out"
     out.touch()
@@ -157,6 +158,7 @@ async def test_others_processes_and_those_without_a_file_bring_nothing(site: Sit
         }
 
 
+@pytest.mark.spec("LOG-2")
 async def test_a_file_by_its_path(site: Site) -> None:
     out = site.folder / "out"
     out.write_text("named\n")
@@ -169,7 +171,7 @@ async def test_a_file_by_its_path(site: Site) -> None:
             await site.open_file(missing)
 
 
-@pytest.mark.spec("LOG-3")
+@pytest.mark.spec("LOG-2", "LOG-3")
 @pytest.mark.parametrize("by", ["note", "open"])
 async def test_what_was_noted_is_opened_when_the_process_is_gone(site: Site, by: str) -> None:
     """By noting alone, and by opening, which notes too."""
@@ -217,6 +219,7 @@ async def test_a_noted_file_that_is_gone_or_another_is_said_to_be(site: Site) ->
         assert all(each.why for each in opened.skipped)
 
 
+@pytest.mark.spec("LOG-2")
 async def test_of_others_processes_nothing_is_noted(site: Site) -> None:
     out = site.folder / "out"
     out.touch()

@@ -19,8 +19,6 @@ from tests.contract.metric_stores import KINDS, place_of
 from tests.fakes.cluster import allocation
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("TOP-5", "TOP-4")
-
 LASTED_S, EVERY_S = 3600, 30
 ENGINES = [each for each in KINDS if each != "memory"]
 GIB = 2.0**30
@@ -106,6 +104,7 @@ async def found(request: pytest.FixtureRequest, tmp_path: Path) -> RunSummary:
         return await RunMeter(place.store, None, clock).whole(mine)
 
 
+@pytest.mark.spec("TOP-4", "TOP-5")
 def test_every_figure_is_what_was_written(found: RunSummary) -> None:
     assert found.value(Use.CPU_SECONDS) == pytest.approx(1.5 * LASTED_S)
     assert found.value(Use.CPU_EFFICIENCY) == pytest.approx(100 * 1.5 / 8)
@@ -121,6 +120,7 @@ def test_every_figure_is_what_was_written(found: RunSummary) -> None:
     assert found.value(Waste.MEMORY_PER_NODE) == pytest.approx(5 * GIB)
 
 
+@pytest.mark.spec("SRC-1", "TOP-5")
 def test_how_much_was_seen(found: RunSummary) -> None:
     assert found.covered == pytest.approx(1.0, abs=0.02)
     assert str(found.origin.coverage) == "2/2 nodes"
@@ -128,6 +128,7 @@ def test_how_much_was_seen(found: RunSummary) -> None:
     assert found.origin.age_s == pytest.approx(602, abs=30)
 
 
+@pytest.mark.spec("TOP-5")
 def test_the_coarse_series(found: RunSummary) -> None:
     series = {each.metric: each for each in found.series}
     assert set(series) == {

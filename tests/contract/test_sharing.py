@@ -19,7 +19,7 @@ from lattice.features.sharing.service.shares import SHARES, SharedAllocations
 from tests.contract.places import EtcdPlace, FilePlace, MemoryPlace, Place
 from tests.fakes.cluster import allocation
 
-pytestmark = [pytest.mark.spec("AUTH-7"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 CLOCK = SystemClock()
 JOB = allocation(7, "alice", "research")
@@ -68,6 +68,7 @@ async def seen(place: Place, shares: SharedAllocations, user: str, *, there: boo
     return False
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_a_share_begins_is_replaced_and_ends(place: Place, shares: SharedAllocations) -> None:
     first, other = share(), share("carol")
     await shares.begin(first)
@@ -85,6 +86,7 @@ async def test_a_share_begins_is_replaced_and_ends(place: Place, shares: SharedA
     assert shares.with_user("carol") == (other,)
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_one_users_shares_are_not_anothers(shares: SharedAllocations) -> None:
     """Whose name begins with the other's, or holds what separates keys."""
     for user in ("bob", "bobby", "bo", "b/o"):
@@ -94,12 +96,14 @@ async def test_one_users_shares_are_not_anothers(shares: SharedAllocations) -> N
     assert await shares.newest_with("b") == ()
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_time_ends_a_share_whose_key_is_there(shares: SharedAllocations) -> None:
     await shares.begin(share(hours=-1))
     assert await shares.newest_with("bob") == ()
     assert shares.with_user("bob") == ()
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_every_read_of_many_servers_is_counted(place: Place) -> None:
     servers = [WrittenReads(place.store, CLOCK) for _ in range(6)]
     await asyncio.gather(
@@ -110,6 +114,7 @@ async def test_every_read_of_many_servers_is_counted(place: Place) -> None:
     assert {(each.reader, each.times) for each in told} == {("bob", 6), ("carol", 2)}
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_what_cannot_be_written_is_an_error(place: Place) -> None:
     notes = WrittenReads(place.store, CLOCK)
     await notes.note("bob", Standing.SHARED, JOB, Way.READ)

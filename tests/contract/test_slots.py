@@ -16,7 +16,7 @@ from lattice.domain.state import StateStore
 from lattice.server.slots import PREFIX, Slot, Slots
 from tests.contract.places import EtcdPlace, FilePlace, MemoryPlace, Place
 
-pytestmark = [pytest.mark.spec("LIMIT-2", "LIMIT-3"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 KIND = Sessions.ATTACH
 
@@ -53,6 +53,7 @@ async def tried(slots: Slots, session: str) -> Slot | None:
         return None
 
 
+@pytest.mark.spec("LIMIT-2")
 async def test_a_storm_on_two_replicas_opens_exactly_as_many_as_allowed(place: Place) -> None:
     both = [await replica(place.store, name) for name in ("server-1", "server-2")]
     for _ in range(3):
@@ -63,6 +64,7 @@ async def test_a_storm_on_two_replicas_opens_exactly_as_many_as_allowed(place: P
         assert not (await place.store.list(PREFIX)).entries
 
 
+@pytest.mark.spec("LIMIT-2")
 async def test_sessions_that_resume_in_a_storm_keep_their_count(place: Place) -> None:
     both = [await replica(place.store, name) for name in ("server-1", "server-2")]
     for number in range(5):
@@ -75,6 +77,7 @@ async def test_sessions_that_resume_in_a_storm_keep_their_count(place: Place) ->
     assert len((await place.store.list(PREFIX)).entries) == 5
 
 
+@pytest.mark.spec("LIMIT-3")
 @pytest.mark.long
 async def test_a_dead_process_frees_what_it_held(place: Place) -> None:
     if isinstance(place, FilePlace):

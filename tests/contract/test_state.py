@@ -25,7 +25,7 @@ from lattice.domain.state import (
 )
 from tests.contract.places import EtcdPlace, FilePlace, MemoryPlace, Place
 
-pytestmark = [pytest.mark.spec("OPS-1"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 Batches = AsyncIterator[tuple[Changed, ...]]
 
@@ -59,6 +59,7 @@ async def nothing_more(place: Place, batches: Batches) -> bool:
     return batch[0].key == "a/mark" and batch[0].revision == revision
 
 
+@pytest.mark.spec("OPS-1")
 async def test_what_is_put_is_there(place: Place) -> None:
     store = place.store
     assert await store.get("a/b") is None
@@ -97,6 +98,7 @@ async def test_a_list_is_every_key_of_the_prefix_in_order(place: Place) -> None:
     assert (await place.store.list("z")).entries == ()
 
 
+@pytest.mark.spec("OPS-1")
 async def test_a_commit_is_all_or_nothing(place: Place) -> None:
     store = place.store
     fence = await store.put("a/1", b"old")
@@ -125,7 +127,7 @@ async def test_deleting_what_is_absent_is_harmless(place: Place) -> None:
     assert (await place.store.list("")).entries[0].revision == before
 
 
-@pytest.mark.spec("AUDIT-1")
+@pytest.mark.spec("OPS-1")
 async def test_of_many_who_race_one_wins_each_round(place: Place) -> None:
     for number in range(5):
         results = await asyncio.gather(
@@ -142,6 +144,7 @@ async def test_of_many_who_race_one_wins_each_round(place: Place) -> None:
         assert (entry.value, entry.revision) == (b"%d" % winner, results[winner])
 
 
+@pytest.mark.spec("OPS-1")
 async def test_a_counter_under_fences_loses_no_count(place: Place) -> None:
     async def add(times: int) -> None:
         for _ in range(times):
@@ -178,6 +181,7 @@ async def test_a_watch_sees_a_commit_as_one(place: Place) -> None:
         assert await nothing_more(place, batches)
 
 
+@pytest.mark.spec("OPS-1")
 async def test_a_watch_from_a_listing_misses_and_repeats_nothing(place: Place) -> None:
     store = place.store
 
@@ -292,7 +296,7 @@ async def test_a_lease_is_kept_alive(place: Place) -> None:
     await lease.release()
 
 
-@pytest.mark.spec("LIMIT-2")
+@pytest.mark.spec("LIMIT-2", "OPS-1")
 async def test_what_a_dead_process_held_goes_by_itself(place: Place) -> None:
     lease = await place.store.lease(SHORTEST_LEASE_S)
     await place.store.commit([], [Put("a/1", b"", lease.id), Put("a/2", b"", lease.id)])

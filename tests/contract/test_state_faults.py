@@ -18,7 +18,7 @@ from lattice.base.errors import Unavailable
 from lattice.domain.state import Changed, Compacted, Delete, Put
 from tests.contract.places import EtcdPlace
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(180), pytest.mark.spec("OPS-1")]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(180)]
 
 
 @pytest.fixture
@@ -128,6 +128,7 @@ async def _story(
     return writer
 
 
+@pytest.mark.spec("OPS-1")
 async def test_the_leader_is_killed(place: EtcdPlace) -> None:
     first = await leader(place)
 
@@ -139,6 +140,7 @@ async def test_the_leader_is_killed(place: EtcdPlace) -> None:
     assert writer.longest_gap_s <= 3.0
 
 
+@pytest.mark.spec("OPS-1")
 @pytest.mark.long
 async def test_the_leader_is_frozen(place: EtcdPlace) -> None:
     first = await leader(place)
@@ -151,6 +153,7 @@ async def test_the_leader_is_frozen(place: EtcdPlace) -> None:
     assert writer.longest_gap_s <= 5.0
 
 
+@pytest.mark.spec("OPS-1")
 async def test_a_watch_leaves_a_frozen_member_in_time(place: EtcdPlace) -> None:
     number = await follower(place)
     watcher = await place.another(number, (number + 1) % 3)
@@ -169,6 +172,7 @@ async def test_a_watch_leaves_a_frozen_member_in_time(place: EtcdPlace) -> None:
         assert time.monotonic() - began <= 5.0
 
 
+@pytest.mark.spec("OPS-1")
 @pytest.mark.parametrize("harm", ["killed", "frozen", "behind a cut cable"])
 async def test_calls_go_on_without_one_follower(place: EtcdPlace, harm: str) -> None:
     number = await follower(place)
@@ -194,6 +198,7 @@ async def test_calls_go_on_without_one_follower(place: EtcdPlace, harm: str) -> 
         await store.put("a", b"")
 
 
+@pytest.mark.spec("OPS-1")
 async def test_a_member_cut_off_from_its_peers_is_left(place: EtcdPlace) -> None:
     number = await follower(place)
     store = await place.another(number, (number + 1) % 3, (number + 2) % 3)
@@ -214,6 +219,7 @@ async def test_a_member_cut_off_from_its_peers_is_left(place: EtcdPlace) -> None
         assert entry.value == b"seen"
 
 
+@pytest.mark.spec("OPS-1")
 async def test_a_leader_cut_off_from_its_peers_tells_no_old_news(place: EtcdPlace) -> None:
     first = await leader(place)
     alone = await place.another(first)
@@ -241,6 +247,7 @@ async def test_a_leader_cut_off_from_its_peers_tells_no_old_news(place: EtcdPlac
     assert entry.value == b"new"
 
 
+@pytest.mark.spec("OPS-1")
 async def test_a_lost_quorum_is_told_in_time_and_heals_by_itself(place: EtcdPlace) -> None:
     store = place.store
     lease = await store.lease(60)
@@ -283,6 +290,7 @@ async def test_a_lost_quorum_is_told_in_time_and_heals_by_itself(place: EtcdPlac
     await lease.release()
 
 
+@pytest.mark.spec("OPS-1")
 @pytest.mark.long
 async def test_a_lease_outlives_its_member(place: EtcdPlace) -> None:
     first = await leader(place)

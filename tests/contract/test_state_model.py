@@ -16,8 +16,6 @@ from lab.laboratory import Lab
 from lattice.domain.state import Change, Delete, Expect, LeaseGone, Put, StateStore
 from tests.contract.places import EtcdPlace, FilePlace, MemoryPlace
 
-pytestmark = pytest.mark.spec("OPS-1")
-
 KEYS = st.sampled_from(["a", "a/b", "a/c", "ab", "b"])
 
 
@@ -160,6 +158,7 @@ def test_in_memory(steps: list[Commit | Release]) -> None:
     _play(make, steps)
 
 
+@pytest.mark.spec("TRY-1")
 @given(steps=STEPS)
 @settings(max_examples=25)
 def test_in_a_file(tmp_path_factory: pytest.TempPathFactory, steps: list[Commit | Release]) -> None:
@@ -171,6 +170,7 @@ def test_in_a_file(tmp_path_factory: pytest.TempPathFactory, steps: list[Commit 
     _play(make, steps)
 
 
+@pytest.mark.spec("OPS-1")
 @pytest.mark.lab
 @given(steps=STEPS)
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -19,7 +19,7 @@ from lab.screen import Screen, screen
 from tests.e2e.at_terminal import PROMPT, at, piped
 from tests.e2e.people import Person, eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("ATTACH-1"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
 MIB = 1024 * 1024
 
@@ -40,7 +40,7 @@ def job(lab: Lab) -> Iterator[int]:
     lab.jobs.cancel_all()
 
 
-@pytest.mark.spec("ATTACH-3")
+@pytest.mark.spec("ATTACH-1", "ATTACH-3")
 def test_a_shell_in_the_job_its_size_its_exit_code(alice: Person, job: int) -> None:
     with at(alice, "attach", str(job)) as shown:
         shown.until(PROMPT)
@@ -59,7 +59,7 @@ def test_a_shell_in_the_job_its_size_its_exit_code(alice: Person, job: int) -> N
         assert shown.modes_now == shown.modes, "the terminal is as it was"
 
 
-@pytest.mark.spec("ATTACH-2", "ATTACH-3")
+@pytest.mark.spec("ATTACH-1", "ATTACH-2", "ATTACH-3")
 def test_keys_that_are_signals(alice: Person, job: int) -> None:
     with at(alice, "attach", str(job)) as shown:
         shown.until(PROMPT)
@@ -93,6 +93,7 @@ def _edit(shown: Screen) -> list[str]:
     return shown.picture
 
 
+@pytest.mark.spec("ATTACH-1")
 def test_full_screen_programs_look_as_they_do_there(lab: Lab, alice: Person, job: int) -> None:
     shell = ["setpriv", "--reuid=3001", "--regid=3001", "--init-groups", "sh"]
     with screen(lab.node("n1").argv(shell), {"PATH": os.environ["PATH"]}) as bare:
@@ -148,6 +149,7 @@ def test_pipes_pass_bytes_as_they_are(alice: Person, job: int) -> None:
     assert b"no-such-program" in done.stderr
 
 
+@pytest.mark.spec("ATTACH-3")
 def test_a_flood_comes_out_whole(alice: Person, job: int) -> None:
     """A quarter of a gigabyte; LATTICE_FLOOD_MIB=1024 makes a whole one, in half a minute."""
     size = int(os.environ.get("LATTICE_FLOOD_MIB", "256")) * MIB
@@ -159,6 +161,7 @@ def test_a_flood_comes_out_whole(alice: Person, job: int) -> None:
     assert done.stdout.strip() == str(size), done.stderr
 
 
+@pytest.mark.spec("ATTACH-1")
 def test_a_node_of_choice(lab: Lab, alice: Person, job: int) -> None:
     wide = lab.sbatch("alice", "-N3", "--mem=100", wrap="srun sleep 600")
     lab.wait_job_state(wide, "RUNNING")
@@ -179,6 +182,7 @@ def test_what_does_not_run_can_not_be_entered(lab: Lab, alice: Person) -> None:
     lab.jobs.cancel(held)
 
 
+@pytest.mark.spec("AUTH-7", "AUTH-12")
 def test_anothers_job_is_not_there(lab: Lab, job: int) -> None:
     bob = Person(lab, "bob").logged_in()
     answers = [bob.tries("attach", str(each), "--", "true") for each in (job, 999_999_999)]
@@ -200,6 +204,7 @@ def test_each_session_is_listed(alice: Person, job: int) -> None:
     assert (over["reason"], over["exit_code"]) == ("exited", 5)
 
 
+@pytest.mark.spec("ATTACH-1")
 def test_it_counts_to_the_job_and_ends_with_it(lab: Lab, alice: Person) -> None:
     """Memory is held to the job's, Slurm counts what it used, and scancel ends it."""
     mine = lab.sbatch("alice", "-w", "n2", "-c1", "--mem=150", wrap="sleep 600")
@@ -230,6 +235,7 @@ def test_it_counts_to_the_job_and_ends_with_it(lab: Lab, alice: Person) -> None:
     assert float(resident.removesuffix("K")) >= 60 * 1024
 
 
+@pytest.mark.spec("ATTACH-1")
 def test_ten_at_once(lab: Lab, alice: Person, job: int) -> None:
     """Five of one person's, five of another's; each has its own."""
     bob = Person(lab, "bob").logged_in()

@@ -17,7 +17,7 @@ from tests.e2e.at_terminal import PROMPT, at, piped
 from tests.e2e.people import Person, eventually
 from tests.e2e.put_right import administrator, linked, put_right
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("ATTACH-4"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
 _HERE = Path(__file__).parents[2]
 _LINKED = "linked to"
@@ -59,6 +59,7 @@ def _all_lines_once(shown: Screen) -> str:
     return text
 
 
+@pytest.mark.spec("ATTACH-4")
 def test_an_agent_that_is_killed_is_a_pause(lab: Lab, alice: Person, job: int) -> None:
     agent = lab.node("n1").agent
     with at(alice, "attach", str(job)) as shown:
@@ -72,6 +73,7 @@ def test_an_agent_that_is_killed_is_a_pause(lab: Lab, alice: Person, job: int) -
         _leave(shown)
 
 
+@pytest.mark.spec("ATTACH-4")
 def test_a_server_that_is_killed_is_a_pause(lab: Lab, alice: Person, job: int) -> None:
     with at(alice, "attach", str(job)) as shown:
         shown.until(PROMPT)
@@ -86,6 +88,7 @@ def test_a_server_that_is_killed_is_a_pause(lab: Lab, alice: Person, job: int) -
         _leave(shown)
 
 
+@pytest.mark.spec("ATTACH-4")
 def test_a_node_cut_off_for_a_while_is_a_pause(lab: Lab, alice: Person, job: int) -> None:
     with at(alice, "attach", str(job)) as shown:
         shown.until(PROMPT)
@@ -98,6 +101,7 @@ def test_a_node_cut_off_for_a_while_is_a_pause(lab: Lab, alice: Person, job: int
         _leave(shown)
 
 
+@pytest.mark.spec("ATTACH-3", "ATTACH-4")
 def test_a_frozen_agent_is_told_of_and_one_can_leave(lab: Lab, alice: Person, job: int) -> None:
     with at(alice, "attach", str(job)) as shown:
         shown.until(PROMPT)
@@ -110,7 +114,7 @@ def test_a_frozen_agent_is_told_of_and_one_can_leave(lab: Lab, alice: Person, jo
         assert shown.modes_now == shown.modes
 
 
-@pytest.mark.spec("AUTH-9")
+@pytest.mark.spec("ATTACH-4", "AUTH-9")
 def test_a_certificate_that_changes_is_not_noticed(lab: Lab, alice: Person, job: int) -> None:
     """The link is made anew under the new one; the terminal goes on where it is."""
     agent = lab.node("n1").agent
@@ -151,6 +155,7 @@ def test_a_node_without_power_is_told_within_twenty_seconds(lab: Lab, alice: Per
     assert (last["node"], last["reason"]) == ("n2", "node_unreachable")
 
 
+@pytest.mark.spec("OPS-1")
 def test_an_etcd_leader_that_dies_is_not_noticed(lab: Lab, alice: Person, job: int) -> None:
     with at(alice, "attach", str(job)) as shown:
         shown.until(PROMPT)
@@ -249,6 +254,7 @@ def test_a_preempted_job_ends_its_terminal_with_the_words(lab: Lab, alice: Perso
     lab.jobs.cancel(own)
 
 
+@pytest.mark.spec("ATTACH-1")
 def test_a_full_disk_of_the_agent_is_not_felt(
     lab: Lab, alice: Person, job: int, olga: Person
 ) -> None:
@@ -274,6 +280,7 @@ def test_a_full_disk_of_the_agent_is_not_felt(
         node.agent.start()
 
 
+@pytest.mark.spec("ATTACH-1")
 def test_a_flood_of_another_job_is_not_felt(lab: Lab, alice: Person, job: int) -> None:
     """Beside 1 GB of output a minute on the same node."""
     pour = "while :; do head -c 1700000 /dev/zero | tr '\\0' x; sleep 0.1; done"

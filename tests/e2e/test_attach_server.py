@@ -18,7 +18,7 @@ from tests.e2e.attached import attached
 from tests.e2e.people import Person, eventually
 from tests.e2e.put_right import administrator, linked, put_right
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("ATTACH-1"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def _running(lab: Lab, user: str, *words: str, work: str = "sleep 600") -> int:
     return job
 
 
-@pytest.mark.spec("ATTACH-9")
+@pytest.mark.spec("ATTACH-1", "ATTACH-9")
 def test_a_terminal_its_exit_code_and_its_record(lab: Lab, alice: Person) -> None:
     work = "srun --overlap -N2 -n2 sleep 600"
     job = _running(lab, "alice", "-N", "2", "-w", "n[1-2]", work=work)
@@ -81,7 +81,7 @@ def test_a_terminal_its_exit_code_and_its_record(lab: Lab, alice: Person) -> Non
     assert over["allocation"].split("@")[0] == str(job)
 
 
-@pytest.mark.spec("AUTH-12")
+@pytest.mark.spec("AUTH-7", "AUTH-12")
 def test_anothers_job_is_not_there(lab: Lab, alice: Person, bob: Person, carol: Person) -> None:
     """Attack 1, over the WebSocket."""
     job = _running(lab, "alice")
@@ -151,6 +151,7 @@ def test_a_requeued_job_ends_its_terminals_with_the_words(lab: Lab, alice: Perso
     }
 
 
+@pytest.mark.spec("ATTACH-1", "ATTACH-9")
 def test_the_end_of_the_job_is_said_before_the_shells(lab: Lab, alice: Person) -> None:
     job = _running(lab, "alice")
     with attached(lab, alice, job) as terminal:
@@ -189,7 +190,7 @@ def test_without_a_quorum_nobody_new_attaches_and_who_is_in_stays(lab: Lab, alic
 
 
 @pytest.mark.long
-@pytest.mark.spec("LIMIT-1")
+@pytest.mark.spec("LIMIT-1", "LIMIT-3")
 def test_the_sixth_terminal_is_refused_and_a_vanished_client_frees_its_place(
     lab: Lab, alice: Person
 ) -> None:

@@ -9,9 +9,10 @@ from tests.e2e.diagnosed import healthy, page, sick, told
 from tests.e2e.people import Person, eventually
 from tests.e2e.topped import WORKS, debugged, measured_top
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("DIAG-1", "DIAG-5")]
+pytestmark = pytest.mark.lab
 
 
+@pytest.mark.spec("DIAG-1")
 def test_a_healthy_job_and_whose_page_it_is(lab: Lab, alice: Person, bob: Person) -> None:
     work = "srun -n2 -N2 sh -c 'while :; do echo on; sleep 0.2; done'"
     with healthy(lab, alice, "-w", "n[1-2]", wrap=work) as job:
@@ -31,6 +32,7 @@ def test_a_healthy_job_and_whose_page_it_is(lab: Lab, alice: Person, bob: Person
         assert len(refused) == 1
 
 
+@pytest.mark.spec("DIAG-1", "DIAG-5")
 def test_an_oom_kill(lab: Lab, alice: Person) -> None:
     eater = "/usr/bin/python3 -c 'x = bytearray(400 << 20)'"
     work = f"for i in 1 2 3 4 5 6 7 8 9; do echo on; sleep 1; done; {eater}; sleep 300"
@@ -42,6 +44,7 @@ def test_an_oom_kill(lab: Lab, alice: Person) -> None:
         assert alice.tries("diag", str(job), "--exit-status").code in {110, 111}
 
 
+@pytest.mark.spec("DIAG-1")
 def test_memory_near_its_limit(lab: Lab, alice: Person) -> None:
     holder = (
         "import time; x = bytearray(190 << 20)\nwhile True: time.sleep(1); print(1, flush=True)"
@@ -51,7 +54,7 @@ def test_memory_near_its_limit(lab: Lab, alice: Person) -> None:
         assert told(alice, job, "memory_limit") == {"memory_limit": {"n1"}}
 
 
-@pytest.mark.spec("DIAG-3")
+@pytest.mark.spec("DIAG-1", "DIAG-3")
 def test_an_agent_that_does_not_answer_is_unknown_and_not_well(lab: Lab, alice: Person) -> None:
     with debugged(lab, alice, "-w", "n[1-2]", wrap=f"srun sh -c '{WORKS}'") as job:
         measured_top(alice, job, "--per-node", node="n2")
@@ -64,7 +67,7 @@ def test_an_agent_that_does_not_answer_is_unknown_and_not_well(lab: Lab, alice: 
             lab.node("n2").agent.thaw()
 
 
-@pytest.mark.spec("DIAG-2")
+@pytest.mark.spec("DIAG-1", "DIAG-2")
 def test_packets_that_are_sent_again(lab: Lab, alice: Person) -> None:
     """A tenth of what n1 sends to n2 is dropped on its way."""
     receive = (

@@ -14,7 +14,7 @@ from tests.e2e.people import Person, eventually
 from tests.e2e.put_right import administrator, linked
 from tests.e2e.topped import debugged, measured_top
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("DIAG-1", "DIAG-5"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(180)]
 
 QUIET_S = 30
 SOON_S = 20
@@ -23,7 +23,7 @@ STEADY = "srun -N2 -n2 sh -c 'while :; do echo on; sleep 0.2; done'"
 READING = f"srun -N2 -n2 sh -c 'while :; do head -c 64 {SHARE}/data | wc -c; sleep 0.2; done'"
 
 
-@pytest.mark.spec("DIAG-2")
+@pytest.mark.spec("DIAG-1", "DIAG-2")
 def test_a_link_that_goes_down_and_then_flaps(lab: Lab, alice: Person) -> None:
     with (
         second_links(lab, "n1", "n2") as links,
@@ -43,7 +43,7 @@ def test_a_link_that_goes_down_and_then_flaps(lab: Lab, alice: Person) -> None:
         assert {each["thing"] for each in line(answer, "link_flapping")["subjects"]} == {LINK}
 
 
-@pytest.mark.spec("DIAG-3")
+@pytest.mark.spec("DIAG-1", "DIAG-3")
 def test_a_share_that_is_slow_and_then_stops_answering(lab: Lab, alice: Person) -> None:
     with (
         shares(lab, "n1", "n2") as share,
@@ -69,6 +69,7 @@ def test_a_share_that_is_slow_and_then_stops_answering(lab: Lab, alice: Person) 
         assert answer["took_s"] < 1.75
 
 
+@pytest.mark.spec("DIAG-1")
 @pytest.mark.long
 def test_a_clock_that_is_wrong(lab: Lab, alice: Person) -> None:
     olga = administrator(lab)
@@ -95,6 +96,7 @@ while True:
 """
 
 
+@pytest.mark.spec("DIAG-1", "DIAG-5")
 @pytest.mark.long
 def test_output_that_waits_in_a_buffer(lab: Lab, alice: Person) -> None:
     """Beside it runs one that is as quiet, and holds nothing back."""
@@ -144,6 +146,7 @@ while True:
 """
 
 
+@pytest.mark.spec("DIAG-1")
 def test_one_rank_of_four_that_is_slower(lab: Lab, alice: Person) -> None:
     """The others wait for it at each step."""
     home = lab.layout.home / "alice"

@@ -17,7 +17,7 @@ from tests.e2e.people import Person, eventually
 from tests.e2e.put_right import administrator, agents, linked
 from tests.e2e.topped import debugged, top
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("DIAG-4", "DIAG-5"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(180)]
 
 NODE = "n1"
 PRINTS = "while :; do echo on; sleep 0.2; done"
@@ -103,6 +103,7 @@ def _cards(answer: dict[str, object], rule: str) -> set[tuple[str, str]]:
     return {(each["node"], each["gpu"]) for each in subjects}
 
 
+@pytest.mark.spec("DIAG-4")
 def test_heat_that_slows_a_card_down(lab: Lab, alice: Person) -> None:
     with two_cards(lab, alice, PRINTS) as (job, cards):
         # At its own power limit a card is at work: that alone is no finding.
@@ -116,6 +117,7 @@ def test_heat_that_slows_a_card_down(lab: Lab, alice: Person) -> None:
         eventually(lambda: sick(page(alice, job)), lambda found: not found, SOON_S, pause_s=PAUSE_S)
 
 
+@pytest.mark.spec("DIAG-4")
 @pytest.mark.long
 def test_a_memory_error_that_could_not_be_corrected_and_how_the_card_is_judged(
     lab: Lab, bob: Person
@@ -133,6 +135,7 @@ def test_a_memory_error_that_could_not_be_corrected_and_how_the_card_is_judged(
         assert "--exclude=n1" in bob.tries("diag", str(job), "--gpu").out
 
 
+@pytest.mark.spec("DIAG-4")
 def test_full_use_at_idle_power_without_progress(lab: Lab, carol: Person) -> None:
     """The host spins as it does in a collective, so its processor time is no sign of progress."""
     with hang_is_told_soon(lab), two_cards(lab, carol, SPINS) as (job, cards):
@@ -144,6 +147,7 @@ def test_full_use_at_idle_power_without_progress(lab: Lab, carol: Person) -> Non
         assert "is used 100 % and draws 62 W of 400 W" in evidence
 
 
+@pytest.mark.spec("DIAG-4")
 @pytest.mark.long
 def test_a_card_is_judged_ok_then_a_warning_then_a_failure(lab: Lab, alice: Person) -> None:
     with two_cards(lab, alice, PRINTS) as (job, cards):

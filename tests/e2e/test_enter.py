@@ -21,7 +21,7 @@ from tests.e2e.entered import Door, asking, door_of
 from tests.e2e.people import eventually
 from tests.fakes.terminal_client import TerminalClient
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("ATTACH-1"), pytest.mark.spec("ATTACH-7")]
+pytestmark = pytest.mark.lab
 
 _ROOT = Path(__file__).parents[2]
 _IMPATIENT = ("--hang-up-s", "1", "--kill-s", "1", "--linger-s", "1")
@@ -69,6 +69,7 @@ def told(door: Door, job: int, script: str, **wishes: str) -> str:
     return bytes(client.output).decode()
 
 
+@pytest.mark.spec("ATTACH-1", "ATTACH-7")
 def test_one_is_the_owner_with_nothing_besides(lab: Lab, door: Door, job: int) -> None:
     client = door.enter(job)
     client.see(b"$ ")
@@ -104,6 +105,7 @@ def _uid(user: str = "alice") -> int:
     return pwd.getpwnam(user).pw_uid
 
 
+@pytest.mark.spec("ATTACH-1")
 def test_it_is_counted_and_limited_with_the_job(lab: Lab, door: Door, job: int) -> None:
     inside = told(
         door, job, "cat /proc/self/cgroup; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"
@@ -126,7 +128,7 @@ def _files(lab: Lab, job: int, pattern: str) -> list[str]:
     return ["/sys/fs/cgroup/" + pattern.format(_uid(), job)]
 
 
-@pytest.mark.spec("ATTACH-2")
+@pytest.mark.spec("ATTACH-1", "ATTACH-2")
 def test_size_signals_and_job_control(door: Door, job: int) -> None:
     client = door.enter(job, "bash", "--norc", "-i")
     client.see(b"$ ")
@@ -186,7 +188,7 @@ def test_what_can_t_be_run_is_said(door: Door, job: int) -> None:
     )
 
 
-@pytest.mark.spec("AUTH-9")
+@pytest.mark.spec("ATTACH-1", "AUTH-9")
 def test_nobody_else_s_job_is_entered(lab: Lab, door: Door, job: int) -> None:
     his = running(lab, "bob", "sleep 301", "batch")
     for user, number in (("bob", job), ("alice", his), ("alice", 4_000_000)):
@@ -301,6 +303,7 @@ def test_it_ends_with_the_job(lab: Lab, door: Door, job: int) -> None:
     assert (ended.cause, ended.code) == (EndCause.JOB_ENDED, 137)
 
 
+@pytest.mark.spec("ATTACH-1")
 def test_a_suspended_job_can_be_entered(lab: Lab, door: Door, job: int) -> None:
     lab.ctl(["scontrol", "suspend", str(job)])
     try:
@@ -366,7 +369,7 @@ exec unshare -Urm sh -c '
 """
 
 
-@pytest.mark.spec("AUTH-9")
+@pytest.mark.spec("ATTACH-1", "ATTACH-7", "AUTH-9")
 def test_a_hostile_job_gets_nothing_of_the_node(quiet_lab: Lab, door: Door) -> None:
     marker = Path("/root/host-marker")
     marker.write_text("secret of the node")
@@ -390,6 +393,7 @@ def test_a_hostile_job_gets_nothing_of_the_node(quiet_lab: Lab, door: Door) -> N
     assert f"/job_{job}/step_extern" in said
 
 
+@pytest.mark.spec("ATTACH-7")
 def test_a_holder_has_next_to_nothing(lab: Lab, door: Door, job: int) -> None:
     client = door.enter(job, "cat")
     assert client.started is not None
@@ -420,6 +424,7 @@ def test_a_reused_pid_is_never_entered(lab: Lab) -> None:
     assert told["reused"] > 200
 
 
+@pytest.mark.spec("AUTH-9")
 def test_nobody_but_root_reaches_a_holder(lab: Lab, door: Door, job: int) -> None:
     session = "3" * 32
     door.enter(job, "cat", session=session)

@@ -38,7 +38,7 @@ from tests.contract.identities import being
 from tests.e2e import knocking
 from tests.e2e.people import eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("ALLOC-3", "AUTH-9")]
+pytestmark = pytest.mark.lab
 
 SCRIPT = b"#!/bin/sh\n#SBATCH --hold\ntrue\n"
 ASKED = SubmitQuestion(script_sha256=hashlib.sha256(SCRIPT).hexdigest())
@@ -83,6 +83,7 @@ def sign(lab: Lab) -> Callable[..., str]:
     return made
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_granted_question_is_answered_once(lab: Lab, sign: Callable[..., str]) -> None:
     body = write_request(sign(), ASKED)
     first = knock(lab, body)
@@ -93,6 +94,7 @@ def test_a_granted_question_is_answered_once(lab: Lab, sign: Callable[..., str])
     lab.jobs.cancel_all()
 
 
+@pytest.mark.spec("ALLOC-3")
 @pytest.mark.parametrize("user", ["alice", "nobody", "slurm"])
 def test_another_user_does_not_even_reach_the_socket(lab: Lab, user: str) -> None:
     with (
@@ -103,12 +105,14 @@ def test_another_user_does_not_even_reach_the_socket(lab: Lab, user: str) -> Non
         connection.connect(str(lab.gate.socket))
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_even_root_is_not_the_user_it_serves(lab: Lab, sign: Callable[..., str]) -> None:
     answer = knock(lab, write_request(sign(), ASKED), user="root")
     assert answer.outcome is Outcome.REFUSED
     assert (_last(lab)["reason"], _last(lab)["peer_uid"]) == ("peer uid", 0)
 
 
+@pytest.mark.spec("AUTH-9")
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -127,6 +131,7 @@ def test_a_grant_for_anything_else_is_refused(
     assert _last(lab)["reason"] == reason
 
 
+@pytest.mark.spec("AUTH-9")
 @pytest.mark.parametrize("offset_s", [-70.0, 70.0])
 def test_a_grant_of_another_time_is_refused_and_the_time_said(
     lab: Lab, sign: Callable[..., str], offset_s: float
@@ -137,6 +142,7 @@ def test_a_grant_of_another_time_is_refused_and_the_time_said(
     assert "it is not valid at this time" in _last(lab)["reason"]
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_changed_question_is_refused(lab: Lab, sign: Callable[..., str]) -> None:
     changed = replace(ASKED, options=("--partition=interactive",))
     assert knock(lab, write_request(sign(ASKED), changed)).outcome is Outcome.REFUSED
@@ -148,6 +154,7 @@ def test_a_changed_question_is_refused(lab: Lab, sign: Callable[..., str]) -> No
     )
 
 
+@pytest.mark.spec("ALLOC-3", "AUTH-9")
 @pytest.mark.parametrize("user", ["root", "slurm", SERVER_USER, "daemon", "absent", "alice\0root"])
 def test_a_grant_that_names_a_system_account_does_nothing(
     lab: Lab, sign: Callable[..., str], user: str
@@ -158,6 +165,7 @@ def test_a_grant_that_names_a_system_account_does_nothing(
         assert answer.outcome is Outcome.ACCOUNT_REFUSED, answer
 
 
+@pytest.mark.spec("AUTH-9")
 @pytest.mark.parametrize(
     "question", [Enter("0" * 32, (), "xterm", 24, 80, "", False), ProbeMounts(100)]
 )
@@ -201,6 +209,7 @@ def test_only_one_sealed_script_is_taken(lab: Lab, sign: Callable[..., str]) -> 
     eventually(lambda: len(list(held.iterdir())), lambda count: count <= 5)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_keys_are_exchanged_without_a_restart(lab: Lab, sign: Callable[..., str]) -> None:
     new = SigningKey.generate()
     kept = lab.gate.public_keys.read_text()
@@ -219,6 +228,7 @@ def test_keys_are_exchanged_without_a_restart(lab: Lab, sign: Callable[..., str]
     lab.jobs.cancel_all()
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_grant_from_before_a_restart_is_not_believed(lab: Lab, sign: Callable[..., str]) -> None:
     old = write_request(sign(), ASKED)
     lab.gate.process.restart()

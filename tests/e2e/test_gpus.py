@@ -12,7 +12,7 @@ from lab.slurm_config import GPUS
 from tests.e2e.people import Person, eventually
 from tests.e2e.topped import cell, debugged, top
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("TOP-2", "SRC-2", "SRC-4")]
+pytestmark = pytest.mark.lab
 SLEEP = "sleep 600"
 
 
@@ -32,6 +32,7 @@ def by_card(answer: dict[str, Any], metric: str) -> dict[str, float]:
     }
 
 
+@pytest.mark.spec("TOP-2")
 def test_two_jobs_on_one_node_see_their_own_cards(lab: Lab, alice: Person, bob: Person) -> None:
     with (
         debugged(lab, alice, "-w", "n1", "--gres=gpu:2", wrap=SLEEP) as first,
@@ -52,6 +53,7 @@ def test_two_jobs_on_one_node_see_their_own_cards(lab: Lab, alice: Person, bob: 
     assert mine == {uuid_of(card_of(index)): 300 + 10 * card_of(index) for index in indices}
 
 
+@pytest.mark.spec("SRC-2", "SRC-4")
 def test_the_same_shape_from_a_broken_node_and_from_one_without_a_driver(
     lab: Lab, alice: Person
 ) -> None:

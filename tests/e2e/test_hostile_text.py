@@ -10,7 +10,7 @@ import pytest
 from lab.laboratory import Lab
 from tests.e2e.people import Person, eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("CLI-1")]
+pytestmark = pytest.mark.lab
 
 NAMES = (
     "\x1b]0;owned\x07title",
@@ -26,6 +26,7 @@ NAMES = (
 )
 
 
+@pytest.mark.spec("CLI-1")
 def test_hostile_job_names_are_inert_wherever_they_are_shown(quiet_lab: Lab, alice: Person) -> None:
     jobs = {
         str(quiet_lab.sbatch("alice", "-H", f"--job-name={name}", wrap="true")): name
@@ -60,6 +61,7 @@ def test_hostile_job_names_are_inert_wherever_they_are_shown(quiet_lab: Lab, ali
         assert sum(line.split()[:1] == [job] for line in lines) == 1, job
 
 
+@pytest.mark.spec("CLI-1")
 def test_json_gives_the_name_back_exactly(quiet_lab: Lab, alice: Person) -> None:
     name = "\x1b[31m\n\u202e"
     job = quiet_lab.sbatch("alice", "-H", f"--job-name={name}", wrap="true")

@@ -18,7 +18,7 @@ from tests.e2e.measured import Load, Measured, accounted, now
 from tests.e2e.people import Person, eventually
 from tests.e2e.put_right import administrator, linked
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("TOP-1", "TOP-2", "SRC-2")]
+pytestmark = pytest.mark.lab
 
 MB = 1 << 20
 CLOSE = pytest.approx
@@ -119,6 +119,7 @@ def _end(lab: Lab, load: Load, job: int) -> None:
     lab.wait_job_state(job, "COMPLETED", 90)
 
 
+@pytest.mark.spec("TOP-1", "TOP-2")
 def test_a_core_and_a_half(
     place: Place, lab: Lab, alice: Person, measured: Measured, debug: list[int]
 ) -> None:
@@ -136,6 +137,7 @@ def test_a_core_and_a_half(
     assert seen == CLOSE(says, rel=0.05)
 
 
+@pytest.mark.spec("TOP-1", "TOP-2")
 def test_memory_and_page_cache_are_two_things(
     place: Place, lab: Lab, alice: Person, measured: Measured, debug: list[int]
 ) -> None:
@@ -157,6 +159,7 @@ def test_memory_and_page_cache_are_two_things(
         assert used == CLOSE(accounted(lab, job, "MaxRSS"), rel=0.06)
 
 
+@pytest.mark.spec("TOP-1", "TOP-2")
 def test_a_writer_and_another_job_on_the_same_node(
     place: Place, lab: Lab, alice: Person, measured: Measured, debug: list[int]
 ) -> None:
@@ -181,6 +184,7 @@ def test_a_writer_and_another_job_on_the_same_node(
     assert calls - few == CLOSE((place.write_mb - 20) * 1.1, rel=0.05)
 
 
+@pytest.mark.spec("TOP-1", "TOP-2")
 def test_a_pair_that_sends(
     place: Place, lab: Lab, alice: Person, measured: Measured, debug: list[int]
 ) -> None:
@@ -188,6 +192,7 @@ def test_a_pair_that_sends(
     _assert_sent(lab, alice, measured, debug, place.node, place.peer)
 
 
+@pytest.mark.spec("TOP-1", "TOP-2")
 @on_v2_only
 def test_a_pair_that_sends_the_other_way(
     place: Place, lab: Lab, alice: Person, measured: Measured, debug: list[int]
@@ -224,6 +229,7 @@ def _assert_sent(
         assert after - before[node] == CLOSE(90 * MB, rel=0.05)
 
 
+@pytest.mark.spec("TOP-1", "TOP-2")
 def test_a_victim_of_its_own_hunger(
     place: Place, lab: Lab, alice: Person, measured: Measured, debug: list[int]
 ) -> None:
@@ -239,6 +245,7 @@ def test_a_victim_of_its_own_hunger(
     assert [float(each["value"][1]) for each in kills] == [2.0]
 
 
+@pytest.mark.spec("TOP-1", "TOP-2")
 @on_v2_only
 def test_two_that_want_one_processor(
     place: Place, lab: Lab, alice: Person, measured: Measured, debug: list[int]

@@ -22,7 +22,7 @@ from lattice.base.failpoints import VARIABLE
 from tests.e2e.log_lines import Gate, numbers, script
 from tests.e2e.people import Person, Said, eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300), pytest.mark.spec("LOG-3")]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 _PROXY_PORT = 21999
 
@@ -86,6 +86,7 @@ def with_objects(lab: Lab, keys: Mapping[str, Any]) -> Iterator[None]:
             server.process.restart()
 
 
+@pytest.mark.spec("LOG-3")
 @pytest.mark.long
 def test_a_store_that_is_slow_torn_and_answers_503(quiet_lab: Lab, alice: Person) -> None:
     """Four of ten requests fail in one of seven ways, while jobs end and people read."""
@@ -116,6 +117,7 @@ def test_a_store_that_is_slow_torn_and_answers_503(quiet_lab: Lab, alice: Person
         complete(alice, job, f"f{number}", 500)
 
 
+@pytest.mark.spec("LOG-3")
 @pytest.mark.parametrize(
     "away_s", [pytest.param(15, id="15 s"), pytest.param(60, id="60 s", marks=pytest.mark.long)]
 )
@@ -139,6 +141,7 @@ def test_the_store_away(quiet_lab: Lab, alice: Person, away_s: int) -> None:
     stored(quiet_lab, alice, job)
 
 
+@pytest.mark.spec("LOG-3")
 @pytest.mark.parametrize("name", ["intake.verified", "intake.stored"])
 @pytest.mark.long
 def test_a_server_killed_while_storing(quiet_lab: Lab, alice: Person, name: str) -> None:
@@ -159,6 +162,7 @@ def test_a_server_killed_while_storing(quiet_lab: Lab, alice: Person, name: str)
     complete(alice, job, "s", 300)
 
 
+@pytest.mark.spec("LOG-3")
 @pytest.mark.long
 def test_an_agent_replaced_by_a_newer_one(quiet_lab: Lab, alice: Person) -> None:
     """Stopped in order and started again, three times while the job writes."""
@@ -198,6 +202,7 @@ def _truncated(file: Path) -> None:
         open_file.truncate()
 
 
+@pytest.mark.spec("LOG-3")
 @pytest.mark.parametrize("act", [_renamed, _rotated, _deleted, _truncated])
 def test_a_file_that_is(quiet_lab: Lab, alice: Person, act: Callable[[Path], None]) -> None:
     """Done to the file between two halves of the output, after the first half was read."""
@@ -215,6 +220,7 @@ def test_a_file_that_is(quiet_lab: Lab, alice: Person, act: Callable[[Path], Non
     complete(alice, job, "h", 200)
 
 
+@pytest.mark.spec("LOG-3")
 @pytest.mark.long
 def test_text_that_was_gone_before_it_was_read(quiet_lab: Lab, alice: Person) -> None:
     """The node's spool is full, so nothing is read; the file is cut meanwhile. The gap is told."""
@@ -267,6 +273,7 @@ def _steady_bytes(folder: Path) -> int:
     return sizes[1] if sizes[0] == sizes[1] else 0
 
 
+@pytest.mark.spec("LOG-3")
 def test_a_node_without_power(quiet_lab: Lab, alice: Person) -> None:
     """Its job dies with it; what stood in the file is there when the node is back."""
     job = quiet_lab.sbatch(
@@ -291,6 +298,7 @@ def test_a_node_without_power(quiet_lab: Lab, alice: Person) -> None:
     assert numbers(said_of(alice, job).out.splitlines(), "p") == left
 
 
+@pytest.mark.spec("LOG-3")
 def test_a_job_id_that_is_used_again(quiet_lab: Lab, alice: Person, bob: Person) -> None:
     job = quiet_lab.sbatch("alice", wrap="echo the elder")
     quiet_lab.wait_job_state(job, "COMPLETED")
@@ -302,6 +310,7 @@ def test_a_job_id_that_is_used_again(quiet_lab: Lab, alice: Person, bob: Person)
     assert said_of(alice, job).out == "the elder\n"
 
 
+@pytest.mark.spec("LOG-3")
 @pytest.mark.long
 def test_a_folder_as_the_store(quiet_lab: Lab, alice: Person) -> None:
     """The same stories, in short, on the store of a single server."""

@@ -19,7 +19,7 @@ from lab.laboratory import Lab
 from tests.e2e.log_lines import Gate, numbers, script
 from tests.e2e.people import Person, eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300), pytest.mark.spec("LOG-2", "LOG-3")]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 NODES = ("n1", "n2")
 
@@ -65,6 +65,7 @@ def stored(lab: Lab, job: int) -> None:
     )
 
 
+@pytest.mark.spec("LOG-2", "LOG-3")
 @pytest.mark.long
 def test_agents_away_while_tasks_end(quiet_lab: Lab, alice: Person) -> None:
     """Two nodes with two tasks each: killed in the middle, started when all is over."""
@@ -95,6 +96,7 @@ def test_agents_away_while_tasks_end(quiet_lab: Lab, alice: Person) -> None:
     assert all(len(each) < 400 for each in seen.values())
 
 
+@pytest.mark.spec("LOG-2", "LOG-3")
 @pytest.mark.long
 def test_servers_away_while_short_steps_come_and_go(quiet_lab: Lab, alice: Person) -> None:
     """Nobody can say that the files may be opened; everything is there when somebody can."""
@@ -124,6 +126,7 @@ def test_servers_away_while_short_steps_come_and_go(quiet_lab: Lab, alice: Perso
     assert steps_seen == {f"{step}.{rank}" for step in range(3) for rank in range(2)}
 
 
+@pytest.mark.spec("LOG-3")
 def test_a_file_that_is_gone_when_the_agent_is_back_is_a_gap(quiet_lab: Lab, alice: Person) -> None:
     """What had been read is there, and that the rest is not is said."""
     gate = Gate(quiet_lab)
@@ -149,6 +152,7 @@ def test_a_file_that_is_gone_when_the_agent_is_back_is_a_gap(quiet_lab: Lab, ali
     stored(quiet_lab, job)
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.long
 def test_labelled_lines_have_ranks(quiet_lab: Lab, alice: Person) -> None:
     """Written by srun in one file, by slurmstepd in one a task; the script's `3: x` is nobody's."""

@@ -203,6 +203,7 @@ def test_anothers_logs_are_not_there(quiet_lab: Lab, alice: Person, bob: Person)
     assert "private" not in theirs.out + theirs.err
 
 
+@pytest.mark.spec("LOG-4")
 def test_json_lines(quiet_lab: Lab, alice: Person) -> None:
     job = quiet_lab.sbatch("alice", wrap="echo one; echo two")
     quiet_lab.wait_job_state(job, "COMPLETED")

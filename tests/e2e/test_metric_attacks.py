@@ -11,7 +11,7 @@ from tests.e2e.measured import Measured
 from tests.e2e.people import Person, eventually
 from tests.e2e.topped import debugged
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("TOP-4", "TOP-6", "AUTH-4")]
+pytestmark = pytest.mark.lab
 
 ESCAPES = (
     "lattice_cpu_seconds_total",
@@ -31,7 +31,7 @@ ESCAPES = (
 )
 
 
-@pytest.mark.spec("TOP-6")
+@pytest.mark.spec("TOP-4", "TOP-6")
 def test_no_query_of_bobs_shows_a_point_of_alices(lab: Lab, alice: Person, bob: Person) -> None:
     with debugged(lab, alice, wrap="sleep 600") as job:
         mine = Measured(lab, alice)
@@ -67,6 +67,7 @@ def test_no_query_of_bobs_shows_a_point_of_alices(lab: Lab, alice: Person, bob: 
             assert f"'{job}'" not in str(answer), path
 
 
+@pytest.mark.spec("TOP-4")
 def test_hostile_words_for_a_job(alice: Person) -> None:
     """They are a name that nobody's job has, or no time; never a part of a query."""
     for name, *words in (

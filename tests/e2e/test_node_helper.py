@@ -28,7 +28,7 @@ from tests.contract.identities import being
 from tests.e2e.knocking import knock
 from tests.e2e.people import eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("AUTH-9")]
+pytestmark = pytest.mark.lab
 
 
 @dataclass
@@ -52,6 +52,7 @@ def helper(lab: Lab) -> NodeHelper:
     return NodeHelper(lab.node("n1").agent.helper.socket, signer)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_each_job_s_processes_are_counted_with_it_alone_and_without_a_grant(
     quiet_lab: Lab, helper: NodeHelper
 ) -> None:
@@ -78,11 +79,13 @@ def test_each_job_s_processes_are_counted_with_it_alone_and_without_a_grant(
     line.close()
 
 
+@pytest.mark.spec("AUTH-9")
 def test_nobody_but_the_agent_is_told_numbers(helper: NodeHelper) -> None:
     answer = knock(helper.socket, write_request("", WatchCounters()), user="root")
     assert answer.outcome is Outcome.REFUSED
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_verb_of_the_gate_is_none_of_a_nodes(helper: NodeHelper) -> None:
     answer = helper.ask(CancelQuestion(jobs=("1",)), user="alice", job=1)
     assert answer.outcome is Outcome.NOT_OFFERED

@@ -11,7 +11,7 @@ import pytest
 from lab.laboratory import Lab
 from tests.e2e.people import Person, Said, eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("OPS-4")]
+pytestmark = pytest.mark.lab
 
 NODE = "n2"
 
@@ -52,6 +52,7 @@ def admin(person: Person, act: str, *words: str) -> Said:
     return person.tries("admin", act, NODE, *words)
 
 
+@pytest.mark.spec("OPS-4")
 def test_drain_with_work_on_it_then_undrain(quiet_lab: Lab, oscar: Person, alice: Person) -> None:
     job = quiet_lab.sbatch("alice", f"--nodelist={NODE}", wrap="sleep 300")
     quiet_lab.wait_job_state(job, "RUNNING")
@@ -87,6 +88,7 @@ def test_drain_with_work_on_it_then_undrain(quiet_lab: Lab, oscar: Person, alice
     assert "already" in admin(oscar, "undrain").out
 
 
+@pytest.mark.spec("OPS-4")
 def test_disable_ends_work_and_enable_brings_the_node_back(
     quiet_lab: Lab, oscar: Person, alice: Person
 ) -> None:
@@ -114,6 +116,7 @@ def test_who_may(quiet_lab: Lab, bob: Person, carol: Person) -> None:
     assert "drained" in sinfo(quiet_lab)
 
 
+@pytest.mark.spec("OPS-4")
 def test_several_nodes_or_none(quiet_lab: Lab, oscar: Person) -> None:
     said = oscar.tries("admin", "drain", "n[1-2]", "n3", "--reason", "BIOS")
     assert said.code == 0, said
@@ -148,6 +151,7 @@ def test_hostile_reasons_stay_text(
     assert "idle" in sinfo(quiet_lab, "n1")
 
 
+@pytest.mark.spec("CLI-2", "OPS-4")
 def test_slurm_that_refuses_the_servers_user_is_told_with_what_to_run(
     quiet_lab: Lab, oscar: Person
 ) -> None:

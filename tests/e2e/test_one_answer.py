@@ -14,11 +14,12 @@ from lab.addresses import SERVER_REST_PORT
 from lab.laboratory import Lab
 from tests.e2e.people import Person, eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("AUTH-12")]
+pytestmark = pytest.mark.lab
 
 _ROUNDS = 20
 
 
+@pytest.mark.spec("AUTH-12")
 @pytest.mark.timeout(300)
 def test_refusals_cost_the_same(quiet_lab: Lab, alice: Person, bob: Person) -> None:
     """Every name is asked for once, so that no answer is one remembered from before."""

@@ -29,7 +29,7 @@ from lattice.domain.privileged import OpenOutput, OpenOutputFile, Question, dige
 from tests.contract.identities import being
 from tests.e2e.people import eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("LOG-2")]
+pytestmark = pytest.mark.lab
 
 _PIDS = (
     "find /sys/fs/cgroup/freezer -path '*/job_{0}/*' -name cgroup.procs -exec cat {{}} + | sort -nu"
@@ -104,6 +104,7 @@ def _run(lab: Lab, *options: str, wrap: str, user: str = "alice") -> int:
     return job
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_batch_job_s_file_closed_to_all_others(quiet_lab: Lab, outputs: Outputs) -> None:
     job = _run(quiet_lab, wrap="umask; echo begun; sleep 300")
     path = f"/home/alice/slurm-{job}.out"
@@ -124,6 +125,7 @@ def test_a_batch_job_s_file_closed_to_all_others(quiet_lab: Lab, outputs: Output
         assert content(opened.files[0]).endswith(b"and more\n")
 
 
+@pytest.mark.spec("LOG-2")
 def test_output_and_errors_apart(quiet_lab: Lab, outputs: Outputs) -> None:
     job = _run(quiet_lab, "-o", "o-%j", "-e", "e-%j", wrap="echo out; echo err >&2; sleep 300")
     wanted = {f"/home/alice/o-{job}": b"out\n", f"/home/alice/e-{job}": b"err\n"}
@@ -136,6 +138,7 @@ def test_output_and_errors_apart(quiet_lab: Lab, outputs: Outputs) -> None:
     assert 1 not in kinds["e"]
 
 
+@pytest.mark.spec("LOG-2")
 def test_steps_inside_a_batch_job_write_to_its_file(quiet_lab: Lab, outputs: Outputs) -> None:
     job = _run(quiet_lab, wrap="srun -n1 sh -c 'echo from the step; sleep 300'")
     path = f"/home/alice/slurm-{job}.out"
@@ -149,6 +152,7 @@ def test_steps_inside_a_batch_job_write_to_its_file(quiet_lab: Lab, outputs: Out
     assert "srun" in comms
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_file_a_task_on_two_nodes(quiet_lab: Lab, outputs: Outputs) -> None:
     even = ("-N2", "-n4", "--ntasks-per-node=2")
     tasks = "--output=t_%j_%t sh -c 'echo task $SLURM_PROCID; sleep 300'"
@@ -168,6 +172,7 @@ def test_a_file_a_task_on_two_nodes(quiet_lab: Lab, outputs: Outputs) -> None:
     assert seen == {f"/home/alice/t_{job}_{n}": f"task {n}\n".encode() for n in range(4)}
 
 
+@pytest.mark.spec("LOG-2")
 def test_labelled_lines_of_all_nodes_are_one_node_s_file(quiet_lab: Lab, outputs: Outputs) -> None:
     # Not `all.out`: what begins with "all" is no file name to srun.
     step = "srun -N2 -n2 --label -o every.out sh -c 'echo rank $SLURM_PROCID; sleep 300'"
@@ -185,6 +190,7 @@ def test_labelled_lines_of_all_nodes_are_one_node_s_file(quiet_lab: Lab, outputs
         assert opened.files == ()
 
 
+@pytest.mark.spec("LOG-2")
 def test_labelled_files_a_task_are_slurmstepd_s(quiet_lab: Lab, outputs: Outputs) -> None:
     step = "srun -n2 --label -o l_%j_%t sh -c 'echo rank $SLURM_PROCID; sleep 300'"
     job = _run(quiet_lab, "-n2", wrap=step)
@@ -195,6 +201,7 @@ def test_labelled_files_a_task_are_slurmstepd_s(quiet_lab: Lab, outputs: Outputs
     assert named == {"slurmstepd"}
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_file_that_only_the_job_sees(quiet_lab: Lab, outputs: Outputs) -> None:
     inside = "mkdir -p m; mount -t tmpfs none m; echo inside >m/x; exec sleep 300 >>m/x"
     job = _run(quiet_lab, "-o", "outer-%j", wrap=f"unshare -Urm sh -c '{inside}'")
@@ -205,6 +212,7 @@ def test_a_file_that_only_the_job_sees(quiet_lab: Lab, outputs: Outputs) -> None
         outputs.open_file(job, "/home/alice/m/x")
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_file_in_the_job_s_own_tmp(quiet_lab: Lab, outputs: Outputs) -> None:
     """job_container/tmpfs gives each job a /tmp that nobody else sees."""
     job = _run(quiet_lab, wrap="echo private >/tmp/x; sleep 300 >>/tmp/x")
@@ -212,6 +220,7 @@ def test_a_file_in_the_job_s_own_tmp(quiet_lab: Lab, outputs: Outputs) -> None:
     assert any(path.endswith("/x") for path, text in found.items() if text == b"private\n")
 
 
+@pytest.mark.spec("LOG-2")
 def test_output_through_a_link(quiet_lab: Lab, outputs: Outputs) -> None:
     home = quiet_lab.layout.home / "alice"
     (home / "real").mkdir(exist_ok=True)
@@ -224,6 +233,7 @@ def test_output_through_a_link(quiet_lab: Lab, outputs: Outputs) -> None:
         assert content(opened.files[0]) == b"linked\n"
 
 
+@pytest.mark.spec("AUTH-9", "LOG-2")
 def test_links_to_what_is_not_hers(quiet_lab: Lab, outputs: Outputs) -> None:
     home = quiet_lab.layout.home
     secret = home / "bob" / "secret"
@@ -248,6 +258,7 @@ def test_links_to_what_is_not_hers(quiet_lab: Lab, outputs: Outputs) -> None:
         assert content(opened.files[0]) == b"bob's\n"
 
 
+@pytest.mark.spec("LOG-2")
 def test_what_is_no_file(quiet_lab: Lab, outputs: Outputs) -> None:
     wrap = "mkfifo fifo 2>/dev/null; sleep 300 1<>fifo & sleep 300 1<>/proc/self/mem & sleep 300"
     job = _run(quiet_lab, "-o", "/dev/zero", wrap=wrap)
@@ -268,6 +279,7 @@ def test_what_is_no_file(quiet_lab: Lab, outputs: Outputs) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.spec("AUTH-9", "LOG-2")
 def test_processes_of_another_job_or_user_bring_nothing(quiet_lab: Lab, outputs: Outputs) -> None:
     hers = _run(quiet_lab, wrap="echo hers; sleep 300")
     other = _run(quiet_lab, wrap="echo other; sleep 300")
@@ -284,6 +296,7 @@ def test_processes_of_another_job_or_user_bring_nothing(quiet_lab: Lab, outputs:
         outputs.open(hers, user="root")
 
 
+@pytest.mark.spec("LOG-2")
 def test_what_slurm_holds_of_its_own_is_not_shown(quiet_lab: Lab, outputs: Outputs) -> None:
     """slurmstepd writes to slurmd's log too; even one that all may read is none of the job's."""
     log = quiet_lab.layout.log / "slurmd.n1.log"

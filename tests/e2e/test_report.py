@@ -8,9 +8,10 @@ from lab.laboratory import Lab
 from tests.e2e.people import Person, eventually
 from tests.e2e.topped import debugged
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("TOP-5")]
+pytestmark = pytest.mark.lab
 
 
+@pytest.mark.spec("TOP-5")
 def test_a_job_that_is_over(lab: Lab, alice: Person, bob: Person) -> None:
     """What it asked for beside what it used; too short for advice; and nobody else is told."""
     work = "/usr/bin/python3 -c 'import time; x = bytearray(60 << 20); time.sleep(14)'"

@@ -12,11 +12,12 @@ import pytest
 from lab.laboratory import Lab
 from tests.e2e.people import Person
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("AUTH-1")]
+pytestmark = pytest.mark.lab
 
 _TOKEN = re.compile(rb"eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}")
 
 
+@pytest.mark.spec("AUTH-1")
 def test_no_token_in_any_artefact(lab: Lab, alice: Person) -> None:
     lab.log_in("alice")
     Person(lab, "alice").lattice("status", "-v")
@@ -47,6 +48,7 @@ def _bytes(file: Path) -> bytes:
         return b""
 
 
+@pytest.mark.spec("AUTH-1")
 def test_no_token_in_the_arguments_of_any_process(lab: Lab, alice: Person) -> None:
     with lab.popen_as("alice", ["lattice", "status", "--watch"], env=alice.bearer) as command:
         time.sleep(2)

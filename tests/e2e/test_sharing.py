@@ -11,7 +11,7 @@ from lab.laboratory import Lab
 from tests.e2e.log_lines import numbers, script
 from tests.e2e.people import Person, Said, eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("AUTH-7"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
 _ABSENT = 7_000_000
 
@@ -51,7 +51,7 @@ def readers(owner: Person, job: int) -> dict[str, tuple[str, int]]:
     }
 
 
-@pytest.mark.spec("AUTH-12")
+@pytest.mark.spec("AUTH-7", "AUTH-12")
 def test_alice_shares_with_bob_and_takes_it_back(
     quiet_lab: Lab, alice: Person, bob: Person
 ) -> None:
@@ -82,6 +82,7 @@ def test_alice_shares_with_bob_and_takes_it_back(
     assert readers(alice, job)["bob"][0] == "shared", "that he read it stays"
 
 
+@pytest.mark.spec("AUTH-7")
 def test_a_followed_stream_ends_when_it_is_no_longer_shared(
     quiet_lab: Lab, alice: Person, bob: Person
 ) -> None:
@@ -103,7 +104,7 @@ def test_a_followed_stream_ends_when_it_is_no_longer_shared(
     assert seen
 
 
-@pytest.mark.spec("AUTH-12")
+@pytest.mark.spec("AUTH-7", "AUTH-12")
 def test_who_governs_reads_and_is_seen(
     quiet_lab: Lab, alice: Person, bob: Person, carol: Person, olga: Person
 ) -> None:
@@ -134,6 +135,7 @@ def no_quorum(quiet_lab: Lab) -> Iterator[Lab]:
         each.wait_healthy()
 
 
+@pytest.mark.spec("AUTH-7")
 @pytest.mark.long
 def test_what_cannot_be_written_down_is_not_shown(
     no_quorum: Lab, bob: Person, carol: Person

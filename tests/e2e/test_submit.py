@@ -13,7 +13,7 @@ from lab.laboratory import Lab
 from lattice.domain.labels import read_comment
 from tests.e2e.people import Person, Said, eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("ALLOC-3")]
+pytestmark = pytest.mark.lab
 
 TELL = """\
 #!/bin/bash
@@ -56,6 +56,7 @@ def profile(lab: Lab, user: str, text: str) -> Iterator[None]:
         (lab.layout.home / user / ".profile").unlink()
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_a_script_is_what_slurm_would_have_made_of_it(quiet_lab: Lab, alice: Person) -> None:
     lab = quiet_lab
     head = "#SBATCH -N2 -J named --gres=gpu:1 -t 5\n#SBATCH --output=%x-%j.txt\n"
@@ -94,6 +95,7 @@ def _differs(line: str) -> bool:
     return line.startswith(("SLURM", "SHLVL=", "_=", "OLDPWD=", "LATTICE_LAB=", "PATH="))
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_options_arguments_and_commands(quiet_lab: Lab, alice: Person) -> None:
     lab = quiet_lab
     write(lab, "alice", "plain.sh", TELL.format(head=""))
@@ -125,6 +127,7 @@ def test_options_arguments_and_commands(quiet_lab: Lab, alice: Person) -> None:
     assert facts(lab, job)["JobName"] == "true"
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_arrays_dependencies_and_standard_input(quiet_lab: Lab, alice: Person) -> None:
     lab = quiet_lab
     array = submitted(alice.tries("submit", "--array", "1-3", "--", "sleep", "30"))
@@ -143,6 +146,7 @@ def test_arrays_dependencies_and_standard_input(quiet_lab: Lab, alice: Person) -
     assert facts(lab, job)["Reason"] == "JobHeldUser"
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_slurms_own_refusal_comes_back_whole(alice: Person) -> None:
     said = alice.tries("submit", "--sbatch", "--partition=nowhere", "--", "true")
     assert said.code == 2
@@ -151,6 +155,7 @@ def test_slurms_own_refusal_comes_back_whole(alice: Person) -> None:
     assert said.out == ""
 
 
+@pytest.mark.spec("CLI-2")
 @pytest.mark.parametrize(
     ("words", "code", "err"),
     [
@@ -179,6 +184,7 @@ def test_what_can_not_be_submitted_is_said(
     assert err in said.err
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_a_hostile_name_is_only_a_name(quiet_lab: Lab, alice: Person) -> None:
     name = "-J$(touch pwned)`id`\n;.sh"
     write(quiet_lab, "alice", name, TELL.format(head=""))
@@ -188,6 +194,7 @@ def test_a_hostile_name_is_only_a_name(quiet_lab: Lab, alice: Person) -> None:
     assert re.fullmatch(r"[A-Za-z0-9._+-]+", facts(quiet_lab, job)["JobName"])
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_a_noisy_profile_neither_spoils_nor_forges_the_id(quiet_lab: Lab, alice: Person) -> None:
     noise = (
         "echo 999999; echo 'Submitted batch job 1' >&2; cat; yes | head -c 99999; sleep 61.5 &\n"
@@ -201,6 +208,7 @@ def test_a_noisy_profile_neither_spoils_nor_forges_the_id(quiet_lab: Lab, alice:
     assert left.stdout == ""
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_a_profile_that_hangs_or_leaves_is_ended_and_named(lab: Lab, alice: Person) -> None:
     with profile(lab, "alice", "exit 3\n"):
         said = alice.tries("submit", "--", "true")
@@ -226,6 +234,7 @@ def test_a_directory_that_is_not_there_means_home_with_a_word(
     assert "can't be entered" in said.stderr or facts(quiet_lab, job)["WorkDir"] == "/home/alice"
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_the_same_key_never_submits_twice(quiet_lab: Lab, alice: Person, bob: Person) -> None:
     lab = quiet_lab
     again = ("submit", "--idempotency-key", "night-7", "--label", "n=7", "--", "sleep", "50")
@@ -243,6 +252,7 @@ def test_the_same_key_never_submits_twice(quiet_lab: Lab, alice: Person, bob: Pe
     assert len(marks.key) == 32
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_two_racing_calls_with_one_key_make_one_allocation(quiet_lab: Lab, alice: Person) -> None:
     words = ["lattice", "submit", "--idempotency-key", "race-1", "-J", "race", "--", "sleep", "50"]
     racing = [quiet_lab.popen_as("alice", words, env=alice.bearer) for _ in range(6)]

@@ -11,9 +11,10 @@ from tests.e2e.measured import Measured
 from tests.e2e.people import Person, eventually
 from tests.e2e.topped import debugged
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("WATCH-3")]
+pytestmark = pytest.mark.lab
 
 
+@pytest.mark.spec("WATCH-3")
 def test_debug_takes_effect_within_five_seconds_and_reverts(lab: Lab, alice: Person) -> None:
     measured = Measured(lab, alice)
 
@@ -37,6 +38,7 @@ def test_debug_takes_effect_within_five_seconds_and_reverts(lab: Lab, alice: Per
         assert samples(job, "10m]") <= before + 1, "no longer every second"
 
 
+@pytest.mark.spec("WATCH-3")
 def test_nobody_but_the_owner_switches(lab: Lab, alice: Person, bob: Person, carol: Person) -> None:
     with debugged(lab, alice, wrap="sleep 600") as job:
         for person in (bob, carol):

@@ -8,9 +8,10 @@ from lab.laboratory import Lab
 from tests.e2e.people import Person, eventually
 from tests.e2e.topped import cell, debugged, measured_top, row, top
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("TOP-3", "TOP-4", "SRC-1", "SRC-2")]
+pytestmark = pytest.mark.lab
 
 
+@pytest.mark.spec("SRC-1", "SRC-2", "TOP-3", "TOP-4")
 def test_two_nodes_one_busy(lab: Lab, alice: Person, bob: Person) -> None:
     """By node, summed up, with where it comes from; as a table too; and nobody else's."""
     work = "srun -N1 -n1 -w n1 --overlap sh -c 'while :; do :; done' & sleep 600"
@@ -45,6 +46,7 @@ def test_two_nodes_one_busy(lab: Lab, alice: Person, bob: Person) -> None:
         assert len(told) == 1, "another's job and none are the same answer"
 
 
+@pytest.mark.spec("TOP-4")
 def test_a_job_that_is_over(lab: Lab, alice: Person) -> None:
     """Over its own lifetime, long after its agents forgot it."""
     with debugged(lab, alice, wrap="timeout 8 sh -c 'while :; do :; done'; true") as job:
@@ -61,6 +63,7 @@ def test_a_job_that_is_over(lab: Lab, alice: Person) -> None:
     assert row(answer)["kind"] == "summary"
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_pending_job_has_nothing_to_show(lab: Lab, alice: Person) -> None:
     job = lab.sbatch("alice", "--begin=now+1hour", wrap="true")
     try:

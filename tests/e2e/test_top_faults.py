@@ -15,7 +15,7 @@ from tests.e2e.put_right import administrator, put_right
 from tests.e2e.test_watch import Watching
 from tests.e2e.topped import WORKS, cell, debugged, measured_top, row, top
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("SRC-2", "TOP-4"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +28,7 @@ def whole(lab: Lab) -> Iterator[None]:
     put_right(lab, administrator(lab))
 
 
+@pytest.mark.spec("SRC-2")
 def test_the_store_is_away_for_a_minute(lab: Lab, alice: Person) -> None:
     """Live from the nodes meanwhile, and it says so; afterwards there is no hole in the series."""
     store = lab.victoriametrics.processes[0]
@@ -61,6 +62,7 @@ def test_the_store_is_away_for_a_minute(lab: Lab, alice: Person) -> None:
         assert answer["origin"]["via"] == "store" or "agents" not in answer["origin"]["via"]
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_store_that_hangs_is_not_waited_for(lab: Lab, alice: Person) -> None:
     store = lab.victoriametrics.processes[0]
     with debugged(lab, alice, "-w", "n1") as job:
@@ -74,6 +76,7 @@ def test_a_store_that_hangs_is_not_waited_for(lab: Lab, alice: Person) -> None:
         assert "store" in said.out + said.err
 
 
+@pytest.mark.spec("SRC-1", "SRC-2")
 def test_an_agent_frozen_and_one_killed(lab: Lab, alice: Person) -> None:
     """Its row grows old, then says why it is empty; the other node's goes on."""
     with debugged(lab, alice, "-w", "n[1-2]", wrap=f"srun sh -c '{WORKS}'") as job:

@@ -14,7 +14,7 @@ from lab.laboratory import Lab
 from tests.e2e.people import Person, eventually
 from tests.e2e.topped import debugged
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("WATCH-1")]
+pytestmark = pytest.mark.lab
 
 
 class Watching:
@@ -62,6 +62,7 @@ def _figure(record: dict[str, Any], node: str, metric: str) -> float:
     return -1.0
 
 
+@pytest.mark.spec("WATCH-1")
 def test_two_nodes_until_the_end(lab: Lab, alice: Person) -> None:
     work = "srun -N1 -n1 -w n1 --overlap timeout 12 sh -c 'while :; do :; done'; exit 3"
     with debugged(lab, alice, "-w", "n[1-2]", wrap=work) as job:
@@ -76,7 +77,7 @@ def test_two_nodes_until_the_end(lab: Lab, alice: Person) -> None:
             watching.end()
 
 
-@pytest.mark.spec("WATCH-2")
+@pytest.mark.spec("WATCH-1", "WATCH-2")
 def test_an_oom_kill_is_told_once(lab: Lab, alice: Person) -> None:
     eater = "/usr/bin/python3 -c 'x = bytearray(400 << 20)'"
     with debugged(lab, alice, "-w", "n1", "--mem=150M", wrap=f"sleep 9; {eater}; sleep 300") as job:

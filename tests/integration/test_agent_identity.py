@@ -33,7 +33,6 @@ from lattice.wire.v1.agents_pb2_grpc import (
 from tests.fakes.agent_site import ADMIN, AgentSite
 from tests.fakes.certificates import new_key, request
 
-pytestmark = pytest.mark.spec("AUTH-9")
 HOST = "127.0.0.1"
 SIGNER = GrantSigner(SigningKey.generate(), SystemClock())
 
@@ -112,6 +111,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     await agents.stop(None)
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_node_enrols_once_and_renews_with_what_it_got(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -126,6 +126,7 @@ async def test_a_node_enrols_once_and_renews_with_what_it_got(
     assert again.held.origin == "own certificate"
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_renewal_leaves_an_open_stream_alone_and_new_dials_use_the_new_key(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -146,6 +147,7 @@ async def test_renewal_leaves_an_open_stream_alone_and_new_dials_use_the_new_key
         await stream.done_writing()
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_revoked_node_is_denied_with_words_and_written_down(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -166,6 +168,7 @@ async def test_a_revoked_node_is_denied_with_words_and_written_down(
     assert (await cluster.renew(back)).node == "n1"
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_n1_can_not_speak_for_n2_and_is_put_in_quarantine(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -184,6 +187,7 @@ async def test_n1_can_not_speak_for_n2_and_is_put_in_quarantine(
     assert "quarantine" in (refusal.value.details() or "")
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_replica_is_no_node_and_people_are_neither(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -211,6 +215,7 @@ async def test_nobody_to_ask_is_told_apart_from_a_refusal(tmp_path: Path) -> Non
         await GrpcIssuer((), None).enrol("t", "n1", "csr")
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_the_time_is_signed_for_the_node_of_the_certificate(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -24,7 +24,6 @@ from lattice.domain.peer import server_name
 from lattice.wire.peer import peer_of
 from tests.fakes.certificates import CLUSTER, Pair, authority_files, node_pair, self_signed
 
-pytestmark = pytest.mark.spec("AUTH-9")
 HOST = "127.0.0.1"
 ECHO, HOLD = "/test.Peer/Echo", "/test.Peer/Hold"
 
@@ -108,6 +107,7 @@ async def _refused(site: Site, pair: Pair | None, bundle: bytes | None = None) -
     assert refusal.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_node_and_a_replica_of_the_cluster_are_admitted_by_name(site: Site) -> None:
     assert await site.ask(site.node()) == f"lattice://{CLUSTER}/node/n1"
     for name in ("", "r1"):
@@ -120,6 +120,7 @@ async def test_a_node_and_a_replica_of_the_cluster_are_admitted_by_name(site: Si
         assert answer == f"lattice://{CLUSTER}/replica/r1".encode()
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_dialler_who_expects_another_replica_turns_away(site: Site) -> None:
     async with aio.secure_channel(
         f"{HOST}:{site.port}",
@@ -130,6 +131,7 @@ async def test_a_dialler_who_expects_another_replica_turns_away(site: Site) -> N
             await channel.unary_unary(ECHO)(b"", timeout=10)
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_nobody_enters_with_nothing_or_with_what_others_signed(
     site: Site, tmp_path: Path
 ) -> None:
@@ -141,10 +143,12 @@ async def test_nobody_enters_with_nothing_or_with_what_others_signed(
     await _refused(site, Pair(own.certificate, site.node().key))
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_an_expired_certificate_is_refused(site: Site) -> None:
     await _refused(site, site.node(life=timedelta(seconds=-60)))
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_node_can_not_stand_in_for_a_replica(site: Site) -> None:
     pair = site.node("r1")
     server = aio.server()
@@ -159,6 +163,7 @@ async def test_a_node_can_not_stand_in_for_a_replica(site: Site) -> None:
         await server.stop(None)
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_plain_text_and_old_tls_are_refused(site: Site, tmp_path: Path) -> None:
     async with aio.insecure_channel(f"{HOST}:{site.port}") as channel:
         with pytest.raises(aio.AioRpcError) as refusal:
@@ -194,6 +199,7 @@ def _shakes_hands(port: int, version: ssl.TLSVersion, chain: Path) -> bool:
         return False
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_certificates_rotate_under_an_open_stream(site: Site) -> None:
     first = site.replica.not_after
     async with site.dial(site.node()) as channel:
@@ -209,6 +215,7 @@ async def test_certificates_rotate_under_an_open_stream(site: Site) -> None:
         assert await call.read() is aio.EOF
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_the_authority_itself_is_exchanged_without_a_break(
     site: Site, tmp_path: Path
 ) -> None:
@@ -237,6 +244,7 @@ async def test_the_authority_itself_is_exchanged_without_a_break(
     await _refused(site, old_pair)
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_files_that_do_not_fit_change_nothing(site: Site, tmp_path: Path) -> None:
     pair = site.node()
     for spoiled in (

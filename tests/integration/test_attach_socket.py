@@ -33,7 +33,6 @@ from tests.fakes.held_terminals import HeldTerminals
 from tests.fakes.server import bearer, composed, token
 
 pytestmark = [
-    pytest.mark.spec("ATTACH-8"),
     pytest.mark.timeout(60),
     pytest.mark.asyncio(loop_scope="module"),
 ]
@@ -147,6 +146,7 @@ async def begun(line: ClientConnection) -> Any:
     return json.loads(await line.recv())
 
 
+@pytest.mark.spec("ATTACH-8")
 @pytest.mark.parametrize("prefix", ["/v1", "/api/v1"])
 async def test_a_terminal_over_a_real_socket(site: Site, prefix: str) -> None:
     async with site.dialled(prefix=prefix) as line:
@@ -169,6 +169,7 @@ async def test_a_terminal_over_a_real_socket(site: Site, prefix: str) -> None:
             await carrying
 
 
+@pytest.mark.spec("ATTACH-8", "AUTH-5")
 async def test_who_calls_is_known_before_the_upgrade(site: Site) -> None:
     assert (await site.refused(headers={}))[0] == 401
     forged = {"Authorization": "Bearer " + token("alice-1")[:-4] + "AAAA"}
@@ -184,6 +185,7 @@ async def test_who_calls_is_known_before_the_upgrade(site: Site) -> None:
     assert not site.terminals.asked
 
 
+@pytest.mark.spec("ATTACH-8")
 @pytest.mark.parametrize(
     "origin",
     [
@@ -210,6 +212,7 @@ async def test_a_page_of_another_origin_is_refused_before_the_upgrade(
     assert (await site.refused(**how, protocols=(PROTOCOL, TICKET_PREFIX + ticket)))[0] == 403
 
 
+@pytest.mark.spec("ATTACH-8")
 async def test_a_page_needs_a_ticket_and_no_cookie_or_token_stands_for_it(site: Site) -> None:
     cookie = {**alice(), "Cookie": f"token={token('alice-1')}"}
     assert (await site.refused(origin=PAGE, headers=cookie))[0] == 401
@@ -219,6 +222,7 @@ async def test_a_page_needs_a_ticket_and_no_cookie_or_token_stands_for_it(site: 
     assert (await site.refused(headers={}, protocols=protocols))[0] == 401, "no page, no ticket"
 
 
+@pytest.mark.spec("ATTACH-8")
 async def test_a_ticket_opens_one_terminal_once(site: Site) -> None:
     """Attack 8."""
     ticket = await site.ticket()
@@ -234,6 +238,7 @@ async def test_a_ticket_opens_one_terminal_once(site: Site) -> None:
     assert words["error"]["message"] == body["error"]["message"]
 
 
+@pytest.mark.spec("ATTACH-8", "AUTH-12")
 async def test_a_ticket_for_anothers_job_is_not_given(site: Site) -> None:
     async with httpx2.AsyncClient() as http:
         root = f"http://{site.authority}/v1/allocations"
@@ -248,6 +253,7 @@ async def test_a_ticket_for_anothers_job_is_not_given(site: Site) -> None:
     assert foreign.status_code == 403
 
 
+@pytest.mark.spec("AUTH-12")
 async def test_anothers_job_over_the_socket_is_not_there(site: Site) -> None:
     """Attack 1: the same words, in the same order, for what is not hers and what is not there."""
     bob = bearer("bob-1", preferred_username="bob")
@@ -263,6 +269,7 @@ async def test_anothers_job_over_the_socket_is_not_there(site: Site) -> None:
     assert "'code': 'not_found'" in told[0][0]
 
 
+@pytest.mark.spec("ATTACH-8")
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
 async def test_a_plain_request_runs_nothing(site: Site, method: str) -> None:
     """Attack 9: a command in the address, without an upgrade."""
@@ -276,6 +283,7 @@ async def test_a_plain_request_runs_nothing(site: Site, method: str) -> None:
     assert not site.terminals.asked
 
 
+@pytest.mark.spec("ATTACH-8")
 async def test_a_command_in_the_address_of_a_socket_is_not_looked_at(site: Site) -> None:
     async with site.dialled(query="?command=id") as line:
         await begun(line)
@@ -310,6 +318,7 @@ async def _answered(port: int, sent: bytes) -> bytes:
         writer.close()
 
 
+@pytest.mark.spec("ATTACH-8")
 @pytest.mark.parametrize(
     "first",
     [
@@ -375,6 +384,7 @@ async def test_a_message_in_endless_pieces_is_refused_too(site: Site) -> None:
         assert line.close_code == 1009
 
 
+@pytest.mark.spec("ATTACH-2")
 async def test_who_says_nothing_first_is_let_go(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

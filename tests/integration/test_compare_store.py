@@ -27,8 +27,6 @@ from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.sharing import sharing_parts
 
-pytestmark = pytest.mark.spec("COMPARE-1", "COMPARE-2")
-
 ALICE = Actor(sub="sub-alice", user="alice")
 STEP_S, SAMPLES, NODES = 30, 120, 2
 DAY_S, DAYS_NODES = 86_400, 3
@@ -177,6 +175,7 @@ def row(answer: Comparison, metric: Shown) -> MetricComparison:
     return next(each for each in answer.metrics if each.metric is metric)
 
 
+@pytest.mark.spec("COMPARE-1", "COMPARE-2")
 async def test_a_run_that_slows_down_is_dated_and_measured(service: CompareService) -> None:
     answer = await service.compare(ALICE, CompareQuery(ids=("1", "2")))
     assert [each.origin.via for each in answer.runs] == ["store", "store"]
@@ -191,6 +190,7 @@ async def test_a_run_that_slows_down_is_dated_and_measured(service: CompareServi
     assert row(answer, Shown.CPU_UTILIZATION).levels[0].mean == pytest.approx(400, rel=0.02)
 
 
+@pytest.mark.spec("COMPARE-2")
 async def test_what_is_alike_is_not_said_to_differ(service: CompareService) -> None:
     answer = await service.compare(ALICE, CompareQuery(ids=("1", "2")))
     memory = row(answer, Shown.MEMORY_USED)
@@ -201,6 +201,7 @@ async def test_what_is_alike_is_not_said_to_differ(service: CompareService) -> N
     assert {each.metric for each in answer.metrics}.isdisjoint({Shown.GPU_POWER_DRAW})
 
 
+@pytest.mark.spec("COMPARE-1", "COMPARE-2")
 async def test_a_day_against_an_hour_on_other_nodes_at_another_pace(
     service: CompareService,
 ) -> None:
@@ -216,6 +217,7 @@ async def test_a_day_against_an_hour_on_other_nodes_at_another_pace(
     assert one.parting.since.percent == pytest.approx(-20.0, abs=2.0)
 
 
+@pytest.mark.spec("COMPARE-1", "COMPARE-2")
 async def test_a_day_and_an_hour_that_do_the_same(service: CompareService) -> None:
     answer = await service.compare(ALICE, CompareQuery(ids=("4", "1")))
     (one,) = row(answer, Shown.GPU_UTILIZATION).differences
@@ -223,6 +225,7 @@ async def test_a_day_and_an_hour_that_do_the_same(service: CompareService) -> No
     assert one.parting is None
 
 
+@pytest.mark.spec("COMPARE-1")
 async def test_short_runs_that_are_over_are_compared_as_closely_as_they_were_measured(
     service: CompareService,
 ) -> None:

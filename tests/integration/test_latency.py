@@ -40,7 +40,6 @@ from tests.contract.identities import being
 
 pytestmark = [
     pytest.mark.lab,
-    pytest.mark.spec("TOP-1", "TOP-2"),
     pytest.mark.timeout(120),
     pytest.mark.skipif(os.geteuid() != 0, reason="the helper is started as root"),
 ]
@@ -285,6 +284,7 @@ while heard():
 """
 
 
+@pytest.mark.spec("TOP-1", "TOP-2")
 def test_the_p99_of_a_slow_disk_is_the_program_s_own_and_jobs_are_kept_apart(
     disk: str, throttle: Callable[[str, int], Path], node: Node
 ) -> None:
@@ -333,6 +333,7 @@ heard()
 """
 
 
+@pytest.mark.spec("TOP-1")
 def test_every_way_to_read_and_write_a_file_counts_once(node: Node, tmp_path: Path) -> None:
     program = node.start(75, EVERY_CALL, tmp_path / "file")
     before = node.look(node.identity(75))
@@ -367,6 +368,7 @@ heard()
 """
 
 
+@pytest.mark.spec("TOP-1")
 def test_what_is_no_file_does_not_count(node: Node) -> None:
     """Pipes, sockets, devices, event descriptors, the kernel's own tables, closed descriptors."""
     program = node.start(82, NO_FILES)
@@ -397,6 +399,7 @@ heard()
 """
 
 
+@pytest.mark.spec("TOP-1", "TOP-2")
 def test_threads_and_short_lived_children_count_each(node: Node, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x" * 100)
@@ -417,6 +420,7 @@ while heard():
 """
 
 
+@pytest.mark.spec("TOP-2")
 def test_a_thread_that_changes_its_job_counts_where_it_is(node: Node, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x" * 100)
@@ -435,6 +439,7 @@ def test_a_thread_that_changes_its_job_counts_where_it_is(node: Node, tmp_path: 
     assert counted(before[second], node.look(second)) == 10
 
 
+@pytest.mark.spec("TOP-2")
 def test_a_later_job_of_the_same_number_begins_anew(node: Node, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x" * 100)
@@ -454,6 +459,7 @@ def test_a_later_job_of_the_same_number_begins_anew(node: Node, tmp_path: Path) 
     assert look_reasons(node.look(old)) != []
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_job_that_finds_no_room_in_the_kernel_has_no_zeros(
     node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -502,6 +508,7 @@ heard()
 """
 
 
+@pytest.mark.spec("TOP-2")
 def test_segments_sent_again_are_the_job_s_whose_socket_it_is(node: Node) -> None:
     """As the kernel counts them for that very connection, which was accepted, not opened."""
     program = node.start(80, RETRANSMITS_OF_AN_ACCEPTED_SOCKET, wrap=("unshare", "-n"))

@@ -13,8 +13,6 @@ import pytest
 
 from tests.fakes.terminal import PROGRAM, Terminal
 
-pytestmark = [pytest.mark.spec("LOG-7"), pytest.mark.spec("LOG-4")]
-
 ROOT = Path(__file__).resolve().parents[2]
 NODES, RANKS = 24, 4
 ALL = NODES * RANKS
@@ -56,6 +54,7 @@ def interrupt(terminal: Terminal) -> list[str]:
     return terminal.end(130)
 
 
+@pytest.mark.spec("LOG-7")
 @pytest.mark.long
 def test_a_crowd_that_starts_alike_and_one_that_falls(tmp_path: Path) -> None:
     terminal = crowd(tmp_path, "training", "-f", "42")

@@ -21,7 +21,7 @@ from lattice.base.errors import DataUnavailable, PermissionRefused, Unavailable
 from tests.contract.identities import being
 from tests.integration.output_bench import JOB, Bench, content
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("LOG-3", "LOG-2")]
+pytestmark = pytest.mark.lab
 
 SLEEP = ("sleep", "300")
 
@@ -72,6 +72,7 @@ def test_noting_is_written_to_the_helper_s_log(bench: Bench) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.spec("LOG-2", "LOG-3")
 def test_a_file_in_a_closed_home_with_watch_and_rank(bench: Bench) -> None:
     folder = bench.folder / "private"
     folder.mkdir(mode=0o700)
@@ -89,6 +90,7 @@ def test_a_file_in_a_closed_home_with_watch_and_rank(bench: Bench) -> None:
             os.write(file.fd, b"x")
 
 
+@pytest.mark.spec("LOG-2")
 def test_what_the_owner_may_not_read_is_not_opened_whoever_held_it(bench: Bench) -> None:
     noted(bench, bench.file("bobs", owner="bob", mode=0o622), user="alice")
     noted(bench, bench.file("roots", owner="root", mode=0o644), user="root")
@@ -100,6 +102,7 @@ def test_what_the_owner_may_not_read_is_not_opened_whoever_held_it(bench: Bench)
         }
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_note_of_another_s_process_is_not_for_the_owner(bench: Bench) -> None:
     """Both may read the file; but it was no process of alice's or of Slurm's that wrote it."""
     noted(bench, bench.file("shared", owner="bob", mode=0o666), user="bob")
@@ -109,6 +112,7 @@ def test_a_note_of_another_s_process_is_not_for_the_owner(bench: Bench) -> None:
         assert len(opened.files) == 1
 
 
+@pytest.mark.spec("LOG-2")
 def test_rights_are_asked_anew(bench: Bench) -> None:
     out = bench.file("taken")
     noted(bench, out)
@@ -118,6 +122,7 @@ def test_rights_are_asked_anew(bench: Bench) -> None:
     assert [each.why for each in opened.skipped] == ["alice may not write to it"]
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize("target", ["/etc/shadow", "/dev/zero", "/proc/self/mem", "bobs", "fifo"])
 def test_a_path_that_leads_elsewhere_by_now(bench: Bench, target: str) -> None:
     """Attack 14 with a note between: the file is exchanged for a link after it was noted."""
@@ -134,6 +139,7 @@ def test_a_path_that_leads_elsewhere_by_now(bench: Bench, target: str) -> None:
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.spec("LOG-3")
 def test_a_link_to_the_very_file_is_fine(bench: Bench) -> None:
     out = bench.file("out", text="mine\n")
     noted(bench, out)
@@ -143,6 +149,7 @@ def test_a_link_to_the_very_file_is_fine(bench: Bench) -> None:
         assert [content(each) for each in opened.files] == [b"mine\n"]
 
 
+@pytest.mark.spec("LOG-3")
 def test_a_file_that_only_the_job_saw_is_not_found_again(bench: Bench) -> None:
     place = bench.folder / "private-mount"
     place.mkdir()
@@ -155,6 +162,7 @@ def test_a_file_that_only_the_job_saw_is_not_found_again(bench: Bench) -> None:
         assert ["can't reach it any more" in each.why for each in opened.skipped] == [True]
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_file_that_was_deleted_while_it_was_noted(bench: Bench) -> None:
     out = bench.file("out")
     pid = bench.start(SLEEP, stdout=out)
@@ -165,6 +173,7 @@ def test_a_file_that_was_deleted_while_it_was_noted(bench: Bench) -> None:
         assert opened.files == ()
 
 
+@pytest.mark.spec("LOG-3")
 def test_only_writers_that_began_in_the_attempt(bench: Bench) -> None:
     noted(bench, bench.file("out"))
     now_ms = int(time.time() * 1000)
@@ -198,6 +207,7 @@ def test_pages(bench: Bench) -> None:
     assert len(paths) == 100
 
 
+@pytest.mark.spec("AUTH-9")
 def test_nothing_is_opened_without_a_grant_or_with_another_s(bench: Bench) -> None:
     noted(bench, bench.file("out"))
 
@@ -215,6 +225,7 @@ def test_nothing_is_opened_without_a_grant_or_with_another_s(bench: Bench) -> No
         asyncio.run(bench.port.note_output(JOB, (1,)))
 
 
+@pytest.mark.spec("LOG-3")
 def test_what_can_not_be_written_down_hinders_no_opening(bench: Bench) -> None:
     out = bench.file("out", text="mine\n")
     pid = bench.start(SLEEP, stdout=out)

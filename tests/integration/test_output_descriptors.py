@@ -24,7 +24,7 @@ from lattice.base.errors import DataUnavailable, PermissionRefused, Unavailable,
 from lattice.helper.process import pinned, text_of
 from tests.integration.output_bench import JOB, Bench, content, eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("LOG-2")]
+pytestmark = pytest.mark.lab
 
 PYTHON = "/usr/bin/python3"
 SLEEP = ("sleep", "300")
@@ -97,6 +97,7 @@ def _python(bench: Bench, code: str, *, name: str = "python3", user: str = "alic
     return pid
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_closed_file_in_a_closed_folder_and_notices_of_it(bench: Bench) -> None:
     folder = bench.folder / "private"
     folder.mkdir(mode=0o700)
@@ -122,6 +123,7 @@ def test_a_closed_file_in_a_closed_folder_and_notices_of_it(bench: Bench) -> Non
             os.write(file.fd, b"x")
 
 
+@pytest.mark.spec("LOG-2")
 def test_each_file_once_with_all_who_hold_it(bench: Bench) -> None:
     out = bench.file("shared")
     code = f"import os; f=os.open({str(out)!r}, 1); os.dup2(f, 1); os.dup2(f, 2)"
@@ -132,6 +134,7 @@ def test_each_file_once_with_all_who_hold_it(bench: Bench) -> None:
         assert holders == [(pids[0], 1), (pids[0], 2), (pids[1], 1), (pids[1], 2)]
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize("name", ["srun", "slurmstepd"])
 def test_of_slurm_s_own_writers_every_descriptor_that_writes(bench: Bench, name: str) -> None:
     files = [bench.file(f"{name}-{number}") for number in range(3)]
@@ -145,6 +148,7 @@ def test_of_slurm_s_own_writers_every_descriptor_that_writes(bench: Bench, name:
         assert plain.files == ()
 
 
+@pytest.mark.spec("LOG-2")
 def test_what_root_holds_is_opened_by_the_owner_s_rights(bench: Bench) -> None:
     own = bench.file("own", text="own\n")
     closed = bench.file("closed", owner="root", mode=0o600)
@@ -160,6 +164,7 @@ def test_what_root_holds_is_opened_by_the_owner_s_rights(bench: Bench) -> None:
         ]
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize("mode", [0o600, 0o620, 0o622])
 @pytest.mark.parametrize("holder", ["root", "bob", "alice"])
 def test_what_the_owner_may_not_read_is_refused_whoever_holds_it(
@@ -177,6 +182,7 @@ def test_what_the_owner_may_not_read_is_refused_whoever_holds_it(
         bench.open_file(file)
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_process_that_hides_itself(bench: Bench) -> None:
     out = bench.file("hidden", text="hidden\n")
     code = f"import os,ctypes; os.dup2(os.open({str(out)!r}, 1), 1); ctypes.CDLL(None).prctl(4, 0)"
@@ -184,6 +190,7 @@ def test_a_process_that_hides_itself(bench: Bench) -> None:
         assert [content(each) for each in opened.files] == [b"hidden\n"]
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_file_that_only_the_job_sees(bench: Bench) -> None:
     place = bench.folder / "private-mount"
     place.mkdir()
@@ -196,6 +203,7 @@ def test_a_file_that_only_the_job_sees(bench: Bench) -> None:
         bench.open_file(place / "out")
 
 
+@pytest.mark.spec("LOG-2", "LOG-3")
 def test_a_file_that_was_deleted_is_still_read(bench: Bench) -> None:
     out = bench.file("gone", text="still\n")
     pid = bench.start(SLEEP, stdout=out)
@@ -205,6 +213,7 @@ def test_a_file_that_was_deleted_is_still_read(bench: Bench) -> None:
         assert opened.files[0].path == f"{out} (deleted)"
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize(
     ("code", "why"),
     [
@@ -232,6 +241,7 @@ def test_what_is_no_file_is_named_and_not_opened(bench: Bench, code: str, why: s
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize("path", ["/dev/zero", "/proc/self/mem", "/proc/self/environ", "/var/lib"])
 def test_paths_that_are_no_files(bench: Bench, path: str) -> None:
     with pytest.raises(DataUnavailable):
@@ -246,6 +256,7 @@ def test_paths_that_are_no_files(bench: Bench, path: str) -> None:
         bench.open_file(link)
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_path_through_links_is_the_owner_s_affair(bench: Bench) -> None:
     bench.file("target", text="mine\n")
     bench.file("bobs-target", owner="bob")
@@ -259,6 +270,7 @@ def test_a_path_through_links_is_the_owner_s_affair(bench: Bench) -> None:
             bench.open_file(bench.folder / f"link-{name}")
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_hard_link_to_another_s_file(bench: Bench) -> None:
     file = bench.file("bobs-own", owner="bob")
     os.link(file, bench.folder / "hard")
@@ -266,6 +278,7 @@ def test_a_hard_link_to_another_s_file(bench: Bench) -> None:
         bench.open_file(bench.folder / "hard")
 
 
+@pytest.mark.spec("LOG-2")
 def test_only_processes_of_the_job(bench: Bench) -> None:
     out = bench.file("mine")
     of_job = bench.start(SLEEP, stdout=out)
@@ -280,6 +293,7 @@ def test_only_processes_of_the_job(bench: Bench) -> None:
         assert [each.pid for each in opened.files[0].holders] == [of_job]
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_group_that_a_user_named_like_a_job_is_none(bench: Bench) -> None:
     out = bench.file("nested")
     pid = bench.start(SLEEP, stdout=out)
@@ -295,6 +309,7 @@ def test_a_group_that_a_user_named_like_a_job_is_none(bench: Bench) -> None:
     below.rmdir()
 
 
+@pytest.mark.spec("AUTH-9", "LOG-2")
 def test_nobody_acts_for_root(bench: Bench) -> None:
     pid = bench.start(SLEEP, user="root", stdout=bench.file("roots", owner="root"))
     for user in ("root", "nobody-here", "", "a\0b"):
@@ -335,6 +350,7 @@ def test_long_and_hostile_names_fit_into_one_answer(bench: Bench) -> None:
     shutil.rmtree(folder)
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.timeout(400)
 def test_a_link_that_is_swapped_all_the_time(bench: Bench) -> None:
     """Attack 14: between the look and the opening the name comes to mean another file."""
@@ -360,6 +376,7 @@ def test_a_link_that_is_swapped_all_the_time(bench: Bench) -> None:
     assert bad > SWAPS // 100
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_descriptor_that_is_exchanged_all_the_time(bench: Bench) -> None:
     mine = bench.file("exchange", text="mine\n")
     code = f"""
@@ -383,6 +400,7 @@ threading.Thread(target=go, daemon=True).start()
     assert found
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_pid_that_is_another_s_now_shows_nothing(bench: Bench) -> None:
     out = bench.file("reused")
     for _ in range(20):
@@ -402,6 +420,7 @@ def test_a_pid_that_is_another_s_now_shows_nothing(bench: Bench) -> None:
     pytest.skip("this machine is too busy for a pid to be used twice at will")
 
 
+@pytest.mark.spec("LOG-2")
 def test_processes_that_come_and_go_while_they_are_asked_for(bench: Bench) -> None:
     """Attack 18: pids of a job that are, by the time of the look, of bob or of nobody."""
     names = {user: bench.file(f"turns-{user}", owner=user, text=user) for user in ("alice", "bob")}
@@ -428,6 +447,7 @@ def test_processes_that_come_and_go_while_they_are_asked_for(bench: Bench) -> No
     assert seen
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_file_system_that_the_job_runs_itself_is_not_waited_for(bench: Bench) -> None:
     place = bench.file("served", mode=0o666)
     script = Path(__file__).parent / "silent_files.py"
@@ -466,6 +486,7 @@ def silent(bench: Bench, request: pytest.FixtureRequest) -> Iterator[Path]:
     folder.rmdir()
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.slow
 @pytest.mark.parametrize("silent", ["deaf", "half"], indirect=True)
 def test_a_share_that_never_answers_holds_up_nobody_else(bench: Bench, silent: Path) -> None:
@@ -482,6 +503,7 @@ def test_a_share_that_never_answers_holds_up_nobody_else(bench: Bench, silent: P
         assert time.monotonic() - began < 5
 
 
+@pytest.mark.spec("AUTH-9")
 def test_what_the_helper_keeps_of_root(bench: Bench) -> None:
     lines = Path(f"/proc/{bench.helper.pid}/status").read_text().splitlines()
     told = dict(line.split(":\t") for line in lines if line.startswith("Cap"))

@@ -25,7 +25,7 @@ from tests.contract.identities import being
 from tests.integration.output_bench import eventually
 from tests.integration.probing_bench import JOB, ProbingBench
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("DIAG-3")]
+pytestmark = pytest.mark.lab
 
 DEAD_SHARE = Path(__file__).with_name("dead_share.py")
 PYTHON = "/usr/bin/python3"
@@ -113,6 +113,7 @@ def test_a_job_that_was_started_again_is_not_the_one(bench: ProbingBench) -> Non
         asyncio.run(bench.port.tasks(request))
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_grant_for_one_is_none_for_the_other(bench: ProbingBench) -> None:
     bench.start(["sleep", "300"])
     request = bench.request(ReadTasks())
@@ -143,6 +144,7 @@ def test_tasks_say_whether_their_output_waits_in_a_buffer(bench: ProbingBench) -
     assert all((each.cpu_seconds or -1.0) >= 0.0 for each in looks)
 
 
+@pytest.mark.spec("DIAG-3")
 def test_mounts_are_those_the_job_sees(bench: ProbingBench) -> None:
     private = bench.folder / "private"
     private.mkdir(exist_ok=True)
@@ -162,6 +164,7 @@ def test_mounts_are_those_the_job_sees(bench: ProbingBench) -> None:
     assert str(private) not in Path("/proc/self/mounts").read_text()
 
 
+@pytest.mark.spec("DIAG-3")
 def test_a_dead_share_is_told_and_holds_nobody_up(bench: ProbingBench) -> None:
     share = bench.folder / "share"
     share.mkdir(exist_ok=True)
@@ -190,6 +193,7 @@ def test_a_dead_share_is_told_and_holds_nobody_up(bench: ProbingBench) -> None:
     eventually(_hanging, lambda left: not left)
 
 
+@pytest.mark.spec("DIAG-3")
 def test_one_user_can_not_have_every_look_hang(bench: ProbingBench) -> None:
     for number in range(10):
         share = bench.folder / f"share{number}"

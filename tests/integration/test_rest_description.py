@@ -74,8 +74,6 @@ UNSAID = {
 # A job that runs is told of without end.
 ENDLESS = {"/v1/allocations/{id}/watch"}
 
-pytestmark = pytest.mark.spec("AUTH-6")
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:

@@ -33,13 +33,10 @@ from tests.fakes.web import Answer, Request, Web, web
 ROOT = Path(__file__).resolve().parents[2]
 PROVIDER = ROOT / "lab/oidc"
 
-pytestmark = [
-    pytest.mark.spec("AUTH-1"),
-    pytest.mark.skipif(
-        shutil.which("node") is None or not (PROVIDER / "node_modules").is_dir(),
-        reason="needs node and the lab's provider (npm ci in lab/oidc)",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    shutil.which("node") is None or not (PROVIDER / "node_modules").is_dir(),
+    reason="needs node and the lab's provider (npm ci in lab/oidc)",
+)
 
 
 class Provider:
@@ -171,6 +168,7 @@ def person(tmp_path: Path, server: Web, browser: str) -> Iterator[Person]:
     made.close()
 
 
+@pytest.mark.spec("AUTH-1")
 def test_browser_flow_signs_in_and_keeps_tokens_for_the_owner_alone(person: Person) -> None:
     done = person.run("login")
     assert done.returncode == 0, done.stderr
@@ -184,6 +182,7 @@ def test_browser_flow_signs_in_and_keeps_tokens_for_the_owner_alone(person: Pers
     assert claims(person.kept(".json")["access_token"])["sub"] == "alice"
 
 
+@pytest.mark.spec("AUTH-1")
 def test_device_flow_is_chosen_over_ssh_and_waits_for_the_person(person: Person) -> None:
     process = person.start("login", BROWSER="", SSH_CONNECTION="10.0.0.1 5 10.0.0.2 22")
     assert process.stderr is not None
@@ -199,6 +198,7 @@ def test_device_flow_is_chosen_over_ssh_and_waits_for_the_person(person: Person)
     assert out.startswith("Logged in as bob ")
 
 
+@pytest.mark.spec("AUTH-1")
 def test_device_flow_refused_by_the_person(person: Person) -> None:
     process = person.start("login", "--flow", "device")
     assert process.stderr is not None
@@ -214,6 +214,7 @@ def test_device_flow_refused_by_the_person(person: Person) -> None:
     assert not person.files
 
 
+@pytest.mark.spec("AUTH-1")
 @pytest.mark.parametrize("form", ["whole address", "code alone"])
 def test_manual_flow_reads_back_what_the_person_brings(person: Person, form: str) -> None:
     process = person.start("login", "--flow", "manual")
@@ -232,6 +233,7 @@ def test_manual_flow_reads_back_what_the_person_brings(person: Person, form: str
     assert out.startswith("Logged in as carol ")
 
 
+@pytest.mark.spec("AUTH-1")
 def test_manual_flow_refuses_an_answer_to_another_attempt(person: Person) -> None:
     process = person.start("login", "--flow", "manual")
     out, err = process.communicate("http://127.0.0.1:1/callback?code=x&state=other\n", timeout=60)
@@ -241,6 +243,7 @@ def test_manual_flow_refuses_an_answer_to_another_attempt(person: Person) -> Non
     assert not person.files
 
 
+@pytest.mark.spec("AUTH-1")
 def test_browser_refusal_is_said(person: Person, tmp_path: Path) -> None:
     script = tmp_path / "refuse"
     script.write_text(
@@ -252,6 +255,7 @@ def test_browser_refusal_is_said(person: Person, tmp_path: Path) -> None:
     assert "Signing in was refused." in done.stderr
 
 
+@pytest.mark.spec("AUTH-1")
 def test_expired_token_is_renewed_in_silence(person: Person) -> None:
     assert person.run("login").returncode == 0
     first, first_refresh = person.kept(".json"), person.kept(".refresh")
@@ -263,12 +267,14 @@ def test_expired_token_is_renewed_in_silence(person: Person) -> None:
     assert person.kept(".refresh") != first_refresh, "the provider rotates refresh tokens"
 
 
+@pytest.mark.spec("AUTH-1")
 def test_token_the_server_refuses_is_renewed_once(person: Person, server: Web) -> None:
     assert person.run("login").returncode == 0
     server.refused.add(person.kept(".json")["access_token"])  # type: ignore[attr-defined]
     assert person.run("whoami").returncode == 0
 
 
+@pytest.mark.spec("AUTH-1")
 def test_many_at_once_renew_only_once(person: Person) -> None:
     """The provider ends a grant whose refresh token comes twice, so one slip fails them all."""
     assert person.run("login").returncode == 0
@@ -280,6 +286,7 @@ def test_many_at_once_renew_only_once(person: Person) -> None:
     assert [path.suffix for path in person.files] == [".json", ".refresh"]
 
 
+@pytest.mark.spec("AUTH-1")
 def test_logout_revokes_and_deletes(person: Person, provider: Provider) -> None:
     assert person.run("login").returncode == 0
     refresh = person.kept(".refresh")["refresh_token"]
@@ -292,6 +299,7 @@ def test_logout_revokes_and_deletes(person: Person, provider: Provider) -> None:
     assert person.run("login", "--status").returncode == 4
 
 
+@pytest.mark.spec("AUTH-1")
 def test_logout_says_when_the_provider_is_away(person: Person, server: Web) -> None:
     assert person.run("login").returncode == 0
     gone = "http://127.0.0.1:9"
@@ -306,6 +314,7 @@ def test_logout_says_when_the_provider_is_away(person: Person, server: Web) -> N
     assert not person.files
 
 
+@pytest.mark.spec("AUTH-1")
 def test_ended_session_asks_to_log_in(person: Person) -> None:
     assert person.run("login").returncode == 0
     (path,) = [path for path in person.files if path.suffix == ".refresh"]
@@ -316,13 +325,14 @@ def test_ended_session_asks_to_log_in(person: Person) -> None:
     assert done.stderr == "Your sign-in has ended. Run `lattice login` again.\n"
 
 
-@pytest.mark.spec("CLI-2")
+@pytest.mark.spec("AUTH-1", "CLI-2")
 def test_status_of_nobody(person: Person) -> None:
     done = person.run("login", "--status")
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr == "Not logged in. Run `lattice login` first.\n"
 
 
+@pytest.mark.spec("AUTH-1")
 def test_tokens_stand_in_no_argument_list(person: Person, tmp_path: Path) -> None:
     """Attack 26: what `ps` shows while signing in holds no code, token or verifier."""
     seen = tmp_path / "seen"
@@ -340,6 +350,7 @@ def test_tokens_stand_in_no_argument_list(person: Person, tmp_path: Path) -> Non
     assert "code_verifier" not in shown
 
 
+@pytest.mark.spec("AUTH-1")
 def test_loopback_answers_nothing_but_its_own_callback(person: Person, tmp_path: Path) -> None:
     waiting = tmp_path / "waiting"
     script = tmp_path / "slow"
