@@ -19,25 +19,26 @@ from lattice.wire.v1 import options_pb2
 from lattice.wire.websocket import SocketDoor
 from tests.fakes.server import composed
 
-pytestmark = pytest.mark.spec("AUTH-6")
-
 MACHINES = {"AGENT", "REPLICA"}
 PIPES = {"lattice.v1.LinkProbe/EchoNode"}
 """Two-way streams of frames, for services; REST has no such thing."""
 
 
+@pytest.mark.spec("AUTH-6")
 def test_the_protos_and_the_policy_know_the_same_permissions() -> None:
     in_proto = set(options_pb2.Permission.keys()) - {"PERMISSION_UNSPECIFIED"}
     assert in_proto == {each.name for each in Permission}
     assert set(ALLOWED) == set(Permission) - {Permission.PUBLIC}
 
 
+@pytest.mark.spec("AUTH-6")
 def test_every_rpc_declares_a_permission() -> None:
     table = declared_permissions()
     assert len(table) >= 9
     assert all(Permission(permission) for permission in table.values())
 
 
+@pytest.mark.spec("AUTH-6")
 def test_an_rpc_that_declares_none_is_refused() -> None:
     file = descriptor_pb2.FileDescriptorProto(
         name="careless.proto", package="careless", syntax="proto3"
@@ -52,6 +53,7 @@ def test_an_rpc_that_declares_none_is_refused() -> None:
         _of_file(pool.FindFileByName("careless.proto"))
 
 
+@pytest.mark.spec("AUTH-6")
 def test_a_route_that_names_no_declared_rpc_is_refused() -> None:
     async def never(*, rpc: str, permission: str, authorization: str) -> None:
         raise AssertionError
@@ -61,6 +63,7 @@ def test_a_route_that_names_no_declared_rpc_is_refused() -> None:
         routes.get("/peek", rpc="lattice.v1.Nothing/Peek")
 
 
+@pytest.mark.spec("AUTH-6")
 async def test_every_route_of_the_server_went_through_the_guard() -> None:
     faces = composed()
     offered = {(method, route.path) for route in _routes(faces.rest) for method in route.methods}
@@ -73,6 +76,7 @@ async def test_every_rpc_can_be_reached_over_rest() -> None:
     assert set(composed().routes.rpc_of_route.values()) == for_people - PIPES
 
 
+@pytest.mark.spec("AUTH-6")
 async def test_no_role_and_no_route_has_what_only_certificates_have() -> None:
     """AGENT and REPLICA are the agents' own listener's; on the people's ports they do not exist."""
     permissions = declared_permissions()

@@ -10,14 +10,13 @@ from lattice.domain.grant import Act, BadGrant, Untimely
 from lattice.domain.signedtime import BadTime
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("AUTH-9")
-
 
 def _pair(clock: ManualClock) -> tuple[GrantSigner, GrantChecker]:
     signer = GrantSigner(SigningKey.generate(), clock)
     return signer, GrantChecker("n1", clock, signer.public_keys)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_grant_tells_who_may_do_what_to_which_job() -> None:
     signer, checker = _pair(ManualClock())
     text = signer.issue(Act.ATTACH, "n1", subject="s-1", user="alice", job_id=7, started=5)
@@ -25,6 +24,7 @@ def test_a_grant_tells_who_may_do_what_to_which_job() -> None:
     assert (grant.subject, grant.user, grant.job_id, grant.started) == ("s-1", "alice", 7, 5)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_it_works_once() -> None:
     signer, checker = _pair(ManualClock())
     text = signer.issue(Act.ATTACH, "n1", subject="s")
@@ -33,6 +33,7 @@ def test_it_works_once() -> None:
         checker.check(text, Act.ATTACH)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_refused_one_is_not_used_up() -> None:
     signer, checker = _pair(ManualClock())
     text = signer.issue(Act.ATTACH, "n1", subject="s", digest="0" * 64)
@@ -43,6 +44,7 @@ def test_a_refused_one_is_not_used_up() -> None:
     assert checker.check(text, Act.ATTACH, digest="0" * 64)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_it_is_for_one_act_at_one_place_for_half_a_minute() -> None:
     clock = ManualClock()
     signer, checker = _pair(clock)
@@ -56,12 +58,14 @@ def test_it_is_for_one_act_at_one_place_for_half_a_minute() -> None:
         checker.check(text, Act.ATTACH)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_no_life_is_longer_than_the_longest() -> None:
     signer, checker = _pair(ManualClock())
     grant = checker.check(signer.issue(Act.ECHO, "n1", subject="s", life_s=10**6), Act.ECHO)
     assert grant.expires - grant.issued == 60
 
 
+@pytest.mark.spec("AUTH-9")
 def test_two_keys_hold_while_they_are_exchanged() -> None:
     clock = ManualClock()
     old, new = SigningKey.generate(), SigningKey.generate()
@@ -76,6 +80,7 @@ def test_two_keys_hold_while_they_are_exchanged() -> None:
         checker.check(before.issue(Act.ECHO, "n1", subject="s"), Act.ECHO)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_forged_or_torn_one_is_refused() -> None:
     clock = ManualClock()
     signer, checker = _pair(clock)
@@ -87,6 +92,7 @@ def test_a_forged_or_torn_one_is_refused() -> None:
         checker.check(f"{key}.{payload}.{'A' * 86}", Act.ECHO)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_what_was_used_is_never_forgotten_while_it_could_still_be_valid() -> None:
     clock = ManualClock()
     signer = GrantSigner(SigningKey.generate(), clock)
@@ -102,6 +108,7 @@ def test_what_was_used_is_never_forgotten_while_it_could_still_be_valid() -> Non
     assert checker.check(signer.issue(Act.ECHO, "n1", subject="s"), Act.ECHO)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_what_was_used_stays_used_when_the_clock_is_set_back() -> None:
     clock = ManualClock()
     signer = GrantSigner(SigningKey.generate(), clock)
@@ -117,6 +124,7 @@ def test_what_was_used_stays_used_when_the_clock_is_set_back() -> None:
             checker.check(each, Act.ECHO)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_one_out_of_its_time_is_told_apart_and_not_used_up() -> None:
     clock = ManualClock()
     signer, checker = _pair(clock)
@@ -134,6 +142,7 @@ def test_one_out_of_its_time_is_told_apart_and_not_used_up() -> None:
     checker.check(text, Act.ECHO)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_the_time_is_signed_for_one_place_with_a_mark_of_its_own() -> None:
     clock = ManualClock()
     signer, checker = _pair(clock)

@@ -19,8 +19,6 @@ from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.sharing import sharing_parts
 
-pytestmark = pytest.mark.spec("AUTH-7")
-
 ALICE = Actor(sub="1", user="alice")
 BOB = Actor(sub="2", user="bob")
 DAVE = Actor(sub="4", user="dave")
@@ -68,6 +66,7 @@ def site() -> Site:
     return Site()
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_who_finds_what_and_by_which_right(site: Site) -> None:
     await site.share("1")
     expected = {
@@ -86,18 +85,21 @@ async def test_who_finds_what_and_by_which_right(site: Site) -> None:
     assert found == expected
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_a_share_shows_the_card_and_lets_nobody_act(site: Site) -> None:
     await site.share("1")
     may = {each for each in Permission if await site.finds(BOB, "1", each)}
     assert may == {Permission.READ_OUTPUT, Permission.VIEW_ALLOCATIONS}
 
 
+@pytest.mark.spec("AUTH-5", "AUTH-7")
 async def test_a_token_without_the_scope_takes_no_share(site: Site) -> None:
     await site.share("1")
     narrow = Actor(sub="2", user="bob", scopes=frozenset({ATTACH_SCOPE}))
     assert await site.finds(narrow, "1", Permission.READ_OUTPUT) is None
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_a_share_ends_with_its_time_and_when_it_is_ended(site: Site) -> None:
     share = await site.share("1")
     site.clock.advance(3599)
@@ -110,6 +112,7 @@ async def test_a_share_ends_with_its_time_and_when_it_is_ended(site: Site) -> No
     assert await site.finds(BOB, "1", Permission.READ_OUTPUT) is None
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_a_later_use_of_the_id_is_not_shared(site: Site) -> None:
     await site.share("1")
     later = site.began + timedelta(minutes=30)
@@ -117,6 +120,7 @@ async def test_a_later_use_of_the_id_is_not_shared(site: Site) -> None:
     assert await site.finds(BOB, "1", Permission.READ_OUTPUT) is None
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_a_share_in_another_owners_name_shows_nothing(site: Site) -> None:
     """Were such a key ever written: what counts is whose the allocation is."""
     now = site.clock.now()
@@ -132,6 +136,7 @@ async def test_a_share_in_another_owners_name_shows_nothing(site: Site) -> None:
     assert await site.finds(DAVE, "3", Permission.READ_OUTPUT) is None
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_an_array_is_shared_whole_or_by_the_task(site: Site) -> None:
     site.scheduler.allocations = [
         allocation(
@@ -150,6 +155,7 @@ async def test_an_array_is_shared_whole_or_by_the_task(site: Site) -> None:
     assert {found.allocation.id, *(each.id for each in found.siblings)} == {"40_1", "40_2"}
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_what_is_over_is_found_by_a_share_too(site: Site) -> None:
     site.scheduler.remembered = [
         allocation(
@@ -190,6 +196,7 @@ async def noted(site: Site) -> list[tuple[str, str, int]]:
     return sorted((each.reader, each.standing.value, each.times) for each in records)
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_a_read_by_another_is_written_down_and_the_owners_is_not(site: Site) -> None:
     await site.share("1")
     for actor in (ALICE, BOB, PHYSICIST, ROOT):
@@ -201,6 +208,7 @@ async def test_a_read_by_another_is_written_down_and_the_owners_is_not(site: Sit
     ]  # fmt: skip
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_what_cannot_be_written_down_is_not_shown_and_owners_read_on(site: Site) -> None:
     await site.share("1")
     found = {
@@ -215,6 +223,7 @@ async def test_what_cannot_be_written_down_is_not_shown_and_owners_read_on(site:
     assert await noted(site) == []
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_a_share_that_ended_after_it_was_found_shows_nothing(site: Site) -> None:
     """As on a server whose sight of the state is behind."""
     share = await site.share("1")
@@ -225,6 +234,7 @@ async def test_a_share_that_ended_after_it_was_found_shows_nothing(site: Site) -
     assert await noted(site) == []
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_a_read_that_lasts_ends_with_the_right_to_it(site: Site) -> None:
     share = await site.share("1")
     bobs = await site.door.enter(BOB, await site.door.find(BOB, "1"), Way.FOLLOW)
@@ -239,6 +249,7 @@ async def test_a_read_that_lasts_ends_with_the_right_to_it(site: Site) -> None:
     await own.check()
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_a_read_that_lasts_is_noted_again_but_not_counted_again(site: Site) -> None:
     visit = await site.door.enter(PHYSICIST, await site.door.find(PHYSICIST, "1"), Way.FOLLOW)
     site.clock.advance(601)

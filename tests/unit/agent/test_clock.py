@@ -28,8 +28,6 @@ from lattice.features.link.node.servertime import ServerTime
 from tests.fakes.helper_door import helper_at
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("AUTH-9", "LOG-7")
-
 NONCE = "0a" * 32
 UNTIMELY = Answer(outcome=Outcome.UNTIMELY, message="no grant for this at 21:05:02 UTC")
 
@@ -91,6 +89,7 @@ class Bench:
             await self.time.run()
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_refusal_for_the_time_is_put_right_and_asked_again(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "h")
     async with helper_at(tmp_path / "h", bench.helper):
@@ -130,6 +129,7 @@ async def test_a_helper_that_goes_on_refusing_is_asked_no_third_time(tmp_path: P
             await HelperOutputs(bench.channel).open_output_file("g", "/x")
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_without_anyone_to_tell_it_the_refusal_stands(tmp_path: Path) -> None:
     helper = Helper()
     async with helper_at(tmp_path / "h", helper):
@@ -138,6 +138,7 @@ async def test_without_anyone_to_tell_it_the_refusal_stands(tmp_path: Path) -> N
     assert helper.asked == ["open_output_file"]
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_it_is_told_ahead_of_need_where_the_clock_is_off(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "h")
     async with helper_at(tmp_path / "h", bench.helper):

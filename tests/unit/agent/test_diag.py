@@ -13,8 +13,6 @@ from lattice.base.errors import Unavailable
 from lattice.domain.probed import TaskLook
 from lattice.probes.facts.links import NetworkLook
 
-pytestmark = pytest.mark.spec("DIAG-2")
-
 LOOK = NetworkLook(1.0, (), None)
 
 
@@ -36,6 +34,7 @@ async def test_a_look_is_told_to_all_who_wait_for_it() -> None:
     assert looks == [1, 1]
 
 
+@pytest.mark.spec("DIAG-2")
 async def test_a_driver_that_hangs_is_said_to_and_no_second_thread_waits_for_it() -> None:
     answers, begun = threading.Event(), []
 

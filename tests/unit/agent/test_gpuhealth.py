@@ -13,7 +13,6 @@ from lattice.domain.node import Health, NodeHealth
 from lattice.probes.gpuhealth import CardCondition, ExpectedGpus, GpuHealthJudge, GpuLook
 from tests.fakes.manual_clock import RECORDED, ManualClock
 
-pytestmark = pytest.mark.spec("OPS-10")
 SOUND = GpuLook(time=RECORDED.timestamp(), cards=(CardCondition(uuid="GPU-a"),))
 
 
@@ -49,11 +48,13 @@ class Looks:
         return found
 
 
+@pytest.mark.spec("OPS-10")
 async def test_before_the_first_look_nothing_is_known() -> None:
     assert Looks(lambda: SOUND).watch.current() == NodeHealth(Health.UNKNOWN)
     assert await Looks(lambda: SOUND).health_after(1) == [NodeHealth(Health.HEALTHY)]
 
 
+@pytest.mark.spec("OPS-10")
 async def test_a_driver_that_hangs_is_a_failure_and_is_not_asked_again_meanwhile() -> None:
     freed, asked = threading.Event(), []
 
@@ -71,6 +72,7 @@ async def test_a_driver_that_hangs_is_a_failure_and_is_not_asked_again_meanwhile
         freed.set()
 
 
+@pytest.mark.spec("OPS-10")
 async def test_a_binding_that_raises_is_told_in_its_words() -> None:
     def fail() -> GpuLook:
         raise RuntimeError("no such symbol")

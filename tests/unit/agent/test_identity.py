@@ -24,7 +24,6 @@ from lattice.features.agents.model import Credentials
 from tests.fakes.certificates import CLUSTER, node_pair
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("AUTH-9")
 HOUR = 3600.0
 
 
@@ -119,6 +118,7 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_token_gives_the_first_and_the_file_every_later_one(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -147,6 +147,7 @@ async def test_a_token_may_stand_in_a_file(node: Node) -> None:
     assert identity.held.peer.name == "n1"
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_the_key_stays_here_in_a_file_of_ones_own(node: Node) -> None:
     identity = node.identity(enrol_token="good")
     await identity.obtain()
@@ -162,6 +163,7 @@ async def test_spire_is_refused_by_name(node: Node) -> None:
         await node.identity(spire_socket="/run/spire.sock", enrol_token="good").obtain()
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_bootstrap_files_are_used_as_they_are_and_then_exchanged(node: Node) -> None:
     identity = node.identity(**node.bootstrap_files())
     await identity.obtain()
@@ -176,6 +178,7 @@ async def test_bootstrap_files_are_used_as_they_are_and_then_exchanged(node: Nod
     assert kept.certificate == identity.held.certificate
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_the_token_of_development_comes_last(node: Node) -> None:
     node.issuer.tokens = {"dev"}
     identity = node.identity(enrol_token="spent", agent_token="dev", **node.bootstrap_files("n2"))
@@ -183,6 +186,7 @@ async def test_the_token_of_development_comes_last(node: Node) -> None:
     assert identity.held.origin == "development token"
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_without_any_each_step_says_why(node: Node) -> None:
     with pytest.raises(NoIdentity) as none:
         await node.identity(enrol_token="spent", **node.bootstrap_files("n2")).obtain()
@@ -206,6 +210,7 @@ async def test_a_server_that_does_not_answer_is_waited_for(node: Node) -> None:
     assert max(node.slept) == 450.0
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_renewal_comes_at_two_thirds_with_a_new_key(node: Node) -> None:
     identity = node.identity(enrol_token="good")
     await identity.obtain()
@@ -223,6 +228,7 @@ async def test_renewal_comes_at_two_thirds_with_a_new_key(node: Node) -> None:
     assert identity.held.peer.not_after > node.clock.now()
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_failed_renewal_is_tried_again_until_it_works(node: Node) -> None:
     identity = node.identity(enrol_token="good")
     await identity.obtain()
@@ -235,6 +241,7 @@ async def test_a_failed_renewal_is_tried_again_until_it_works(node: Node) -> Non
     assert identity.generation == 2
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_an_expired_one_says_what_to_do_and_takes_a_new_token(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -256,6 +263,7 @@ async def test_an_expired_one_says_what_to_do_and_takes_a_new_token(
     assert identity.held.peer.not_after > node.clock.now()
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_one_that_is_refused_asks_again_with_a_new_token(node: Node) -> None:
     token = node.folder / "token"
     token.write_text("good")
@@ -272,6 +280,7 @@ async def test_one_that_is_refused_asks_again_with_a_new_token(node: Node) -> No
     assert identity.held.origin == "enrolment token"
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_changed_file_is_taken_up_and_a_bad_one_is_not(node: Node) -> None:
     identity = node.identity(enrol_token="good")
     await identity.obtain()
@@ -328,6 +337,7 @@ async def _kept(node: Node) -> None:
     await node.identity(enrol_token="good").obtain()
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_a_kept_file_that_can_not_be_believed_is_refused(node: Node) -> None:
     await _kept(node)
     whole = json.loads(node.store.path.read_text())
@@ -363,6 +373,7 @@ async def test_an_identity_that_can_not_be_kept_still_works(node: Node) -> None:
     assert identity.generation == 2
 
 
+@pytest.mark.spec("AUTH-9")
 def test_what_a_server_gives_must_fit(node: Node) -> None:
     key, csr = new_request("n1")
     given = node.issuer.credentials("n1", csr)

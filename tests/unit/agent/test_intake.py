@@ -13,8 +13,6 @@ from lattice.features.link.node.servertime import ServerTime
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("LOG-7")
-
 
 class Servers:
     """Takes the place of a dialled channel: what was asked, and a plain answer."""
@@ -45,6 +43,7 @@ class Servers:
         return call
 
 
+@pytest.mark.spec("LOG-7")
 async def test_every_moment_is_corrected_both_ways() -> None:
     servers, ahead = Servers(), [300.0]
     time = ServerTime(ManualClock(), lambda: ahead[0])

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 
 from lattice.base.escapes import RESET, folded, plain, safe
 
-pytestmark = pytest.mark.spec("LOG-7")
-
 # What ends in an m here is a look; the rest would move, erase, ask, name, lock or redefine.
 PIECES = [
     "\x1b[31m",
@@ -131,6 +129,7 @@ def above(screen: Witness, row: int) -> str:
     return "".join(screen.buffer[row][column].data for column in range(5))
 
 
+@pytest.mark.spec("LOG-7")
 @settings(max_examples=300, deadline=None)
 @given(hostile, st.booleans())
 def test_a_terminal_is_as_it_was(line: str, colour: bool) -> None:
@@ -145,6 +144,7 @@ def test_a_terminal_is_as_it_was(line: str, colour: bool) -> None:
     assert colour or "\x1b" not in shown
 
 
+@pytest.mark.spec("LOG-7")
 @settings(max_examples=300, deadline=None)
 @given(st.text(st.characters(), max_size=60).filter(lambda text: "\n" not in text))
 def test_any_text_ends_as_visible_text(line: str) -> None:
@@ -153,6 +153,7 @@ def test_any_text_ends_as_visible_text(line: str) -> None:
     assert safe(shown, colour=False) == shown
 
 
+@pytest.mark.spec("LOG-7")
 @pytest.mark.parametrize(
     ("line", "shown"),
     [
@@ -172,10 +173,12 @@ def test_what_is_let_through_and_what_is_shown(line: str, shown: str) -> None:
     assert safe(line) == shown
 
 
+@pytest.mark.spec("LOG-7")
 def test_without_colour_its_own_are_left_out() -> None:
     assert safe("\x1b[31mred\x1b[0m \x1b[5mx\x1b[2J", colour=False) == "red x␛[2J"
 
 
+@pytest.mark.spec("LOG-7")
 @pytest.mark.parametrize(
     ("line", "shown"),
     [
@@ -194,6 +197,7 @@ def test_a_line_is_shown_as_a_terminal_would_in_the_end(line: str, shown: str) -
     assert folded(line) == shown
 
 
+@pytest.mark.spec("LOG-7")
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.text("abc 日é", max_size=8), min_size=1, max_size=6))
 def test_folding_agrees_with_a_terminal(parts: list[str]) -> None:
@@ -211,6 +215,7 @@ def test_plain_text_is_told_at_once() -> None:
         assert not plain(f"a{odd}b\n"), repr(odd)
 
 
+@pytest.mark.spec("LOG-7")
 def test_hostile_lines_take_no_longer_than_others() -> None:
     """Not quadratic in what is written: 64 KB of the worst, each in well under a second."""
     for piece in ("\x1b[", "\x1b[0;", "\r", "a\r", "\x1b[38;2;", "\x1b[31m", "\x1b[31mab\r"):

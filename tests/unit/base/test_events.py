@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from lattice.base.events import ALIVE, BadEvents, Event, EventReader
 
-pytestmark = pytest.mark.spec("LOG-6")
-
 
 def read(*pieces: bytes) -> list[Event]:
     reader = EventReader()

@@ -24,8 +24,6 @@ from lattice.domain.terminal import (
 from tests.fakes.attach_server import AttachServer, FarEnd, attach_server
 from tests.fakes.terminal import PROGRAM
 
-pytestmark = pytest.mark.spec("ATTACH-3")
-
 
 def started(server: AttachServer, *words: str, **options: Any) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "LATTICE_API_URL": server.url, "LATTICE_TOKEN": "x"}
@@ -42,6 +40,7 @@ def cat(far: FarEnd, message: TerminalMessage) -> None:
         far.say(Errors(b"err\n"), Exit(cause=EndCause.EXITED, code=9), last=True)
 
 
+@pytest.mark.spec("ATTACH-3")
 def test_bytes_pass_as_they_are_and_errors_apart() -> None:
     sent = bytes(range(256)) * 4000 + b"\r~.\r"
     with attach_server(cat) as server:
@@ -54,6 +53,7 @@ def test_bytes_pass_as_they_are_and_errors_apart() -> None:
     assert server.starts[0]["command"] == ["cat"]
 
 
+@pytest.mark.spec("ATTACH-3")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_is_passed_on(number: signal.Signals) -> None:
     def die(far: FarEnd, message: TerminalMessage) -> None:
@@ -73,6 +73,7 @@ def test_a_signal_is_passed_on(number: signal.Signals) -> None:
     assert Signal(asked) in server.far_end.heard
 
 
+@pytest.mark.spec("ATTACH-3")
 def test_a_reader_that_leaves_ends_it() -> None:
     def go_on(far: FarEnd, message: TerminalMessage) -> None:
         if isinstance(message, Signal):
@@ -92,6 +93,7 @@ def test_a_reader_that_leaves_ends_it() -> None:
             stream.close()
 
 
+@pytest.mark.spec("ATTACH-3")
 def test_what_is_read_slowly_is_sent_slowly() -> None:
     block, blocks = bytes(32 * 1024), 300
     with attach_server() as server:

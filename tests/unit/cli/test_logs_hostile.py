@@ -20,8 +20,6 @@ from tests.fakes.hostile_text import ATTACKS
 from tests.fakes.terminal import Terminal
 from tests.fakes.web import Web, web
 
-pytestmark = pytest.mark.spec("LOG-7")
-
 STREAM = "/v1/allocations/42/logs/stream"
 STREAMS = "/v1/allocations/42/logs/streams"
 END = logs.note("end", words="completed, exit 0", lines=0)
@@ -55,6 +53,7 @@ def as_sent(text: bytes, node: str = "n1", **changes: Any) -> dict[str, Any]:
     return logs.block(made.text, count=made.count, cut=made.cut, node=node, **changes)
 
 
+@pytest.mark.spec("LOG-7")
 @pytest.mark.parametrize("words", WAYS, ids=" ".join)
 def test_a_hostile_log_leaves_the_terminal_as_it_was(
     environment: dict[str, str], server: Web, words: list[str]
@@ -71,6 +70,7 @@ def test_a_hostile_log_leaves_the_terminal_as_it_was(
     assert not [row for row in rows if "rm -rf" in row]
 
 
+@pytest.mark.spec("LOG-7")
 def test_a_line_of_a_hundred_megabytes(environment: dict[str, str], server: Web) -> None:
     """It arrives cut, and says so; a server that does not cut it is not believed."""
     assembler, at = LineAssembler(Position()), Position()
@@ -94,7 +94,7 @@ def test_a_line_of_a_hundred_megabytes(environment: dict[str, str], server: Web)
     assert {"next", "after"} <= set(rows)
 
 
-@pytest.mark.spec("CLI-1")
+@pytest.mark.spec("CLI-1", "LOG-7")
 def test_names_of_nodes_jobs_and_errors(environment: dict[str, str], server: Web) -> None:
     """Attack 16: they come from outside too."""
     evil = "n\x1b]0;owned\x07<script>"
@@ -119,6 +119,7 @@ def test_names_of_nodes_jobs_and_errors(environment: dict[str, str], server: Web
 PIECES = st.sampled_from([text for text, _ in ATTACKS.values()]) | st.binary(max_size=6)
 
 
+@pytest.mark.spec("LOG-7")
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(PIECES, max_size=6).map(b"".join), min_size=1, max_size=30))
 def test_any_mixture(environment: dict[str, str], server: Web, lines: list[bytes]) -> None:

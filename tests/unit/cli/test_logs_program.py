@@ -20,8 +20,6 @@ from tests.fakes import answers, logs
 from tests.fakes.terminal import PROGRAM, Terminal
 from tests.fakes.web import Answer, Web, web
 
-pytestmark = pytest.mark.spec("LOG-4")
-
 STREAM = "/v1/allocations/42/logs/stream"
 STREAMS = "/v1/allocations/42/logs/streams"
 END = logs.note("end", words="completed, exit 0", lines=0)
@@ -70,6 +68,7 @@ def going_on(*pieces: bytes) -> Callable[[Any], Answer]:
     return lambda _: logs.streamed(body())
 
 
+@pytest.mark.spec("LOG-4")
 def test_all_of_it_in_a_pipe(environment: dict[str, str], server: Web) -> None:
     hostile = "a\x1b]52;c;ZXZpbA==\x07\u202e\n"
     server.routes[STREAM] = logs.serving(
@@ -89,6 +88,7 @@ def test_all_of_it_in_a_pipe(environment: dict[str, str], server: Web) -> None:
     assert quiet.stderr == "--- n1: 4.1 KB missing (file truncated) ---\n"
 
 
+@pytest.mark.spec("LOG-4")
 def test_json_lines(environment: dict[str, str], server: Web) -> None:
     server.routes[STREAM] = logs.serving([logs.block("one\ntwo\x1b[2J\n", 4, rank=1), END])
     for form in ("json", "ndjson"):
@@ -134,7 +134,7 @@ def test_a_reader_that_leaves_early(environment: dict[str, str], server: Web) ->
     process.stderr.close()
 
 
-@pytest.mark.spec("LOG-7")
+@pytest.mark.spec("LOG-4", "LOG-7")
 def test_following_on_a_terminal(environment: dict[str, str], server: Web) -> None:
     begun = [logs.event(logs.block("start\n" + "same\n" * 5, 0), "1")]
     begun += [logs.event(logs.block("half a li", 6, count=0, unfinished=True), "2")]
@@ -145,7 +145,7 @@ def test_following_on_a_terminal(environment: dict[str, str], server: Web) -> No
     assert terminal.end(130) == ["start", "same", "  × 5", "half a li"]
 
 
-@pytest.mark.spec("LOG-7")
+@pytest.mark.spec("LOG-4", "LOG-7")
 def test_a_job_that_ends_while_it_is_followed(environment: dict[str, str], server: Web) -> None:
     server.routes[STREAMS] = logs.streams(logs.stream(), logs.stream(node="n2"))
     server.routes[STREAM] = logs.serving(

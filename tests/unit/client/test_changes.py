@@ -15,8 +15,6 @@ from lattice.client.tokens import FixedToken
 from lattice.features.submit.model import SubmitRequest
 from tests.fakes.web import Answer, Web, web
 
-pytestmark = pytest.mark.spec("CLI-3", "ALLOC-3")
-
 Do = Callable[..., Any]
 ASKED = SubmitRequest(script="#!/bin/sh\necho ü\n", nodes="2", labels={"a": "b"})
 ANSWER = {"id": "12", "job_id": 12}
@@ -45,6 +43,7 @@ def at(*servers: Web) -> Settings:
     return Settings(tuple(each.url for each in servers))
 
 
+@pytest.mark.spec("CLI-3")
 def test_a_submission_is_one_json_document(do: Do) -> None:
     with web({"/v1/allocations": ANSWER}) as server:
         assert do(at(server), "submit", ASKED).job_id == 12
@@ -58,6 +57,7 @@ def test_a_submission_is_one_json_document(do: Do) -> None:
     assert "idempotency-key" not in request.headers
 
 
+@pytest.mark.spec("CLI-3")
 def test_a_cancel_has_no_body(do: Do) -> None:
     route = {"/v1/allocations/5_1/cancel": {"id": "5_1", "cancelling": True, "state": "running"}}
     with web(route) as server:
@@ -65,6 +65,7 @@ def test_a_cancel_has_no_body(do: Do) -> None:
     assert server.requests[0].body == b""
 
 
+@pytest.mark.spec("ALLOC-3", "CLI-3")
 def test_it_is_asked_again_only_with_a_key(do: Do) -> None:
     cut = Answer(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
     with web({"*": cut}) as broken, web({"/v1/allocations": ANSWER}) as whole:

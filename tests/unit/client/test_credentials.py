@@ -17,8 +17,6 @@ from lattice.client.credentials import CredentialFolder
 from lattice.client.tokens import StoredTokens
 from lattice.domain.signin import GrantRefused, Tokens
 
-pytestmark = pytest.mark.spec("AUTH-1")
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> CredentialFolder:
@@ -64,6 +62,7 @@ def stored(folder: CredentialFolder, provider: Provider) -> tuple[StoredTokens, 
 # Files
 
 
+@pytest.mark.spec("AUTH-1")
 def test_files_are_for_the_owner_alone_and_named_for_the_server(folder: CredentialFolder) -> None:
     folder.save(credential(), "r1")
     assert paths(folder) == ["lattice.example%3A8443.json", "lattice.example%3A8443.refresh"]
@@ -80,6 +79,7 @@ def test_servers_do_not_share(tmp_path: Path) -> None:
     assert [each.read().access_token for each in folders] == list("01234")  # type: ignore[union-attr]
 
 
+@pytest.mark.spec("AUTH-1")
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
 def test_file_that_others_may_read_is_refused(folder: CredentialFolder, mode: int) -> None:
     """Attack 26: the mode is checked at each read."""
@@ -91,6 +91,7 @@ def test_file_that_others_may_read_is_refused(folder: CredentialFolder, mode: in
     assert "chmod 600" in (caught.value.hint or "")
 
 
+@pytest.mark.spec("AUTH-1")
 def test_folder_that_others_may_open_is_refused(folder: CredentialFolder) -> None:
     folder.save(credential(), None)
     Path(folder.path).parent.chmod(0o755)
@@ -98,6 +99,7 @@ def test_folder_that_others_may_open_is_refused(folder: CredentialFolder) -> Non
         folder.read()
 
 
+@pytest.mark.spec("AUTH-1")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_file_of_another_user_is_refused(folder: CredentialFolder) -> None:
     folder.save(credential(), None)
@@ -106,6 +108,7 @@ def test_file_of_another_user_is_refused(folder: CredentialFolder) -> None:
         folder.read()
 
 
+@pytest.mark.spec("AUTH-1")
 def test_link_is_not_followed(folder: CredentialFolder, tmp_path: Path) -> None:
     folder.save(credential(), None)
     elsewhere = Path(folder.path).rename(tmp_path / "elsewhere")
@@ -246,6 +249,7 @@ def test_new_sign_in_makes_a_renewal_under_way_void(folder: CredentialFolder) ->
 # Renewal
 
 
+@pytest.mark.spec("AUTH-1")
 def test_token_that_holds_is_used_as_it_is(folder: CredentialFolder) -> None:
     folder.save(credential("a1", time.time() + 3600), "r1")
     provider = Provider()
@@ -253,6 +257,7 @@ def test_token_that_holds_is_used_as_it_is(folder: CredentialFolder) -> None:
     assert provider.count == 0
 
 
+@pytest.mark.spec("AUTH-1")
 @pytest.mark.parametrize("left_s", [-5, 0, 59])
 def test_token_about_to_end_is_renewed(folder: CredentialFolder, left_s: float) -> None:
     folder.save(credential("a1", time.time() + left_s), "r1")
@@ -265,6 +270,7 @@ def test_token_about_to_end_is_renewed(folder: CredentialFolder, left_s: float) 
     assert paths(folder) == ["lattice.example%3A8443.json", "lattice.example%3A8443.refresh"]
 
 
+@pytest.mark.spec("AUTH-1")
 def test_many_threads_and_hosts_renew_once(folder: CredentialFolder) -> None:
     folder.save(credential("a1", time.time() - 1), "r1")
     provider = Provider()
@@ -282,6 +288,7 @@ def test_many_threads_and_hosts_renew_once(folder: CredentialFolder) -> None:
     assert provider.count == 1
 
 
+@pytest.mark.spec("AUTH-1")
 def test_killed_in_the_middle_another_goes_on(folder: CredentialFolder) -> None:
     folder.save(credential("a1", time.time() - 1), "r1")
     claim = folder.claim()
@@ -291,6 +298,7 @@ def test_killed_in_the_middle_another_goes_on(folder: CredentialFolder) -> None:
     assert stored(folder, Provider())[0].token() == "a2"
 
 
+@pytest.mark.spec("AUTH-1")
 def test_provider_that_does_not_rotate(folder: CredentialFolder) -> None:
     folder.save(credential("a1", time.time() - 1), "r1")
     tokens = StoredTokens(
@@ -302,6 +310,7 @@ def test_provider_that_does_not_rotate(folder: CredentialFolder) -> None:
     assert claim.token == "r1"
 
 
+@pytest.mark.spec("AUTH-1")
 def test_refused_grant_asks_to_log_in_and_forgets_the_worthless_token(
     folder: CredentialFolder,
 ) -> None:
@@ -311,6 +320,7 @@ def test_refused_grant_asks_to_log_in_and_forgets_the_worthless_token(
     assert not folder.renewable()
 
 
+@pytest.mark.spec("AUTH-1")
 def test_refused_grant_looks_once_more_for_a_newer_sign_in(folder: CredentialFolder) -> None:
     folder.save(credential("a1", time.time() - 1), "old")
 
@@ -321,6 +331,7 @@ def test_refused_grant_looks_once_more_for_a_newer_sign_in(folder: CredentialFol
     assert StoredTokens(folder, renew, warn=lambda _: None).token() == "other"
 
 
+@pytest.mark.spec("AUTH-1")
 def test_provider_away_while_the_token_still_holds(folder: CredentialFolder) -> None:
     folder.save(credential("a1", time.time() + 30), "r1")
     provider = Provider()
@@ -339,6 +350,7 @@ def test_provider_away_and_the_token_at_its_end(folder: CredentialFolder) -> Non
     assert folder.renewable()
 
 
+@pytest.mark.spec("AUTH-1")
 def test_without_refresh_token_the_end_is_announced(folder: CredentialFolder) -> None:
     folder.save(credential("a1", time.time() + 100), None)
     tokens, warnings = stored(folder, Provider())
@@ -350,6 +362,7 @@ def test_without_refresh_token_the_end_is_announced(folder: CredentialFolder) ->
         stored(folder, Provider())[0].token()
 
 
+@pytest.mark.spec("AUTH-1")
 def test_token_the_server_refused_is_replaced_once(folder: CredentialFolder) -> None:
     folder.save(credential("a1", time.time() + 3600), "r1")
     tokens, _ = stored(folder, Provider())
@@ -365,6 +378,7 @@ def test_nobody_signed_in(folder: CredentialFolder) -> None:
     assert tokens.renewed("x") is None
 
 
+@pytest.mark.spec("AUTH-1")
 def test_no_token_is_left_in_temporary_files(folder: CredentialFolder) -> None:
     folder.save(credential("a1", time.time() - 1), "r1")
     stored(folder, Provider())[0].token()

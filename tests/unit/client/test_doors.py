@@ -31,8 +31,6 @@ from lattice.features.identity.model import Identity
 from tests.fakes import answers
 from tests.fakes.web import Answer, Request, Web, web
 
-pytestmark = pytest.mark.spec("CLI-3")
-
 Do = Callable[..., Any]
 WHOAMI = Call("GET", "/v1/auth/whoami", Identity)
 
@@ -76,6 +74,7 @@ def dead_url() -> str:
         return f"http://127.0.0.1:{probe.getsockname()[1]}"
 
 
+@pytest.mark.spec("CLI-3")
 def test_both_doors_have_the_same_verbs_with_the_same_arguments() -> None:
     verbs = {name for name in dir(SyncClient) if not name.startswith("_")}
     assert verbs == {name for name in dir(Client) if not name.startswith("_")}
@@ -97,6 +96,7 @@ def test_both_doors_have_the_same_verbs_with_the_same_arguments() -> None:
         ]
 
 
+@pytest.mark.spec("CLI-3")
 def test_every_verb(do: Do, server: Web) -> None:
     server.routes |= {
         "/v1/allocations": answers.listing(answers.allocation()),
@@ -134,7 +134,7 @@ def test_says_who_it_is(do: Do, server: Web) -> None:
     assert first["x-request-id"] != second["x-request-id"]
 
 
-@pytest.mark.spec("CLI-2")
+@pytest.mark.spec("CLI-2", "CLI-3")
 @pytest.mark.parametrize("code", sorted(BY_CODE))
 def test_errors_come_back_as_themselves(do: Do, server: Web, code: str) -> None:
     server.routes["*"] = Answer(answers.refusal(code, "What happened."), 418)
@@ -273,6 +273,7 @@ def test_tls(do: Do) -> None:
         assert len(server.requests) == 1, "the token is not sent to who can't prove itself"
 
 
+@pytest.mark.spec("CLI-3")
 @pytest.mark.parametrize("door", ["blocking", "async"])
 def test_wait_asks_until_it_is_over(door: str, server: Web) -> None:
     states = ["pending", "running", "completed"]
@@ -299,6 +300,7 @@ def test_not_found_is_not_retried(do: Do, server: Web) -> None:
     assert len(server.requests) == 1
 
 
+@pytest.mark.spec("CLI-3")
 def test_importing_the_sdk_loads_nothing_and_never_grpc() -> None:
     code = (
         "import sys, lattice.client; before = set(sys.modules);"

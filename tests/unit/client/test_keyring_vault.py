@@ -16,8 +16,6 @@ from lattice.client.keyring_vault import KeyringVault  # noqa: E402
 from lattice.client.settings import Settings  # noqa: E402
 from lattice.client.tokens import open_vault  # noqa: E402
 
-pytestmark = pytest.mark.spec("AUTH-1")
-
 
 class Memory(KeyringBackend):
     priority = 1
@@ -53,6 +51,7 @@ def credential(token: str) -> Credential:
     return Credential(token, expires_at=5.0, issuer="https://idp", client_id="lattice")
 
 
+@pytest.mark.spec("AUTH-1")
 def test_keeps_and_forgets(backend: Memory, tmp_path: Path) -> None:
     settings = Settings(("https://a",), credentials="keyring", folder=str(tmp_path))
     vault = open_vault(settings)

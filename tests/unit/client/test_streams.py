@@ -23,8 +23,6 @@ from tests.fakes import answers, logs
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.web import Answer, Request, Web, web
 
-pytestmark = pytest.mark.spec("CLI-3", "LOG-4")
-
 STREAM = "/v1/allocations/42/logs/stream"
 Take = Callable[..., list[LogRecord]]
 
@@ -101,6 +99,7 @@ LINES = [logs.block(f"line {n}\n", n) for n in range(6)]
 WHOLE = "".join(f"line {n}\n" for n in range(6))
 
 
+@pytest.mark.spec("CLI-3", "LOG-4")
 def test_a_stream_from_beginning_to_end(take: Take, server: Web) -> None:
     server.routes[STREAM] = logs.serving([*LINES, logs.gap(), logs.note("end", words="completed")])
     records = take(at(server), follow=True, nodes=("n1", "n2"), ranks=(3,), tail=0, grep="a b")
@@ -118,6 +117,7 @@ def test_a_stream_from_beginning_to_end(take: Take, server: Web) -> None:
     }
 
 
+@pytest.mark.spec("CLI-3", "LOG-4")
 @pytest.mark.parametrize("every", [1, 4, 100])
 def test_a_cut_connection_goes_on_where_it_was(take: Take, server: Web, every: int) -> None:
     """Also between two ids: what comes again below the last number is dropped."""
@@ -132,6 +132,7 @@ def test_a_cut_connection_goes_on_where_it_was(take: Take, server: Web, every: i
         assert "tail" not in server.requests[1].query, "a cursor says where to begin"
 
 
+@pytest.mark.spec("LOG-4")
 def test_a_replica_that_dies_is_replaced_by_another(take: Take, server: Web) -> None:
     server.routes[STREAM] = logs.serving(LINES)
     with web({STREAM: logs.serving(LINES, cuts=(3,))}) as first:
@@ -141,6 +142,7 @@ def test_a_replica_that_dies_is_replaced_by_another(take: Take, server: Web) -> 
     assert server.requests[0].query["cursor"] == ["3"]
 
 
+@pytest.mark.spec("LOG-4")
 def test_a_server_that_refuses_for_a_while_is_asked_again(take: Take, server: Web) -> None:
     good = logs.serving(LINES, cuts=(3,))
     busy = Answer(answers.refusal("unavailable", "Slurm does not answer."), 503)
@@ -206,6 +208,7 @@ class Renewing:
         return self.now
 
 
+@pytest.mark.spec("AUTH-8")
 def test_a_token_that_ends_is_renewed_in_silence(take: Take, server: Web) -> None:
     good = logs.serving(LINES)
 
@@ -223,6 +226,7 @@ def test_a_token_that_ends_is_renewed_in_silence(take: Take, server: Web) -> Non
     assert kinds(records) == []
 
 
+@pytest.mark.spec("AUTH-8")
 def test_a_token_that_can_not_be_renewed_ends_it(take: Take, server: Web) -> None:
     ended = logs.error_event("login_required", "Your token has ended.")
     server.routes[STREAM] = lambda _: logs.streamed([logs.event(LINES[0], "1"), ended])
@@ -232,6 +236,7 @@ def test_a_token_that_can_not_be_renewed_ends_it(take: Take, server: Web) -> Non
         take(at(server), Renewing())
 
 
+@pytest.mark.spec("LOG-4", "LOG-7")
 def test_silence_is_a_lost_connection(server: Web) -> None:
     def silent() -> Iterator[bytes]:
         yield logs.event(LINES[0], "1")
@@ -246,6 +251,7 @@ def test_silence_is_a_lost_connection(server: Web) -> None:
     assert kinds(records) == [NoteKind.DISCONNECTED, NoteKind.RECONNECTED]
 
 
+@pytest.mark.spec("LOG-7")
 def test_signs_of_life_reach_who_asks_for_them(take: Take, server: Web) -> None:
     alive = logs.event(logs.note("alive"))
     server.routes[STREAM] = lambda _: logs.streamed([logs.ALIVE, alive, logs.END])
@@ -262,6 +268,7 @@ def test_what_can_not_be_read_is_said(take: Take, server: Web) -> None:
     assert take(at(server)) == [], "a newer server may say more"
 
 
+@pytest.mark.spec("LOG-4")
 def test_the_cursor_follows_what_was_taken(server: Web) -> None:
     server.routes[STREAM] = lambda _: logs.streamed([b"".join(logs.events(LINES)), logs.END])
     with SyncClient(at(server), tokens=FixedToken("t"), environment={}) as client:
@@ -355,6 +362,7 @@ def test_a_server_that_closes_at_once_is_not_asked_in_a_hurry() -> None:
     assert one.pause_s == 0.0, "one that held is begun anew at once"
 
 
+@pytest.mark.spec("LOG-4")
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_cuts_give_each_line_once_and_in_order(data: st.DataObject) -> None:
@@ -430,7 +438,7 @@ def asked(settings: Settings, verb: str, door: str, **named: Any) -> Any:
         return (b"".join(found), found.end) if verb == "log_bytes" else found
 
 
-@pytest.mark.spec("LOG-6")
+@pytest.mark.spec("CLI-3", "LOG-6")
 @pytest.mark.parametrize("door", ["blocking", "async"])
 def test_pages_streams_and_bytes(server: Web, door: str) -> None:
     page = {"allocation": "42", "attempt": 1, "attempts": 1, "records": [LINES[0], logs.gap()]}

@@ -46,8 +46,6 @@ from lattice.features.attach.model import Ended, EndReason, Notice, NoticeKind, 
 from tests.fakes.attach_server import AttachServer, FarEnd, attach_server
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("ATTACH-2", "ATTACH-4", "CLI-3")
-
 
 class Renewing:
     """Tokens of which there is always another."""
@@ -144,6 +142,7 @@ def test_something_else_than_a_websocket_is_refused() -> None:
             link.open()
 
 
+@pytest.mark.spec("ATTACH-4")
 def test_it_goes_on_at_another_server_with_the_same_session() -> None:
     far = FarEnd(echo)
     with attach_server(far_end=far) as first, attach_server(far_end=far) as second:
@@ -162,6 +161,7 @@ def test_it_goes_on_at_another_server_with_the_same_session() -> None:
     assert second.starts[0]["session"] == first.starts[0]["session"]
 
 
+@pytest.mark.spec("ATTACH-2", "ATTACH-4")
 def test_it_says_it_is_there_and_notices_silence() -> None:
     clock = ManualClock()
     with attach_server() as server, closing(opened(server, clock=clock)) as link:
@@ -174,6 +174,7 @@ def test_it_says_it_is_there_and_notices_silence() -> None:
         assert any(isinstance(each, Lost) for each in link.events)
 
 
+@pytest.mark.spec("ATTACH-4")
 def test_after_a_minute_it_gives_up() -> None:
     clock = ManualClock()
     with attach_server() as server:
@@ -189,6 +190,7 @@ def test_after_a_minute_it_gives_up() -> None:
     link.close()
 
 
+@pytest.mark.spec("ATTACH-4")
 @pytest.mark.parametrize(
     ("status", "code", "final"),
     [
@@ -218,6 +220,7 @@ def test_a_refusal_to_resume_is_final_unless_it_may_pass(
             drive(link, lambda: any(isinstance(each, Back) for each in link.events))
 
 
+@pytest.mark.spec("AUTH-8")
 def test_a_fresh_token_is_told_in_silence() -> None:
     clock, tokens = ManualClock(), Renewing()
     with attach_server() as server, closing(opened(server, clock=clock, tokens=tokens)) as link:
@@ -229,6 +232,7 @@ def test_a_fresh_token_is_told_in_silence() -> None:
         assert not link.events
 
 
+@pytest.mark.spec("AUTH-8")
 @pytest.mark.parametrize("renews", [True, False])
 def test_a_warning_of_the_tokens_end_is_shown_only_if_there_is_no_other(renews: bool) -> None:
     tokens: TokenSource = Renewing() if renews else FixedToken("fixed")
@@ -293,6 +297,7 @@ def test_every_end_has_a_code_or_an_error(
             exit_code(exit_, end)
 
 
+@pytest.mark.spec("ATTACH-2", "CLI-3")
 def test_the_sdk_reads_writes_and_waits() -> None:
     with attach_server(echo) as server:
         with client(server).attach("42", command=["cat"]) as remote:
@@ -314,6 +319,7 @@ def test_the_sdk_reads_writes_and_waits() -> None:
     assert server.starts[0]["command"] == ["cat"]
 
 
+@pytest.mark.spec("ATTACH-2", "CLI-3")
 def test_the_asynchronous_sdk_reads_writes_and_waits_at_once() -> None:
     async def use(url: str) -> list[bytes]:
         async with (
@@ -335,6 +341,7 @@ def test_the_asynchronous_sdk_reads_writes_and_waits_at_once() -> None:
         assert server.far_end.heard[1:3] == [Resize(40, 100), Signal(TerminalSignal.INT)]
 
 
+@pytest.mark.spec("CLI-3")
 def test_leaving_the_sdks_block_hangs_up() -> None:
     def hang_up(far: FarEnd, message: TerminalMessage) -> None:
         if message == Signal(TerminalSignal.HUP):

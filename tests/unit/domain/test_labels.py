@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from lattice.base.errors import UsageError
 from lattice.domain.labels import Marks, check_labels, read_comment, write_comment
 
-pytestmark = pytest.mark.spec("ALLOC-3")
-
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,10}", fullmatch=True)
 values = st.text(max_size=20).filter(str.isprintable)
 

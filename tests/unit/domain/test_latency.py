@@ -20,8 +20,6 @@ from lattice.domain.latency import (
     upper_edge_s,
 )
 
-pytestmark = pytest.mark.spec("TOP-1", "SRC-2")
-
 COUNTS = st.lists(st.integers(0, 2**40), min_size=SLOTS, max_size=SLOTS)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -30,12 +28,14 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.spec("SRC-2")
 def test_what_is_no_histogram_has_no_buckets() -> None:
     for wrong in ([], [1] * (SLOTS - 1), [-1] + [0] * (SLOTS - 1), [True] + [0] * (SLOTS - 1)):
         with pytest.raises(ValueError, match="histogram"):
             cumulative(wrong)
 
 
+@pytest.mark.spec("SRC-2")
 @given(JSON)
 def test_of_a_row_that_is_none_comes_no_number(raw: Any) -> None:
     rows = raw if isinstance(raw, list) else [raw]

@@ -29,8 +29,6 @@ from lattice.domain.logchunk import (
 )
 from lattice.domain.logs import LogKind
 
-pytestmark = pytest.mark.spec("LOG-1")
-
 MARK = b"LATTICE1"
 MUCH_BYTES = 48 * 1024 * 1024
 """An index may unpack to 8 MiB, and is read from there."""
@@ -110,6 +108,7 @@ def test_noise(noise: bytes, signed: bool) -> None:
         gone_through(whole)
 
 
+@pytest.mark.spec("LOG-1")
 @given(st.lists(st.binary(min_size=1, max_size=200), max_size=4), st.data())
 def test_any_bytes_of_a_chunk_exchanged(texts: list[bytes], data: st.DataObject) -> None:
     chunk = bytearray(sound(*texts))

@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from lattice.domain.loglabels import is_named, labelled_names, rank_of
 
-pytestmark = pytest.mark.spec("LOG-2")
-
 
 @given(st.binary())
 def test_any_bytes_have_a_rank_or_none(line: bytes) -> None:
@@ -17,6 +15,7 @@ def test_any_bytes_have_a_rank_or_none(line: bytes) -> None:
     assert rank is None or line.lstrip(b" ").startswith(b"%d: " % rank)
 
 
+@pytest.mark.spec("LOG-2")
 @given(st.integers(1, 5), st.data())
 def test_what_srun_writes_is_read_back(width: int, data: st.DataObject) -> None:
     rank = data.draw(st.integers(0, 10**width - 1))
@@ -24,6 +23,7 @@ def test_what_srun_writes_is_read_back(width: int, data: st.DataObject) -> None:
     assert rank_of(b"%*d: %s\n" % (width, rank, text)) == rank
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize(
     "line",
     [
@@ -49,6 +49,7 @@ def test_what_is_no_label(line: bytes) -> None:
     assert rank_of(line) is None
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize(
     ("line", "names"),
     [

@@ -15,8 +15,6 @@ from lattice.domain.objects import (
     unescaped,
 )
 
-pytestmark = pytest.mark.spec("LOG-1")
-
 PARTS = st.text(min_size=1, max_size=40)
 SAFE = set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.%")
 
@@ -44,12 +42,14 @@ HOSTILE = {
 }
 
 
+@pytest.mark.spec("LOG-1")
 @pytest.mark.parametrize(("name", "part"), HOSTILE.items())
 def test_a_hostile_name_is_a_harmless_part(name: str, part: str) -> None:
     assert escaped(name) == part
     assert unescaped(part) == name
 
 
+@pytest.mark.spec("LOG-1")
 @pytest.mark.parametrize("name", ["", "x" * 1_100, "/" * 67, "x" * (LONGEST_PART + 1), "\ud800"])
 def test_what_can_be_no_part_is_refused(name: str) -> None:
     with pytest.raises(BadKeyPart):
@@ -62,11 +62,13 @@ def test_the_longest_part_is_one() -> None:
     assert escaped("x" * LONGEST_PART) == "x" * LONGEST_PART
 
 
+@pytest.mark.spec("LOG-1")
 def test_looks_are_not_kept_apart_by_case_or_form() -> None:
     names = ["e\u0301", "\u00e9", "admin", "\u0430dmin", "Admin", "a", "a.", ".a", "a/", "%61"]
     assert len({escaped(name) for name in names}) == len(names)
 
 
+@pytest.mark.spec("LOG-1")
 @given(PARTS)
 @example("../")
 @example("%2E")
@@ -81,6 +83,7 @@ def test_a_part_says_what_it_was_made_of(name: str) -> None:
     assert not part.endswith(".")
 
 
+@pytest.mark.spec("LOG-1")
 @given(st.lists(PARTS, min_size=2, max_size=8))
 def test_a_key_never_leaves_its_prefix(names: list[str]) -> None:
     try:
@@ -96,6 +99,7 @@ def test_a_key_never_leaves_its_prefix(names: list[str]) -> None:
         check_prefix(key[:cut])
 
 
+@pytest.mark.spec("LOG-1")
 @given(st.lists(PARTS, min_size=1, max_size=4), st.lists(PARTS, min_size=1, max_size=4))
 def test_other_names_make_another_key(one: list[str], other: list[str]) -> None:
     try:

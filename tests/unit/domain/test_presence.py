@@ -27,8 +27,6 @@ from lattice.domain.presence import (
 )
 from lattice.domain.source import Source
 
-pytestmark = pytest.mark.spec("OPS-4")
-
 TIMES = Times()
 
 
@@ -42,6 +40,7 @@ LINKED = Presence(
 LOST = replace(LINKED, linked=False, since=200.0)
 
 
+@pytest.mark.spec("OPS-4")
 def test_the_first_link_registers_the_node() -> None:
     record = linked(None, link(next_epoch(None)), 100.0)
     assert record is not None
@@ -64,12 +63,14 @@ def test_only_the_end_of_the_present_link_counts() -> None:
     assert unlinked(LINKED, 3, 300.0) == replace(LINKED, linked=False, since=300.0)
 
 
+@pytest.mark.spec("OPS-4")
 def test_a_vanished_key_starts_the_time_and_no_more() -> None:
     record = judged(LINKED, None, 10_000.0, TIMES)
     assert record is not None
     assert (record.linked, record.since, record.condition) == (False, 10_000.0, Condition.READY)
 
 
+@pytest.mark.spec("OPS-4")
 @pytest.mark.parametrize(
     ("gone_s", "sensitive", "condition"),
     [
@@ -88,11 +89,13 @@ def test_time_judges(gone_s: float, sensitive: bool, condition: Condition | None
     assert (record.condition if record else None) is condition
 
 
+@pytest.mark.spec("OPS-4")
 def test_a_clock_that_runs_behind_takes_no_judgement_back() -> None:
     down = replace(LOST, condition=Condition.DOWN)
     assert judged(down, None, LOST.since + 31.0, TIMES) is None
 
 
+@pytest.mark.spec("OPS-4")
 @pytest.mark.parametrize("condition", list(Condition))
 def test_a_new_link_makes_it_ready_at_once(condition: Condition) -> None:
     record = judged(replace(LOST, condition=condition), link(4), 201.0, TIMES)
@@ -179,6 +182,7 @@ READINGS = {
 }
 
 
+@pytest.mark.spec("OPS-4")
 @pytest.mark.parametrize(
     ("slurm", "agent", "shown"),
     [
@@ -206,6 +210,7 @@ def test_slurm_and_the_agent_together(slurm: NodeState, agent: str, shown: NodeS
     assert merged.agent.replica == ("server-1" if agent == "linked" else "")
 
 
+@pytest.mark.spec("OPS-4")
 def test_a_cluster_without_agents_misses_none() -> None:
     node = Node(name="n1", state=NodeState.READY, slurm_state="idle")
     nothing = PresenceReading({}, {}, Source(name="state", ok=True))
@@ -304,6 +309,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.spec("OPS-4")
 @given(STEPS)
 def test_any_interleaving_of_two_replicas_ends_right(steps: list[tuple[str, str, int]]) -> None:
     world = World()

@@ -38,8 +38,6 @@ from lattice.domain.privileged import (
 )
 from lattice.domain.submission import CancelQuestion, SubmitQuestion
 
-pytestmark = pytest.mark.spec("AUTH-9")
-
 SUBMIT = SubmitQuestion(
     options=("--nodes=2",),
     arguments=("a b", ""),
@@ -66,6 +64,7 @@ QUESTIONS: list[Question] = [
 ]
 
 
+@pytest.mark.spec("AUTH-9")
 def test_every_verb_has_a_question_and_an_act_of_its_own() -> None:
     assert {type(each) for each in QUESTIONS} == {verb.question for verb in VERBS.values()}
     # Several ways to name an output are one act, and so are a terminal and the way back to it,
@@ -86,6 +85,7 @@ def test_a_question_reads_back_whole(question: Question) -> None:
     assert (grant, verb, found) == ("g", verb_of(question), question)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_the_digest_covers_every_word_and_not_the_grant() -> None:
     digests = {digest_of(each) for each in QUESTIONS}
     assert len(digests) == len(QUESTIONS)
@@ -96,6 +96,7 @@ def test_the_digest_covers_every_word_and_not_the_grant() -> None:
     assert digest_of(found) == digest_of(SUBMIT)
 
 
+@pytest.mark.spec("AUTH-9")
 @given(st.integers(), st.integers())
 def test_lists_of_words_can_not_be_shifted_into_each_other(left: int, right: int) -> None:
     words = tuple(str(each) for each in (left, right))

@@ -27,8 +27,6 @@ from lattice.domain.probed import (
     write_tasks,
 )
 
-pytestmark = pytest.mark.spec("DIAG-3", "DIAG-6")
-
 _words = st.text(max_size=40)
 _amounts = st.none() | st.floats(0, 1e12)
 _ranks = st.none() | st.integers(0, 10**9)

@@ -14,8 +14,6 @@ from lattice.domain.promql import BadSelector, checked_name, quoted, scope_of, s
 from lattice.features.telemetry.convert.stamps import stamps_of
 from tests.fakes.cluster import allocation
 
-pytestmark = pytest.mark.spec("TOP-4")
-
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 _STRING = re.compile(r'"(?:[^"\\\n]|\\["\\]|\\u[0-9a-f]{4}|\\U[0-9a-f]{8})*"')
 _MATCHER = re.compile(rf"([a-zA-Z_]\w*)(=~|=)({_STRING.pattern})", re.ASCII)
@@ -31,11 +29,13 @@ def read_back(text: str) -> str:
     )
 
 
+@pytest.mark.spec("TOP-4")
 @given(TEXT)
 def test_a_text_is_quoted_so_that_it_reads_back_as_itself(text: str) -> None:
     assert read_back(quoted(text)) == text
 
 
+@pytest.mark.spec("TOP-4")
 @given(TEXT, TEXT, TEXT, TEXT)
 def test_no_name_or_value_can_leave_its_quotes(
     user: str, account: str, tenant: str, value: str
@@ -57,6 +57,7 @@ def test_no_name_or_value_can_leave_its_quotes(
     )
 
 
+@pytest.mark.spec("TOP-4")
 def test_the_scope_is_whose_it_is() -> None:
     job = allocation(42, "alice", "research")
     assert scope_of(JobAttempt(job, attempts_of(job)[0])) == (
@@ -68,12 +69,14 @@ def test_the_scope_is_whose_it_is() -> None:
     )
 
 
+@pytest.mark.spec("TOP-4")
 def test_what_is_asked_for_is_what_nodes_samples_are_stamped_with() -> None:
     job = allocation(42, "alice", "research")
     attempt = JobAttempt(job, attempts_of(job)[0])
     assert set(scope_of(attempt)) <= set(stamps_of(attempt).on("n1").items())
 
 
+@pytest.mark.spec("TOP-4")
 @pytest.mark.parametrize("label", ["alloc", "attempt", "user", "tenant", "project"])
 def test_nothing_stands_for_a_label_of_the_scope(label: str) -> None:
     job = allocation(42, "alice", "research")
@@ -84,6 +87,7 @@ def test_nothing_stands_for_a_label_of_the_scope(label: str) -> None:
         selector("cpu_seconds_total", scope, among=((label, ".*"),))
 
 
+@pytest.mark.spec("TOP-4")
 def test_what_can_be_no_selector_is_refused() -> None:
     job = allocation(42, "alice", "research")
     scope = scope_of(JobAttempt(job, attempts_of(job)[0]))

@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from lattice.domain.submission import CancelQuestion, SubmitQuestion, job_fault, variable_fault
 
-pytestmark = pytest.mark.spec("ALLOC-3")
-
 
 @pytest.mark.parametrize("text", ["1", "123", "123_4", "123_0", "123+1", "999999999"])
 def test_ids_that_scancel_takes(text: str) -> None:

@@ -24,8 +24,6 @@ from lattice.domain.terminal import (
     write_message,
 )
 
-pytestmark = pytest.mark.spec("ATTACH-2")
-
 _SIDE = st.integers(1, LARGEST_SIDE)
 _MESSAGES: st.SearchStrategy[TerminalMessage] = st.one_of(
     st.builds(Stdin, st.binary()),
@@ -53,6 +51,7 @@ _MESSAGES: st.SearchStrategy[TerminalMessage] = st.one_of(
 )
 
 
+@pytest.mark.spec("ATTACH-2")
 @given(_MESSAGES)
 def test_what_is_written_is_read(message: TerminalMessage) -> None:
     assert read_message(write_message(message)) == message

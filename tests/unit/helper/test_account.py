@@ -15,8 +15,6 @@ from lattice.helper.account import (
     slurm_users,
 )
 
-pytestmark = pytest.mark.spec("ALLOC-3")
-
 
 def person(**change: object) -> pwd.struct_passwd:
     facts = {
@@ -38,10 +36,12 @@ def _find(accounts: Accounts, monkeypatch: pytest.MonkeyPatch, found: pwd.struct
     accounts.find("ann")
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_a_person_is_found(accounts: Accounts, monkeypatch: pytest.MonkeyPatch) -> None:
     _find(accounts, monkeypatch, person())
 
 
+@pytest.mark.spec("ALLOC-3")
 @pytest.mark.parametrize(
     "change",
     [
@@ -65,12 +65,14 @@ def test_what_is_no_person_is_refused(
         _find(accounts, monkeypatch, person(**change))
 
 
+@pytest.mark.spec("ALLOC-3")
 @pytest.mark.parametrize("name", ["", "-x", "a b", "a\0b", "1000", "x" * 80, "a/b", "root"])
 def test_names_that_are_none(accounts: Accounts, name: str) -> None:
     with pytest.raises(AccountRefused):
         accounts.find(name)
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_a_name_is_refused_whatever_its_number(
     accounts: Accounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +98,7 @@ def test_login_defs(tmp_path: Path, text: str, expected: LoginDefaults) -> None:
     assert LoginDefaults.read(tmp_path / "absent") == LoginDefaults()
 
 
+@pytest.mark.spec("ALLOC-3")
 def test_the_users_of_slurm(tmp_path: Path) -> None:
     file = tmp_path / "slurm.conf"
     file.write_text("ClusterName=x\nSlurmUser = hpc(64030)\n#SlurmdUser=other\n")

@@ -17,8 +17,6 @@ from lattice.helper.figures import io_counters, parent_and_start, sum_of_devices
 from lattice.helper.jobpids import JobPids
 from lattice.helper.privilege import Kernel
 
-pytestmark = pytest.mark.spec("AUTH-9")
-
 IO_TEXT = (
     "rchar: 10\nwchar: 20\nsyscr: 1\nsyscw: 2\n"
     "read_bytes: {read}\nwrite_bytes: {written}\ncancelled_write_bytes: 0\n"
@@ -97,12 +95,14 @@ def counters(node: Node, request: pytest.FixtureRequest) -> Iterator[JobCounters
     reading.close()
 
 
+@pytest.mark.spec("AUTH-9", "TOP-2")
 def test_a_pid_that_is_another_s_shows_nothing(node: Node, counters: JobCounters) -> None:
     node.process(7, 43, written=5)
     node.list((V2 if node.v2 else V1).format(42) + "/step_0", 7)
     assert counters.read({IO}, [42]) == {IO: {}}
 
 
+@pytest.mark.spec("AUTH-9", "TOP-2")
 def test_only_what_is_in_the_job_s_own_group_is_read(node: Node, counters: JobCounters) -> None:
     node.process(7, 42, parent=6, read=4096, written=8192)
     node.process(8, 43, written=5)
@@ -144,6 +144,7 @@ def test_one_without_figures_is_there_all_the_same(node: Node, counters: JobCoun
     assert counters.read({IO}, [42]) == {IO: {42: [[7, 7, 0]]}}
 
 
+@pytest.mark.spec("TOP-2")
 def test_slurm_s_own_processes_are_counted_and_say_nothing_of_the_network(node: Node) -> None:
     counters = node.counters()
     node.process(5, step="step_0/slurm" if node.v2 else "", written=3, namespace=1)
@@ -205,6 +206,7 @@ def test_any_text_can_be_read(text: str) -> None:
         assert all(type(each) is int for row in told[IO][42] for each in row)
 
 
+@pytest.mark.spec("SRC-2")
 def test_of_a_part_of_the_interfaces_there_is_no_sum(node: Node) -> None:
     counters = node.counters()
     node.process(7, namespace=77)
@@ -214,6 +216,7 @@ def test_of_a_part_of_the_interfaces_there_is_no_sum(node: Node) -> None:
     counters.close()
 
 
+@pytest.mark.spec("SRC-2")
 @given(st.text(max_size=300))
 def test_figures_are_digits_or_nothing(text: str) -> None:
     for found in (sum_of_devices(text), parent_and_start(text), io_counters(text.encode())):

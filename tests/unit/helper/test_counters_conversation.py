@@ -34,8 +34,6 @@ from lattice.domain.counters import (
 from lattice.helper.conversation import CantTell, Conversation
 from lattice.helper.privilege import Kernel
 
-pytestmark = pytest.mark.spec("AUTH-9")
-
 
 class _Kernel(Kernel):
     def die_with_parent(self) -> None:
@@ -81,6 +79,7 @@ def ask(connection: socket.socket, want: Sequence[str], jobs: Sequence[int]) -> 
     return telling
 
 
+@pytest.mark.spec("SRC-2")
 def test_what_one_reader_can_not_tell_the_others_do() -> None:
     readers = [
         Told("good", [[1]]),

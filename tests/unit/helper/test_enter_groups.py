@@ -12,8 +12,6 @@ from hypothesis import strategies as some
 
 from lattice.helper.jobgroups import find_job, has_steps
 
-pytestmark = pytest.mark.spec("ATTACH-1")
-
 UID, JOB = 3001, 42
 
 
@@ -49,6 +47,7 @@ def v2(root: Path, scope: str = "slurmstepd.scope", parent: str = "system.slice"
     return job
 
 
+@pytest.mark.spec("ATTACH-1")
 def test_on_v1_the_freezer_tells_and_every_hierarchy_is_joined(tmp_path: Path) -> None:
     v1(tmp_path, hierarchies=("memory", "freezer", "cpuacct"))
     (tmp_path / "cpu").symlink_to("cpuacct")
@@ -82,6 +81,7 @@ def test_the_daemon_of_this_node_comes_before_one_without_a_name(tmp_path: Path)
     assert "/slurm_n2/" in found.path
 
 
+@pytest.mark.spec("ATTACH-1")
 @pytest.mark.parametrize("scope", ["slurmstepd.scope", "n1_slurmstepd.scope"])
 @pytest.mark.parametrize("parent", ["system.slice", "."])
 def test_on_v2_tasks_are_below_user(tmp_path: Path, scope: str, parent: str) -> None:
@@ -93,6 +93,7 @@ def test_on_v2_tasks_are_below_user(tmp_path: Path, scope: str, parent: str) -> 
     assert found.anchors() == [3]
 
 
+@pytest.mark.spec("ATTACH-1")
 def test_a_hybrid_host_has_both(tmp_path: Path) -> None:
     v1(tmp_path)
     v2(tmp_path / "unified")
@@ -111,6 +112,7 @@ def test_without_an_extern_step_there_is_no_place_for_guests(tmp_path: Path) -> 
     assert found.anchors() == []
 
 
+@pytest.mark.spec("ATTACH-1")
 def test_another_user_s_job_is_not_found(tmp_path: Path) -> None:
     v1(tmp_path)
     assert find_job(tmp_path, "n1", UID + 1, JOB) is None
@@ -145,6 +147,7 @@ def test_a_list_of_processes_may_hold_anything(text: str) -> None:
         assert all(pid > 0 for pid in found.steps()[0].pids())
 
 
+@pytest.mark.spec("ATTACH-1")
 def test_a_job_is_over_when_its_steps_are(tmp_path: Path) -> None:
     (tmp_path / "step_0").mkdir()
     (tmp_path / "step_extern").mkdir()

@@ -20,8 +20,6 @@ from lattice.helper.privilege import Kernel
 from lattice.helper.sessions import Sessions
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("ATTACH-1")
-
 USER = "daemon"
 SESSION = "a" * 32
 
@@ -89,6 +87,7 @@ def test_a_job_that_is_not_here(attaching: Made) -> None:
     )
 
 
+@pytest.mark.spec("ATTACH-1")
 def test_a_cluster_without_a_step_to_join_says_what_is_lost(attaching: Made, job: Path) -> None:
     outcome, words = refused(attaching().enter(grant(), question(), ()))
     assert outcome is Outcome.FAILED
@@ -116,6 +115,7 @@ def test_a_site_without_tools(attaching: Made, job: Path) -> None:
     assert refused(asked) == (Outcome.FAILED, "This site mounts no images of tools.")
 
 
+@pytest.mark.spec("AUTH-9")
 def test_root_and_strangers_have_no_job(attaching: Made) -> None:
     for user in ("root", "nobody-of-that-name", ""):
         for asked in (

@@ -9,8 +9,6 @@ import pytest
 
 from lattice.helper.sessions import NoRoom, Sessions
 
-pytestmark = pytest.mark.spec("ATTACH-4")
-
 ONE, TWO, THREE = "1" * 32, "2" * 32, "3" * 32
 
 
@@ -22,6 +20,7 @@ def folder(tmp_path: Path) -> Path:
     return deep / "sessions"
 
 
+@pytest.mark.spec("ATTACH-4")
 def test_a_door_is_found_by_user_and_session(folder: Path) -> None:
     sessions = Sessions(folder)
     door, place = sessions.claim(7, ONE)

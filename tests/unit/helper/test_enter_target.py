@@ -21,8 +21,6 @@ from lattice.helper.target import (
     status_of,
 )
 
-pytestmark = pytest.mark.spec("ATTACH-7")
-
 UID, JOB = 3001, 42
 
 
@@ -90,6 +88,7 @@ def test_the_work_comes_before_the_script(proc: Path, job: Path) -> None:
     assert chosen(proc, job) == (11, "1")
 
 
+@pytest.mark.spec("ATTACH-7")
 def test_whoever_is_not_the_owner_s_is_passed_by(proc: Path, job: Path) -> None:
     step(job, "step_0", 10, 11, 12, 13, 14, 15)
     step(job, "step_batch", 20)
@@ -120,6 +119,7 @@ def test_nobody_there_is_said_in_words(proc: Path, job: Path) -> None:
         chosen(proc, job / "gone")
 
 
+@pytest.mark.spec("ATTACH-7")
 def test_no_descriptor_is_left_open(proc: Path, job: Path) -> None:
     step(job, "step_0", *range(10, 30))
     for pid in range(10, 29):

@@ -14,8 +14,6 @@ from lattice.domain.submission import LARGEST_SCRIPT_BYTES
 from lattice.helper.gate import _failed, _submitted, script_fault
 from lattice.helper.login import Ended
 
-pytestmark = pytest.mark.spec("ALLOC-3")
-
 SCRIPT = b"#!/bin/sh\n"
 DIGEST = hashlib.sha256(SCRIPT).hexdigest()
 

@@ -28,8 +28,6 @@ from lattice.helper.shell import Pipes, Shell, Terminal
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.terminal_client import TerminalClient
 
-pytestmark = [pytest.mark.spec("ATTACH-3"), pytest.mark.spec("ATTACH-4")]
-
 STARTED = Started(node="n1", user="u", step="0", pid=1, directory="/", accounted=True)
 OWNER = {"user": "alice", "subject": "a-1", "job": "7"}
 
@@ -140,6 +138,7 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 SH = ("sh", "-i")
 
 
+@pytest.mark.spec("ATTACH-3")
 def test_a_shell_is_talked_to_and_its_code_is_heard(begin: Begin) -> None:
     stage = begin(in_terminal(*SH))
     client = stage.client
@@ -163,6 +162,7 @@ def _program(pid: int) -> str:
         return ""
 
 
+@pytest.mark.spec("ATTACH-2")
 def test_a_signal_goes_to_what_runs_in_front(begin: Begin) -> None:
     stage = begin(in_terminal(*SH))
     client = stage.client
@@ -180,6 +180,7 @@ def test_a_signal_goes_to_what_runs_in_front(begin: Begin) -> None:
     client.see(b"code-9")
 
 
+@pytest.mark.spec("ATTACH-3")
 def test_a_megabyte_is_pasted_whole(begin: Begin) -> None:
     stage = begin(in_terminal("sh", "-c", "stty -echo; echo ready; wc -c; exit 4"))
     client = stage.client
@@ -190,6 +191,7 @@ def test_a_megabyte_is_pasted_whole(begin: Begin) -> None:
     assert client.end().code == 4
 
 
+@pytest.mark.spec("ATTACH-3")
 def test_pipes_are_binary_and_end_where_the_input_ends(begin: Begin) -> None:
     stage = begin(in_pipes("sh", "-c", "cat; echo done >&2; exit 7"))
     sent = bytes(range(256)) * 8192
@@ -200,6 +202,7 @@ def test_pipes_are_binary_and_end_where_the_input_ends(begin: Begin) -> None:
     assert (ended.cause, ended.code) == (EndCause.EXITED, 7)
 
 
+@pytest.mark.spec("ATTACH-3")
 def test_a_program_that_reads_nothing_loses_its_input_and_not_its_end(begin: Begin) -> None:
     stage = begin(in_pipes("sh", "-c", "exec <&-; echo out; exit 1"))
     stage.client.type(b"x" * 300_000)
@@ -216,6 +219,7 @@ def test_a_slow_reader_holds_the_program_and_not_the_memory(begin: Begin) -> Non
     assert len(stage.client.output) == 30_000_000
 
 
+@pytest.mark.spec("ATTACH-4")
 def test_after_a_cut_both_go_on_where_they_were(begin: Begin) -> None:
     stage = begin(in_pipes("cat"))
     client = stage.client
@@ -233,6 +237,7 @@ def test_after_a_cut_both_go_on_where_they_were(begin: Begin) -> None:
     assert bytes(client.output) == b"".join(b"%d\n" % number * 1000 for number in range(20))
 
 
+@pytest.mark.spec("ATTACH-4")
 @pytest.mark.parametrize("key", ["user", "subject", "job"])
 def test_nobody_else_is_let_in(begin: Begin, key: str) -> None:
     stage = begin(in_pipes("cat"))
@@ -242,6 +247,7 @@ def test_nobody_else_is_let_in(begin: Begin, key: str) -> None:
     stage.client.see(b"still here\n")
 
 
+@pytest.mark.spec("ATTACH-4")
 def test_the_newest_connection_wins(begin: Begin) -> None:
     stage = begin(in_pipes("cat"))
     connection = stage.knock(OWNER)
@@ -252,6 +258,7 @@ def test_the_newest_connection_wins(begin: Begin) -> None:
     stage.client.see(b"over the new one\n")
 
 
+@pytest.mark.spec("ATTACH-4")
 def test_a_client_that_does_not_come_back_is_hung_up_on_and_then_killed(begin: Begin) -> None:
     # The first ignores the hang-up, its child doesn't.
     script = "trap 'echo hung up' HUP; echo up; while :; do sleep 0.02; done"
@@ -287,6 +294,7 @@ def test_a_client_that_does_not_come_back_is_hung_up_on_and_then_killed(begin: B
     assert (ended.cause, ended.code) == (EndCause.CLIENT_LOST, 128 + 9)
 
 
+@pytest.mark.spec("ATTACH-4")
 def test_a_connection_that_says_nothing_is_no_connection(begin: Begin) -> None:
     stage = begin(in_pipes("cat"))
     stage.clock.advance(15)
@@ -298,6 +306,7 @@ def test_a_connection_that_says_nothing_is_no_connection(begin: Begin) -> None:
     assert stage.shell.status == -signal.SIGHUP
 
 
+@pytest.mark.spec("ATTACH-4")
 def test_a_client_that_says_its_last_hangs_up(begin: Begin) -> None:
     stage = begin(in_pipes("cat"))
     stage.client.turn()
@@ -307,6 +316,7 @@ def test_a_client_that_says_its_last_hangs_up(begin: Begin) -> None:
     assert stage.shell.status == -signal.SIGHUP
 
 
+@pytest.mark.spec("ATTACH-3")
 @pytest.mark.parametrize("over", [True, False])
 def test_killed_with_the_job_or_without_it(begin: Begin, over: bool) -> None:
     stage = begin(in_terminal(*SH))
@@ -321,6 +331,7 @@ def test_killed_with_the_job_or_without_it(begin: Begin, over: bool) -> None:
     assert ended.cause is (EndCause.JOB_ENDED if over else EndCause.SIGNALLED)
 
 
+@pytest.mark.spec("ATTACH-3")
 def test_a_program_that_lets_go_of_its_terminal_before_it_ends_is_not_hung_up_on(
     begin: Begin,
 ) -> None:
@@ -331,6 +342,7 @@ def test_a_program_that_lets_go_of_its_terminal_before_it_ends_is_not_hung_up_on
     assert (ended.cause, ended.code) == (EndCause.EXITED, 3)
 
 
+@pytest.mark.spec("ATTACH-3")
 def test_a_program_that_takes_its_terminal_again_hears_and_is_heard_again(begin: Begin) -> None:
     """Also what was typed while it had none; and it need not speak first."""
     let_go = "echo one; exec 0<&- 1>&- 2>&-; sleep 0.5"
@@ -345,6 +357,7 @@ def test_a_program_that_takes_its_terminal_again_hears_and_is_heard_again(begin:
     assert stage.client.end().code == 7
 
 
+@pytest.mark.spec("ATTACH-3")
 def test_what_a_child_keeps_open_does_not_delay_the_end_for_ever(begin: Begin) -> None:
     stage = begin(in_pipes("sh", "-c", "sleep 1000 & echo out; exit 2"))
     stage.client.see(b"out\n")
@@ -355,6 +368,7 @@ def test_what_a_child_keeps_open_does_not_delay_the_end_for_ever(begin: Begin) -
     assert stage.client.end().code == 2
 
 
+@pytest.mark.spec("ATTACH-4")
 def test_nonsense_from_the_other_end_ends_the_connection_alone(begin: Begin) -> None:
     stage = begin(in_pipes("cat"))
     stage.client.turn()
@@ -367,6 +381,7 @@ def test_nonsense_from_the_other_end_ends_the_connection_alone(begin: Begin) -> 
     stage.client.see(b"well\n")
 
 
+@pytest.mark.spec("ATTACH-3", "ATTACH-4")
 def test_the_last_word_waits_for_somebody_to_hear_it(begin: Begin) -> None:
     stage = begin(in_pipes("sh", "-c", "echo last; exit 3"))
     stage.client.cut()
@@ -385,6 +400,7 @@ def test_the_last_word_waits_for_somebody_to_hear_it(begin: Begin) -> None:
     assert bytes(stage.client.output) == b"last\n"
 
 
+@pytest.mark.spec("ATTACH-4")
 def test_without_anybody_it_ends_after_a_minute(begin: Begin) -> None:
     stage = begin(in_pipes("sh", "-c", "head -c 9000000 /dev/zero & wait; exit 3"))
     stage.client.cut()

@@ -11,8 +11,6 @@ import pytest
 from lattice.adapters.linux.inotify import Inotify
 from lattice.helper.inode import Inodes
 
-pytestmark = pytest.mark.spec("LOG-2")
-
 
 def test_the_same_as_stat_tells(tmp_path: Path) -> None:
     file = tmp_path / "f"

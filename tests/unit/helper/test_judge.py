@@ -30,8 +30,6 @@ from lattice.helper.judge import Judge, Refusal, read_keys
 from lattice.helper.provenclock import ProvenClock
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("AUTH-9", "ALLOC-3")
-
 CANCEL = CancelQuestion(jobs=("7",))
 NOTE = NoteOutput(7, (11,))
 
@@ -75,6 +73,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_granted_question_passes_once(bench: Bench) -> None:
     packet = write_request(bench.grant(), CANCEL)
     asked = bench.judge.judge(packet)
@@ -82,6 +81,7 @@ def test_a_granted_question_passes_once(bench: Bench) -> None:
     assert bench.refused(packet).reason == "it was used before"
 
 
+@pytest.mark.spec("ALLOC-3", "AUTH-9")
 def test_only_one_user_may_ask(bench: Bench) -> None:
     bench.judge.admit(Peer(1, 995))
     for uid in (0, 1000, 65534):
@@ -89,6 +89,7 @@ def test_only_one_user_may_ask(bench: Bench) -> None:
             bench.judge.admit(Peer(1, uid))
 
 
+@pytest.mark.spec("AUTH-9")
 def test_what_a_refused_asker_hears_does_not_say_why(bench: Bench) -> None:
     wrong = [
         write_request(bench.grant(act=Act.SUBMIT), CANCEL),
@@ -104,12 +105,14 @@ def test_what_a_refused_asker_hears_does_not_say_why(bench: Bench) -> None:
     assert len({each.reason for each in found}) == len(found)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_time_passes(bench: Bench) -> None:
     packet = write_request(bench.grant(), CANCEL)
     bench.clock.advance(60)
     assert bench.refused(packet).reason == "it is not valid at this time"
 
 
+@pytest.mark.spec("AUTH-9")
 def test_nothing_from_before_the_start_is_believed(tmp_path: Path) -> None:
     before = Bench(tmp_path)
     grant = before.grant()
@@ -128,6 +131,7 @@ def _later(clock: ManualClock) -> ManualClock:
     return clock
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_verb_of_the_other_role_and_one_not_built(tmp_path: Path, bench: Bench) -> None:
     enter = Enter("0" * 32, (), "xterm", 1, 1, "", False)
     found = bench.refused(write_request("g", enter))
@@ -139,6 +143,7 @@ def test_a_verb_of_the_other_role_and_one_not_built(tmp_path: Path, bench: Bench
     assert found.message == "the verb `enter` is not built into this helper"
 
 
+@pytest.mark.spec("AUTH-9")
 def test_only_noting_goes_without_a_grant(tmp_path: Path) -> None:
     node = Bench(tmp_path, Role.NODE)
     asked = node.judge.judge(write_request("", NOTE))
@@ -151,10 +156,12 @@ def test_only_noting_goes_without_a_grant(tmp_path: Path) -> None:
     assert node.refused(write_request("", CANCEL)).outcome is Outcome.NOT_OFFERED
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_gate_notes_nothing(bench: Bench) -> None:
     assert bench.refused(write_request("", NOTE)).outcome is Outcome.NOT_OFFERED
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_grant_for_noted_files_is_for_these_moments_alone(tmp_path: Path) -> None:
     node = Bench(tmp_path, Role.NODE)
     question = OpenNoted(1000, 2000, 0)
@@ -164,6 +171,7 @@ def test_a_grant_for_noted_files_is_for_these_moments_alone(tmp_path: Path) -> N
     node.judge.judge(write_request(node.grant(question, Act.READ_OUTPUT), question))
 
 
+@pytest.mark.spec("AUTH-9")
 def test_keys_are_read_again_when_the_file_changes(bench: Bench) -> None:
     new = SigningKey.generate()
     bench.write(bench.key, new)

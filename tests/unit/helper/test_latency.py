@@ -16,8 +16,6 @@ from lattice.helper.latency import GroupsByNumber, JobGroup, LatencyMaps, Maps, 
 from lattice.helper.privilege import Kernel
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("SRC-2")
-
 SINCE = 1_794_700_000.0
 NETWORK = 4026531840
 NO_ROOM, NO_START, NO_OWNER = range(3)
@@ -54,18 +52,21 @@ def told(maps: LatencyMaps, job: int = 42) -> JobTiming | None:
     return timing
 
 
+@pytest.mark.spec("SRC-2")
 def test_why_there_is_no_program_is_told() -> None:
     maps = LatencyMaps(None, lambda _: None, reason="the kernel has no BTF")
     with pytest.raises(CantTell, match=r"^the kernel has no BTF$"):
         maps.read((LATENCY,), (42,))
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_kernel_that_refuses_the_look_is_told() -> None:
     maps = LatencyMaps(Maps(Closed(), Closed(), Closed()), lambda _: JobGroup(1, 0.0))
     with pytest.raises(CantTell, match="refused: Operation not permitted"):
         maps.read((LATENCY,), (42,))
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_job_that_found_no_room_has_no_numbers() -> None:
     maps = latency(Table({900: counts(3)}), {NO_ROOM: 1})
     assert told(maps, 43) is None
@@ -76,12 +77,14 @@ def test_a_job_that_is_not_here_is_left_out() -> None:
     assert latency(Table({900: counts(3)})).read((LATENCY,), (7, 42))[LATENCY].keys() == {42}
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_job_that_read_nothing_while_the_program_looked_has_zeros() -> None:
     timing = told(latency(Table()))
     assert timing is not None
     assert set(timing.slots) == {0}
 
 
+@pytest.mark.spec("TOP-2")
 def test_each_job_has_its_own() -> None:
     maps = latency(Table({900: counts(3, 1), 901: counts(5, 2)}))
     rows = maps.read((LATENCY,), (42, 43))[LATENCY]
@@ -90,6 +93,7 @@ def test_each_job_has_its_own() -> None:
         == [(900, 3, 1, False), (901, 5, 2, False)]  # fmt: skip
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(
     ("lost", "born"), [({}, SINCE - 1), ({NO_OWNER: 1}, SINCE + 1)], ids=["older job", "no memory"]
 )
@@ -101,12 +105,14 @@ def test_where_not_all_sockets_have_an_owner_the_node_s_segments_are_told_as_suc
     assert (timing.retransmits, timing.of_node) == (77, True)
 
 
+@pytest.mark.spec("SRC-2")
 def test_calls_that_could_not_be_timed_are_counted() -> None:
     timing = told(latency(Table({900: counts(3)}), {NO_START: 9}))
     assert timing is not None
     assert timing.lost == 9
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_helper_without_the_program_starts_and_says_why(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("wb") as file:
@@ -125,6 +131,7 @@ def test_a_node_below_another_group_has_that_for_its_root(tmp_path: Path) -> Non
     assert GroupsByNumber(tmp_path, "n1").roots == ((tmp_path / "freezer").stat().st_ino, 0)
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_site_that_does_not_want_it_is_told_as_such(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as file:
         journal = Journal(ManualClock(), file.fileno())
@@ -139,6 +146,7 @@ def v1(root: Path, base: str, uid: int, job: int) -> int:
     return folder.stat().st_ino
 
 
+@pytest.mark.spec("TOP-2")
 @pytest.mark.parametrize("base", ["slurm_n1", "slurm"])
 def test_a_group_is_found_by_the_job_s_number_alone_on_v1(tmp_path: Path, base: str) -> None:
     v1(tmp_path, base, 3001, 41)
@@ -148,6 +156,7 @@ def test_a_group_is_found_by_the_job_s_number_alone_on_v1(tmp_path: Path, base: 
     assert found.inode == inode
 
 
+@pytest.mark.spec("TOP-2")
 def test_a_group_of_another_node_or_of_another_name_is_none(tmp_path: Path) -> None:
     v1(tmp_path, "slurm_n2", 3001, 42)
     v1(tmp_path, "slurm_n1", 3001, 421)
@@ -156,6 +165,7 @@ def test_a_group_of_another_node_or_of_another_name_is_none(tmp_path: Path) -> N
     assert GroupsByNumber(tmp_path, "n1")(42) is None
 
 
+@pytest.mark.spec("TOP-2")
 @pytest.mark.parametrize("place", ["system.slice/n1_slurmstepd.scope", "slurmstepd.scope"])
 def test_a_group_is_found_on_v2(tmp_path: Path, place: str) -> None:
     (tmp_path / "cgroup.controllers").touch()

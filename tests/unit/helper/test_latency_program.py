@@ -15,8 +15,6 @@ from lattice.helper import bpfload
 from lattice.helper.bpfload import Refused, _loaded_by_a_child, load, room_for_jobs
 from lattice.helper.bpfmap import summed
 
-pytestmark = pytest.mark.spec("SRC-2")
-
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
@@ -28,6 +26,7 @@ def program(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"^the eBPF program is not installed$"):
         load(tmp_path / "none.o")
@@ -46,6 +45,7 @@ def test_a_program_of_another_s_is_not_loaded(program: Path) -> None:
         load(program)
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_kernel_that_does_not_describe_itself(program: Path, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"^the kernel has no BTF$"):
         load(program, btf=tmp_path / "vmlinux")
@@ -56,6 +56,7 @@ def test_a_folder_is_no_program(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+@pytest.mark.spec("SRC-2")
 def test_what_is_no_program_is_refused_with_the_library_s_words(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -68,12 +69,14 @@ def test_what_is_no_program_is_refused_with_the_library_s_words(
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_child_that_dies_over_it_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bpfload, "_loaded", lambda *_: os.kill(os.getpid(), 9))
     with pytest.raises(Refused, match="loading the eBPF program failed"):
         _loaded_by_a_child(b"", ())
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bpfload, "_LIBRARY", "libbpf.so.0.none")
     with pytest.raises(Refused, match=r"^libbpf\.so\.0\.none is not installed$"):

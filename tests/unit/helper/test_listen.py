@@ -22,7 +22,6 @@ from lattice.helper.judge import Asked, Judge, Refusal
 from lattice.helper.listen import Listener
 
 Begin = Callable[..., Path]
-pytestmark = pytest.mark.spec("AUTH-9")
 
 
 class _Judge:
@@ -122,6 +121,7 @@ def test_who_waited_for_long_hears_that_it_is_busy(begin: Begin) -> None:
     assert _told(first) is Outcome.DONE
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_stranger_is_refused_at_once_and_waits_in_nobodys_way(begin: Begin) -> None:
     path = begin(1.0, admits=False)
     begun = time.monotonic()

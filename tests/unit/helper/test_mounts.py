@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from lattice.helper.mounts import Mount, Mounts, mount_fault, read_mounts
 
-pytestmark = pytest.mark.spec("LOG-2", "AUTH-9")
-
 LINES = """\
 22 1 254:0 / / rw,relatime shared:1 master:2 - ext4 /dev/root rw,errors=remount-ro
 23 22 0:21 / /proc rw - proc proc rw
@@ -49,16 +47,19 @@ def test_a_mount_is_found_by_itself_or_by_its_file_system() -> None:
     assert mounts.find(999, os.makedev(9, 9)) is None
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize("kind", ["ext4", "nfs4", "fuse.gluster", "overlay", "tmpfs"])
 def test_what_root_mounted_for_all_is_read(kind: str) -> None:
     assert mount_fault(BY_KIND[kind], None) == ""
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize("kind", ["proc", "fuse.sshfs"])
 def test_what_is_made_up_or_a_user_s_is_not(kind: str) -> None:
     assert mount_fault(BY_KIND[kind], None)
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize(
     ("kind", "read"),
     [
@@ -76,5 +77,6 @@ def test_what_only_the_job_sees(kind: str, *, read: bool) -> None:
     assert (mount_fault(None, BY_KIND[kind]) == "") is read
 
 
+@pytest.mark.spec("LOG-2")
 def test_what_nobody_sees_is_not_read() -> None:
     assert mount_fault(None, None)

@@ -18,8 +18,6 @@ from lattice.helper.notes import KEPT_S, Note, Notes
 from lattice.helper.outputs_answer import Holding
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("LOG-3", "AUTH-9")
-
 ALICE, BOB = 3001, 3002
 TASK = Holding(11, 1, rank=3, uid=ALICE, step="0", comm="python3", start_ticks=500)
 
@@ -76,6 +74,7 @@ def found(
     return Found(-1, inode, name, "python3", holders=list(holders), name=name)
 
 
+@pytest.mark.spec("LOG-3")
 def test_what_was_noted_is_found_again_with_who_held_it(bench: Bench) -> None:
     assert bench.write(found()) == 1
     (note,) = bench.notes.of(7, ALICE, 0, 0)
@@ -116,6 +115,7 @@ def test_another_file_with_the_same_number_is_another(bench: Bench) -> None:
         assert not note.is_of(other)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_only_what_the_owner_s_or_root_s_processes_held(bench: Bench) -> None:
     bench.write(found(1, "/alice"), found(2, "/bob", [replace(TASK, uid=BOB)]))
     bench.write(found(3, "/root", [replace(TASK, uid=0)]))
@@ -203,6 +203,7 @@ def test_of_too_many_jobs_the_oldest_that_is_over_goes(
     assert bench.jobs == {"1", "3", "4"}
 
 
+@pytest.mark.spec("LOG-3")
 @pytest.mark.parametrize("torn", [b"", b"{", b"[]", b'{"device":1}', b"null", b"\xff"])
 def test_a_note_that_was_torn_is_none_and_can_be_written_again(bench: Bench, torn: bytes) -> None:
     bench.write(found(), found(6, "/whole"))
@@ -213,6 +214,7 @@ def test_a_note_that_was_torn_is_none_and_can_be_written_again(bench: Bench, tor
     assert bench.paths() == ["/home/alice/t0.out", "/whole"]
 
 
+@pytest.mark.spec("AUTH-9")
 def test_nothing_is_written_through_a_link(bench: Bench, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("as it was")
@@ -226,6 +228,7 @@ def test_nothing_is_written_through_a_link(bench: Bench, tmp_path: Path) -> None
     assert target.read_text() == "as it was"
 
 
+@pytest.mark.spec("AUTH-9")
 def test_the_folder_is_closed_to_others(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     clock = ManualClock()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,8 +12,6 @@ from lattice.domain.privileged import MOST_OUTPUTS, Outcome, read_answer, write_
 from lattice.helper.inode import Inode
 from lattice.helper.outputs_answer import Holding, OpenedFile, Skipped, opened_answer
 from lattice.helper.process import DescriptorFacts
-
-pytestmark = pytest.mark.spec("LOG-2")
 
 
 def _file(path: str, comm: str = "srun", holders: int = 1) -> OpenedFile:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from lattice.domain.grant import Act, Grant
 from lattice.domain.privileged import VERBS, OpenOutput
 from lattice.helper.journal import Peer
 from lattice.helper.judge import Asked
 from lattice.helper.places import Child, Places
-
-pytestmark = pytest.mark.spec("AUTH-9")
 
 GRANT = Grant(
     id="0" * 32, act=Act.READ_OUTPUT, place="n1", subject="s", user="alice", issued=0, expires=1

@@ -15,8 +15,6 @@ from lattice.helper.privilege import Kernel
 from lattice.helper.probing_mounts import JobMount, MountProbe, mounts_to_look_at
 from lattice.helper.probing_places import MOST_OF_USER, Held, Places, Taken, take
 
-pytestmark = pytest.mark.spec("DIAG-3")
-
 MOUNTS = """\
 22 1 254:0 / / rw,relatime - ext4 /dev/vda1 rw
 23 22 0:21 / /proc rw,nosuid - proc proc rw
@@ -32,6 +30,7 @@ nonsense
 """
 
 
+@pytest.mark.spec("DIAG-3")
 def test_each_file_system_is_looked_at_once_and_shares_first() -> None:
     found = mounts_to_look_at(MOUNTS)
     assert [(each.path, each.kind, each.source) for each in found] == [
@@ -114,6 +113,7 @@ def asked(places: Places, tmp_path: Path) -> list[tuple[JobMount, int]]:
     ]
 
 
+@pytest.mark.spec("DIAG-3")
 def test_a_folder_answers_and_one_that_is_not_there_is_not_seen(
     asked: list[tuple[JobMount, int]],
 ) -> None:
@@ -123,6 +123,7 @@ def test_a_folder_answers_and_one_that_is_not_there_is_not_seen(
     assert whole
 
 
+@pytest.mark.spec("DIAG-3")
 def test_without_room_nothing_is_looked_at_and_that_is_said(
     asked: list[tuple[JobMount, int]],
 ) -> None:
@@ -131,6 +132,7 @@ def test_without_room_nothing_is_looked_at_and_that_is_said(
         os.close(place)
 
 
+@pytest.mark.spec("DIAG-3")
 def test_a_place_that_another_look_holds_is_waited_for_and_then_told(
     places: Places, asked: list[tuple[JobMount, int]]
 ) -> None:
@@ -146,6 +148,7 @@ def test_a_place_that_another_look_holds_is_waited_for_and_then_told(
     assert whole
 
 
+@pytest.mark.spec("DIAG-3")
 def test_what_has_not_answered_for_long_is_told_at_once(
     places: Places, asked: list[tuple[JobMount, int]]
 ) -> None:

@@ -19,8 +19,6 @@ from lattice.helper.process import (
     text_of,
 )
 
-pytestmark = pytest.mark.spec("LOG-2", "AUTH-9")
-
 V1 = "9:freezer:/slurm_n1/uid_3001/job_42/step_0\n1:name=systemd:/\n"
 V2 = "0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0\n"
 FIELDS = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 987654 20 21"
@@ -45,6 +43,7 @@ def test_the_step_stands_right_below_the_job(cgroups: str, step: str) -> None:
     assert step_of(cgroups, 42) == step
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize("cgroups", [V1, V2, "0::/\n" + V1, "3:a:/\n" * 100 + V2])
 def test_a_process_of_the_job(cgroups: str) -> None:
     assert is_of_job(cgroups, 42)
@@ -52,6 +51,7 @@ def test_a_process_of_the_job(cgroups: str) -> None:
         assert not is_of_job(cgroups, other)
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize(
     "cgroups",
     [
@@ -157,6 +157,7 @@ def _process(proc: Path, cgroup: str, start: str = "987654") -> None:
     (folder / "stat").write_text(f"7 (srun) {FIELDS}".replace("987654", start))
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_pinned_process_that_changes_is_noticed(tmp_path: Path) -> None:
     _process(tmp_path, V2)
     with pinned(tmp_path, 7, 42) as process:

@@ -31,8 +31,6 @@ from lattice.helper.judge import Judge, Refusal
 from lattice.helper.provenclock import ANSWERED_WITHIN_S, ProvenClock
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("AUTH-9", "LOG-7")
-
 ASKED = OpenOutputFile("/home/alice/out")
 
 
@@ -114,6 +112,7 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> Node:
     return Node(tmp_path, ahead_s=request.param)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_grants_hold_once_the_time_is_proven(node: Node) -> None:
     node.pass_time(2)
     grant = node.grant()
@@ -127,6 +126,7 @@ def test_grants_hold_once_the_time_is_proven(node: Node) -> None:
     assert node.refuses(grant).reason == "it was used before"
 
 
+@pytest.mark.spec("AUTH-9")
 def test_it_runs_on_by_the_kernels_count_whatever_is_set(node: Node) -> None:
     node.prove()
     node.pass_time(3600)
@@ -137,6 +137,7 @@ def test_it_runs_on_by_the_kernels_count_whatever_is_set(node: Node) -> None:
     node.use(node.grant())
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_late_answer_only_brings_it_forward(node: Node) -> None:
     signed = node.signer.tell_time("n1", node.challenge())
     node.pass_time(ANSWERED_WITHIN_S - 0.1)
@@ -149,6 +150,7 @@ def test_a_late_answer_only_brings_it_forward(node: Node) -> None:
         node.set_clock(late)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_an_answer_works_once_and_for_the_newest_question_alone(node: Node) -> None:
     seen = node.prove()
     for stale in (seen, node.signer.tell_time("n1", "0" * 64)):
@@ -163,6 +165,7 @@ def test_an_answer_works_once_and_for_the_newest_question_alone(node: Node) -> N
     node.prove()
 
 
+@pytest.mark.spec("AUTH-9")
 def test_another_key_another_place_no_signature_and_a_grant(node: Node) -> None:
     nonce = node.challenge()
     foreign = GrantSigner(SigningKey.generate(), node.truth)
@@ -183,11 +186,13 @@ def test_another_key_another_place_no_signature_and_a_grant(node: Node) -> None:
     node.set_clock(f"{key}.{payload}.{signature}")
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_signed_time_is_no_grant(node: Node) -> None:
     signed = node.prove()
     assert node.refuses(signed).reason == "the signature does not fit"
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_helper_that_starts_again_goes_by_what_was_proven(node: Node) -> None:
     node.prove()
     node.pass_time(2)
@@ -206,6 +211,7 @@ def test_a_helper_that_starts_again_goes_by_what_was_proven(node: Node) -> None:
         node.refuses(before)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_what_was_proven_ends_with_the_boot(node: Node) -> None:
     node.prove()
     node.boot_id = "boot-2"
@@ -238,6 +244,7 @@ def test_a_clock_without_a_place_to_keep_it(tmp_path: Path) -> None:
         clock.prove(told)
 
 
+@pytest.mark.spec("LOG-7")
 def test_moments_of_the_nodes_clock_are_told_in_the_servers(node: Node) -> None:
     born = node.wall.now().timestamp()
     assert node.clock.told(born) == born
@@ -307,6 +314,7 @@ class Collector:
         self.used.add(text)
 
 
+@pytest.mark.spec("AUTH-9")
 @settings(max_examples=300, deadline=None)
 @given(ahead_s=st.floats(-4000, 4000), steps=STEPS)
 def test_nothing_kept_ever_makes_an_expired_or_used_grant_good(

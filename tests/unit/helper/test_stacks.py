@@ -20,8 +20,6 @@ from lattice.helper.probing_places import Places
 from lattice.helper.stacks_kernel import read_kernel_stack
 from lattice.helper.stacks_python import NoStack, PySpy, read_dump
 
-pytestmark = pytest.mark.spec("DIAG-6")
-
 KERNEL = """[<0>] hrtimer_nanosleep+0x74/0xf0
 [<0>] common_nsleep_timens+0x3d/0xa0
 [<0>] __x64_sys_clock_nanosleep+0xce/0x140
@@ -45,6 +43,7 @@ def dump(*threads: Any) -> bytes:
     return json.dumps(list(threads)).encode()
 
 
+@pytest.mark.spec("DIAG-6")
 def test_the_main_thread_is_the_one_that_is_told() -> None:
     raw = dump(
         thread("pin_memory", ("get", "queue.py", 5)),
@@ -56,6 +55,7 @@ def test_the_main_thread_is_the_one_that_is_told() -> None:
     )
 
 
+@pytest.mark.spec("DIAG-6")
 def test_where_no_thread_has_a_name_the_first_of_the_process_is_the_main_one() -> None:
     raw = dump(
         thread("", ("other", "a.py", 1), os_id=8), thread("", ("main", "a.py", 2), os_id=7),
@@ -93,6 +93,7 @@ def test_any_json_is_a_stack_or_none(told: Any) -> None:
     assert all(each.function.isprintable() and each.line >= 0 for each in frames)
 
 
+@pytest.mark.spec("DIAG-6")
 def test_the_kernel_is_told_by_its_functions_alone() -> None:
     assert read_kernel_stack(KERNEL) == (
         Frame("hrtimer_nanosleep"),
@@ -128,6 +129,7 @@ def _program(tmp_path: Path, source: str) -> int:
     return os.open(made, os.O_RDONLY | os.O_CLOEXEC)
 
 
+@pytest.mark.spec("DIAG-6")
 def test_a_reader_that_hangs_is_left_after_its_time(tmp_path: Path, places: list[int]) -> None:
     tool = _program(tmp_path, "#include <unistd.h>\nint main(){ for(;;) pause(); }")
     begun = time.monotonic()
@@ -137,6 +139,7 @@ def test_a_reader_that_hangs_is_left_after_its_time(tmp_path: Path, places: list
     assert told == dict.fromkeys([1, 2, 3], "py-spy did not answer in time")
 
 
+@pytest.mark.spec("DIAG-6")
 def test_all_of_them_have_one_time(tmp_path: Path, places: list[int]) -> None:
     tool = _program(tmp_path, "#include <unistd.h>\nint main(){ for(;;) pause(); }")
     begun = time.monotonic()
@@ -150,6 +153,7 @@ def test_all_of_them_have_one_time(tmp_path: Path, places: list[int]) -> None:
     }
 
 
+@pytest.mark.spec("DIAG-6")
 def test_a_reader_that_fails_is_told_in_its_words(tmp_path: Path, places: list[int]) -> None:
     tool = _program(
         tmp_path,

@@ -17,8 +17,6 @@ from lattice.helper.tasks_words import (
     words_of,
 )
 
-pytestmark = pytest.mark.spec("DIAG-1", "DIAG-6")
-
 SLURM = 3
 TORCH = 0
 
@@ -35,18 +33,21 @@ def chosen(*processes: Candidate) -> list[tuple[int | None, int]]:
     return [(each.rank, each.pid) for each in workers(processes)]
 
 
+@pytest.mark.spec("DIAG-6")
 def test_a_shell_is_passed_over_for_what_it_runs() -> None:
     assert chosen(
         process(10, 1, "bash"), process(11, 10, "timeout"), process(12, 11, "python")
     ) == [(0, 12)]
 
 
+@pytest.mark.spec("DIAG-6")
 def test_the_workers_of_a_loader_are_their_programs_affair() -> None:
     assert chosen(
         process(10, 1, "python"), process(11, 10, "python"), process(12, 10, "python")
     ) == [(0, 10)]
 
 
+@pytest.mark.spec("DIAG-6")
 def test_a_batch_script_that_waits_for_srun_is_no_rank() -> None:
     assert chosen(
         process(5, 1, "slurm_script", step="batch"),
@@ -58,6 +59,7 @@ def test_a_batch_script_that_waits_for_srun_is_no_rank() -> None:
     assert chosen(process(5, 1, "bash", step="batch"), process(10, 1, "python", 0)) == [(0, 10)]
 
 
+@pytest.mark.spec("DIAG-6")
 def test_a_batch_script_that_does_the_work_itself_is_the_rank() -> None:
     assert chosen(process(5, 1, "slurm_script", step="batch")) == [(0, 5)]
     assert chosen(process(5, 1, "bash", step="batch"), process(6, 5, "python3", step="batch")) == [
@@ -65,6 +67,7 @@ def test_a_batch_script_that_does_the_work_itself_is_the_rank() -> None:
     ]
 
 
+@pytest.mark.spec("DIAG-6")
 def test_a_launcher_of_ranks_is_none_of_them() -> None:
     """`torchrun` has Slurm's number; what it starts has its own."""
     assert chosen(
@@ -79,6 +82,7 @@ def test_processes_that_are_each_others_parents_end_the_search_all_the_same() ->
     assert chosen(process(10, 11, "bash"), process(11, 10, "bash")) == []
 
 
+@pytest.mark.spec("DIAG-6")
 @given(
     st.lists(
         st.builds(
@@ -99,6 +103,7 @@ def test_nobody_is_chosen_twice_and_no_launcher_ever(every: list[Candidate]) -> 
     assert all(each in every and each.name != "srun" for each in found)
 
 
+@pytest.mark.spec("DIAG-6")
 @pytest.mark.parametrize(
     ("environment", "rank", "near"),
     [

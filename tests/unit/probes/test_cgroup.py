@@ -14,7 +14,6 @@ from lattice.probes.cgroup import NO_LIMIT, NO_PRESSURE, NOT_TOLD, CgroupProbe, 
 from tests.fakes.kernel_trees import V1_JOB, V2_JOB, Tree, reasons, v1_job, values
 from tests.fakes.manual_clock import RECORDED, ManualClock
 
-pytestmark = [pytest.mark.spec("TOP-1"), pytest.mark.spec("TOP-2")]
 OOM = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
 
 
@@ -26,6 +25,7 @@ def read(
     return probe.read([job])[job.identity]
 
 
+@pytest.mark.spec("TOP-1", "TOP-2")
 def test_a_job_on_v1(tmp_path: Path) -> None:
     found = read(Tree(tmp_path, "v1"))
     assert values(found) == {
@@ -40,6 +40,7 @@ def test_a_job_on_v1(tmp_path: Path) -> None:
     assert {each.time for each in found if isinstance(each, Sample)} == {RECORDED.timestamp()}
 
 
+@pytest.mark.spec("TOP-1", "TOP-2")
 def test_a_job_on_v2(tmp_path: Path) -> None:
     found = read(Tree(tmp_path, "v2"))
     assert values(found) == {
@@ -59,6 +60,7 @@ def test_a_job_on_v2(tmp_path: Path) -> None:
     assert reasons(found) == {}
 
 
+@pytest.mark.spec("TOP-1")
 def test_two_kills_in_steps_that_ended_are_two_on_v1(tmp_path: Path) -> None:
     tree = Tree(tmp_path, "v1")
     probe = CgroupProbe(tree.roots, ManualClock())
@@ -73,6 +75,7 @@ def test_two_kills_in_steps_that_ended_are_two_on_v1(tmp_path: Path) -> None:
         assert values(read(tree, probe))["memory_oom_kills_total"] == step + 1
 
 
+@pytest.mark.spec("TOP-2")
 def test_what_a_job_killed_says_nothing_of_another_life_of_it(tmp_path: Path) -> None:
     tree = Tree(tmp_path, "v1")
     probe = CgroupProbe(tree.roots, ManualClock())
@@ -82,6 +85,7 @@ def test_what_a_job_killed_says_nothing_of_another_life_of_it(tmp_path: Path) ->
     assert values(read(tree, probe, other))["memory_oom_kills_total"] == 1
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_job_that_is_gone_has_no_figures_left(tmp_path: Path) -> None:
     tree = Tree(tmp_path, "v1")
     probe = CgroupProbe(tree.roots, ManualClock())
@@ -90,6 +94,7 @@ def test_a_job_that_is_gone_has_no_figures_left(tmp_path: Path) -> None:
     assert values(read(tree, probe)) == {}
 
 
+@pytest.mark.spec("TOP-2")
 def test_what_slurms_own_daemons_took_is_not_the_jobs_on_v2(tmp_path: Path) -> None:
     tree = Tree(tmp_path, "v2")
     probe = CgroupProbe(tree.roots, ManualClock())
@@ -110,6 +115,7 @@ def test_what_slurms_own_daemons_took_is_not_the_jobs_on_v2(tmp_path: Path) -> N
     assert told(64_000_000, 1_600_000) == 61.9
 
 
+@pytest.mark.spec("TOP-1")
 def test_what_is_told_on_v2_never_falls_when_a_step_ends_nor_anew(tmp_path: Path) -> None:
     tree = Tree(tmp_path, "v2")
     probe = CgroupProbe(tree.roots, ManualClock())
@@ -129,6 +135,7 @@ def test_a_daemon_of_which_nothing_is_told_takes_nothing_off(tmp_path: Path, tex
     assert values(read(tree))["cpu_seconds_total"] == 61.234567
 
 
+@pytest.mark.spec("TOP-1")
 def test_processor_time_of_steps_is_carried_where_the_job_itself_has_none(tmp_path: Path) -> None:
     tree = Tree(tmp_path, "v1")
     probe = CgroupProbe(tree.roots, ManualClock())
@@ -142,6 +149,7 @@ def test_processor_time_of_steps_is_carried_where_the_job_itself_has_none(tmp_pa
     assert values(read(tree, probe))["cpu_seconds_total"] == 94.0
 
 
+@pytest.mark.spec("SRC-2")
 def test_steps_never_stand_in_for_a_job_that_was_told_itself(tmp_path: Path) -> None:
     tree = Tree(tmp_path, "v1")
     probe = CgroupProbe(tree.roots, ManualClock())
@@ -150,6 +158,7 @@ def test_steps_never_stand_in_for_a_job_that_was_told_itself(tmp_path: Path) -> 
     assert reasons(read(tree, probe))["cpu_seconds_total"] == NOT_TOLD
 
 
+@pytest.mark.spec("SRC-2", "TOP-1")
 @pytest.mark.parametrize("none", ["9223372036854771712", "9223372036854710272"])
 def test_no_limit_on_v1_is_no_number(tmp_path: Path, none: str) -> None:
     tree = Tree(tmp_path, "v1")
@@ -158,6 +167,7 @@ def test_no_limit_on_v1_is_no_number(tmp_path: Path, none: str) -> None:
     assert reasons(read(tree))["memory_limit_bytes"] == NO_LIMIT
 
 
+@pytest.mark.spec("TOP-1")
 @pytest.mark.parametrize(
     ("job", "scope", "told"),
     [
@@ -183,6 +193,7 @@ def test_the_tightest_limit_on_the_way_up_counts_on_v2(
     assert {**values(found), **reasons(found)}["memory_limit_bytes"] == told
 
 
+@pytest.mark.spec("SRC-2")
 def test_without_the_controllers_it_says_which_are_missing(tmp_path: Path) -> None:
     tree = Tree(tmp_path, "v1")
     found = read(tree, job=v1_job(tree.roots, controllers=("freezer",)))
@@ -192,6 +203,7 @@ def test_without_the_controllers_it_says_which_are_missing(tmp_path: Path) -> No
     assert reasons(found)["cpu_cores"] == "the job is not held to cores"
 
 
+@pytest.mark.spec("TOP-2")
 def test_one_folder_for_two_controllers(tmp_path: Path) -> None:
     tree = Tree(tmp_path, "v1")
     (tmp_path / "cgroup/cpuacct").rename(tmp_path / "cgroup/cpu,cpuacct")
@@ -199,6 +211,7 @@ def test_one_folder_for_two_controllers(tmp_path: Path) -> None:
     assert values(read(tree, job=job))["cpu_seconds_total"] == 93.482764512
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_kernel_without_pressure_says_how_to_have_it(tmp_path: Path) -> None:
     tree = Tree(tmp_path, "v2")
     for file in (tmp_path / "cgroup" / V2_JOB).glob("*.pressure"):

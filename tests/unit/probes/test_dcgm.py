@@ -31,7 +31,6 @@ from lattice.probes.dcgm_text import told_in
 from lattice.probes.probe import ProbeFailed
 from tests.fakes.manual_clock import RECORDED, ManualClock
 
-pytestmark = pytest.mark.spec("SRC-2", "TOP-1")
 OCCUPANCY = "gpu_sm_occupancy_percent"
 FIELD = "DCGM_FI_PROF_SM_OCCUPANCY"
 NOW = RECORDED.timestamp()
@@ -92,6 +91,7 @@ def read(text: str | bytes, uuids: tuple[str, ...] | None = ("GPU-a",)) -> Seque
         return probe.read([job()])[job().identity]
 
 
+@pytest.mark.spec("TOP-1")
 def test_occupancy_is_the_sites_figure_in_percent() -> None:
     assert read(PAGE, ("GPU-a", "GPU-b")) == [
         Sample(OCCUPANCY, 35.1562, NOW, Provenance.SITE_EXPORTER, labelled(gpu_uuid="GPU-a")),
@@ -99,12 +99,14 @@ def test_occupancy_is_the_sites_figure_in_percent() -> None:
     ]
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_card_that_the_exporter_does_not_know_is_absent() -> None:
     assert read(PAGE, ("GPU-c",)) == [
         Absence(OCCUPANCY, NOT_TOLD, labels=labelled(gpu_uuid="GPU-c"))
     ]
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(
     "value",
     [
@@ -129,29 +131,34 @@ def test_a_blank_is_no_number(value: str) -> None:
     assert isinstance(reading, Absence)
 
 
+@pytest.mark.spec("SRC-2")
 def test_of_an_instance_that_is_not_named_nothing_is_told() -> None:
     text = f'{FIELD}{{UUID="GPU-a",GPU_I_PROFILE="1g.5gb",GPU_I_ID="7"}} 0.5\n'
     assert read(text) == [Absence(OCCUPANCY, OF_INSTANCES, labels=labelled(gpu_uuid="GPU-a"))]
 
 
+@pytest.mark.spec("SRC-2")
 def test_two_lines_of_one_card_are_no_number() -> None:
     line = f'{FIELD}{{UUID="GPU-a"}} 0.5\n'
     (reading,) = read(line + line.replace("0.5", "0.6"))
     assert isinstance(reading, Absence)
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize("ago_s", [61, 3600, -120])
 def test_an_old_figure_is_not_passed_off_as_fresh(ago_s: int) -> None:
     (reading,) = read(f'{FIELD}{{UUID="GPU-a"}} 0.5 {int((NOW - ago_s) * 1000)}\n')
     assert reading == Absence(OCCUPANCY, TOO_OLD, labels=labelled(gpu_uuid="GPU-a"))
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_dated_figure_keeps_its_date() -> None:
     (reading,) = read(f'{FIELD}{{UUID="GPU-a"}} 0.5 {int((NOW - 20) * 1000)}\n')
     assert isinstance(reading, Sample)
     assert reading.time == pytest.approx(NOW - 20)
 
 
+@pytest.mark.spec("SRC-2")
 def test_one_without_a_date_is_of_the_moment_it_was_asked_for() -> None:
     clock = ManualClock()
     with exporter(page(PAGE), asked=lambda: clock.advance(1.5)) as url:
@@ -161,18 +168,20 @@ def test_one_without_a_date_is_of_the_moment_it_was_asked_for() -> None:
     assert reading.time == NOW
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(("uuids", "reason"), [((), NO_GPUS), (None, NOT_KNOWN_YET)])
 def test_without_cards_nobody_is_asked(uuids: tuple[str, ...] | None, reason: str) -> None:
     probe = DcgmProbe("http://127.0.0.1:1/metrics", lambda _: uuids, ManualClock())
     assert probe.read([job()])[job().identity] == [Absence(OCCUPANCY, reason)]
 
 
-@pytest.mark.spec("SRC-4", "OPS-9")
+@pytest.mark.spec("OPS-9", "SRC-2", "SRC-4")
 def test_a_node_without_an_exporter_says_so() -> None:
     with pytest.raises(ProbeFailed, match=NOT_SET):
         DcgmProbe("", lambda _: ("GPU-a",), ManualClock()).read([job()])
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(
     "answer",
     [b"", b"nonsense", page("", "500 Internal Server Error"), page("", "302 Found")],
@@ -183,6 +192,7 @@ def test_an_exporter_that_fails_is_an_absence_with_its_words(answer: bytes) -> N
     assert failed.value.last_error
 
 
+@pytest.mark.spec("SRC-2")
 def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -191,6 +201,7 @@ def test_nobody_there() -> None:
         probe.read([job()])
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.0 200 OK\r\n", page(PAGE)])
 def test_one_that_hangs_half_way_is_given_up_and_what_came_is_not_used(said: bytes) -> None:
     with exporter(said, hangs=True) as url:
@@ -199,6 +210,7 @@ def test_one_that_hangs_half_way_is_given_up_and_what_came_is_not_used(said: byt
             probe.read([job()])
 
 
+@pytest.mark.spec("SRC-2")
 def test_an_endless_page_is_not_read() -> None:
     with exporter(page(b"#" * (MOST_BYTES + 10))) as url:
         probe = DcgmProbe(url, lambda _: ("GPU-a",), ManualClock(), timeout_s=30)
@@ -232,6 +244,7 @@ def test_addresses_that_are_here() -> None:
 TEXTS = st.text(st.sampled_from(f'{FIELD}{{}}"=\\,UI GPU-a 0.1e+NaN\n\t#'), max_size=200)
 
 
+@pytest.mark.spec("SRC-2")
 @given(text=TEXTS | st.text(max_size=300))
 @example(f'{FIELD}{{UUID="GPU-a"}} 1e308')
 @example(f'{FIELD}{{UUID="GPU-a\\"}}"}} 0.5')
@@ -243,6 +256,7 @@ def test_whatever_a_page_holds_only_whole_lines_are_read(text: str) -> None:
         assert not is_blank(told.value)
 
 
+@pytest.mark.spec("SRC-2")
 @given(
     first=st.sampled_from([0x7FFF_FFF0, 0x7FFF_FFFF_FFFF_FFF0, 2**47]),
     reason=st.integers(0, 15),

@@ -17,7 +17,6 @@ from lattice.probes.gpuhealth import (
     GpuLook,
 )
 
-pytestmark = pytest.mark.spec("OPS-10")
 T = 1_794_702_411.0
 SOUND = CardCondition(uuid="GPU-a", name="NVIDIA A100", ecc_corrected=0, ecc_uncorrected=0)
 
@@ -35,12 +34,14 @@ def card(**facts: object) -> CardCondition:
     return CardCondition(**{**told, **facts})  # type: ignore[arg-type]
 
 
+@pytest.mark.spec("OPS-10")
 def test_sound_cards_are_healthy_and_no_cards_are_not_known() -> None:
     assert judge().see(look(SOUND)) == NodeHealth(Health.HEALTHY)
     nobody = judge().see(look(nothing="this node has no NVIDIA driver"))
     assert nobody == NodeHealth(Health.UNKNOWN), "what nobody looked at is not healthy"
 
 
+@pytest.mark.spec("OPS-10")
 @pytest.mark.parametrize(
     ("sick", "words"),
     [
@@ -57,16 +58,19 @@ def test_what_no_card_recovers_from_is_a_failure(sick: CardCondition, words: str
     assert words in found.words
 
 
+@pytest.mark.spec("OPS-10")
 def test_a_broken_driver_is_a_failure_in_its_own_words() -> None:
     words = "Failed to initialize NVML: Driver Not Loaded"
     assert judge(8).see(look(failure=words)) == NodeHealth(Health.FAILURE, (words,))
 
 
+@pytest.mark.spec("OPS-10")
 @pytest.mark.parametrize("xid", [13, 31, 43, 45])
 def test_what_a_program_did_wrong_is_not_the_cards_fault(xid: int) -> None:
     assert judge().see(look(card(xids={xid: 5}))).health is Health.HEALTHY
 
 
+@pytest.mark.spec("OPS-10")
 @pytest.mark.parametrize("xid", [63, 74, 92, 94])
 def test_what_may_be_the_beginning_is_a_warning(xid: int) -> None:
     found = judge().see(look(card(xids={xid: 1})))
@@ -74,6 +78,7 @@ def test_what_may_be_the_beginning_is_a_warning(xid: int) -> None:
     assert f"XID {xid}" in found.words[0]
 
 
+@pytest.mark.spec("OPS-10")
 @pytest.mark.parametrize(
     ("expected", "cards", "words"),
     [
@@ -90,17 +95,20 @@ def test_another_count_than_expected_is_a_warning(
     assert words in found.words
 
 
+@pytest.mark.spec("OPS-10")
 def test_expected_cards_without_a_driver_are_missed() -> None:
     found = judge(8).see(look(nothing="this node has no NVIDIA driver"))
     assert found.health is Health.WARNING
     assert found.words == ("0 GPUs instead of 8: this node has no NVIDIA driver",)
 
 
+@pytest.mark.spec("OPS-10")
 def test_another_kind_than_expected_is_a_warning() -> None:
     assert judge(kind="a100").see(look(SOUND)).health is Health.HEALTHY
     assert judge(kind="H100").see(look(SOUND)).health is Health.WARNING
 
 
+@pytest.mark.spec("OPS-10")
 def test_a_throttle_warns_once_it_lasts_and_is_held_a_while() -> None:
     one, hot = judge(), card(throttled=("hw_thermal",))
     assert [one.see(look(hot, at=at)).health for at in (0, 30, 60)] == [
@@ -112,6 +120,7 @@ def test_a_throttle_warns_once_it_lasts_and_is_held_a_while() -> None:
     assert one.see(look(SOUND, at=61 + HELD_S)).health is Health.HEALTHY
 
 
+@pytest.mark.spec("OPS-10")
 def test_a_card_at_its_power_limit_is_at_work_and_not_sick() -> None:
     one = judge()
     for at in range(0, 300, 30):
@@ -119,6 +128,7 @@ def test_a_card_at_its_power_limit_is_at_work_and_not_sick() -> None:
         assert found.health is Health.HEALTHY
 
 
+@pytest.mark.spec("OPS-10")
 def test_a_storm_of_corrected_errors_warns_and_a_few_do_not() -> None:
     few, storm = judge(), judge()
     few.see(look(card(ecc_corrected=5)))
@@ -129,6 +139,7 @@ def test_a_storm_of_corrected_errors_warns_and_a_few_do_not() -> None:
     assert "storm" in found.words[0]
 
 
+@pytest.mark.spec("OPS-10")
 def test_a_counter_begun_anew_and_a_clock_set_back_are_no_storm() -> None:
     one = judge()
     one.see(look(card(ecc_corrected=900)))
@@ -148,6 +159,7 @@ CARDS = st.builds(
 )
 
 
+@pytest.mark.spec("OPS-10")
 @given(looks=st.lists(st.lists(CARDS, max_size=3), min_size=1, max_size=6))
 def test_laws_of_every_judgement(looks: list[list[CardCondition]]) -> None:
     one = judge()

@@ -15,7 +15,6 @@ from lattice.domain.counters import IoCounters, ProcessCounters
 from lattice.domain.nodejobs import ProcessId
 from lattice.probes.ioledger import IoLedger
 
-pytestmark = pytest.mark.spec("TOP-1")
 ROOT = 1
 
 
@@ -99,6 +98,7 @@ step = (
 look = st.just(("look",))
 
 
+@pytest.mark.spec("TOP-1")
 @settings(max_examples=300)
 @given(st.lists(step | look, max_size=60))
 def test_every_byte_is_counted_once_though_processes_end(steps: list[tuple[object, ...]]) -> None:
@@ -118,6 +118,7 @@ def test_every_byte_is_counted_once_though_processes_end(steps: list[tuple[objec
     assert ledger.look(kernel.look()).write_bytes == kernel.written
 
 
+@pytest.mark.spec("TOP-1")
 @settings(max_examples=300)
 @given(st.lists(step | look | st.tuples(st.just("lose"), number), max_size=60))
 def test_where_processes_are_lost_it_neither_falls_nor_misses_those_that_are_not(
@@ -166,6 +167,7 @@ def test_one_that_could_not_be_read_stands_where_it_stood() -> None:
     assert ledger.look([_told(1, 0, 10), _told(2, 1, 600)]).write_bytes == 610
 
 
+@pytest.mark.spec("TOP-1")
 def test_a_step_that_ended_is_carried_when_its_daemon_is_gone() -> None:
     ledger = IoLedger()
     assert ledger.look([_told(1, 0, 600), _told(2, 0, 1)]).write_bytes == 601

@@ -26,8 +26,6 @@ from lattice.probes.latency import (
 from lattice.probes.probe import ProbeFailed
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("TOP-1", "SRC-2")
-
 
 class Line:
     """The helper, as a test has it answer."""
@@ -70,6 +68,7 @@ def probe_of(*rows: Any) -> LatencyProbe:
     return probe_on(Line({42: list(rows)}))
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_helper_that_can_t_is_a_reason_and_no_number() -> None:
     line = Line({42: [row({3: 1})]})
     line.failed = {LATENCY: "the kernel has no BTF"}
@@ -77,6 +76,7 @@ def test_a_helper_that_can_t_is_a_reason_and_no_number() -> None:
         read(probe_on(line))
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_helper_that_is_not_there_is_a_reason() -> None:
     class Silent(Line):
         def ask(self, want: Sequence[str], jobs: Sequence[int]) -> Telling:
@@ -88,6 +88,7 @@ def test_a_helper_that_is_not_there_is_a_reason() -> None:
     assert failed.value.last_error == "No such file or directory"
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
@@ -105,6 +106,7 @@ def test_where_there_is_no_number_there_is_a_reason(rows: tuple[Any, ...], reaso
     assert all(isinstance(each, Absence) and each.reason == reason for each in found)
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_job_that_has_just_begun_is_not_counted_yet() -> None:
     clock = ManualClock()
     identity = JobIdentity("boot", 42, 900, clock.now().timestamp() - 2)
@@ -115,11 +117,13 @@ def test_a_job_that_has_just_begun_is_not_counted_yet() -> None:
     assert read(probe, young)[0] == Absence(IO_LATENCY, NOT_FOUND)
 
 
+@pytest.mark.spec("SRC-2")
 @given(st.lists(st.one_of(st.none(), st.text(), st.floats(), st.lists(st.integers())), max_size=4))
 def test_of_garbage_comes_no_number(rows: list[Any]) -> None:
     assert not [each for each in read(probe_of(*rows)) if isinstance(each, Sample)]
 
 
+@pytest.mark.spec("SRC-2")
 def test_where_too_many_calls_went_untimed_there_is_no_percentile() -> None:
     clock = ManualClock()
     line = Line({42: [row({20: 1000})]})
@@ -140,6 +144,7 @@ def test_losses_from_before_it_first_looked_are_of_no_matter() -> None:
     assert [each for each in found if isinstance(each, Absence)] == []
 
 
+@pytest.mark.spec("TOP-1")
 def test_buckets_are_those_of_prometheus() -> None:
     found = [
         each for each in read(probe_of(row({0: 1, 21: 10, 53: 2}))) if isinstance(each, Sample)
@@ -150,6 +155,7 @@ def test_buckets_are_those_of_prometheus() -> None:
     assert (buckets["16.384"], buckets["+Inf"]) == (11, 13)
 
 
+@pytest.mark.spec("TOP-2")
 @pytest.mark.parametrize("of_node", [True, False])
 def test_whose_segments_were_sent_again_is_labelled(of_node: bool) -> None:
     (sample,) = (
@@ -159,6 +165,7 @@ def test_whose_segments_were_sent_again_is_labelled(of_node: bool) -> None:
     assert (sample.value, sample.label("scope")) == (5, "node" if of_node else "job")
 
 
+@pytest.mark.spec("TOP-1")
 @given(st.integers(13, 48), st.integers(0, 12))
 def test_a_p99_is_the_edge_of_the_bucket_that_holds_it(slot: int, faster: int) -> None:
     """Nine hundred fast calls and a hundred slow ones: the edge above the slow ones is shown."""

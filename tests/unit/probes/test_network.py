@@ -15,7 +15,6 @@ from lattice.probes.network import NetworkProbe
 from tests.fakes.kernel_trees import Line, Tree, reasons, values
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = [pytest.mark.spec("TOP-1"), pytest.mark.spec("TOP-2")]
 HEAD = "Inter-| Receive | Transmit\n face |bytes packets ...\n"
 
 
@@ -40,6 +39,7 @@ def told(scope: str, rx: float, tx: float, packets: float, errors: float) -> dic
     }
 
 
+@pytest.mark.spec("TOP-1")
 def test_interfaces_with_a_device_count_and_virtual_ones_do_not(tmp_path: Path) -> None:
     tree = Tree(tmp_path, "v1")
     expected = read_devices((tmp_path / "proc/net/dev").read_text())
@@ -49,6 +49,7 @@ def test_interfaces_with_a_device_count_and_virtual_ones_do_not(tmp_path: Path) 
     )
 
 
+@pytest.mark.spec("TOP-1")
 def test_a_bond_of_two_is_not_counted_beside_them(tmp_path: Path) -> None:
     tree = Tree(tmp_path, "v1")
     tree.write("sys/class/net/eth1/device", "")
@@ -57,12 +58,14 @@ def test_a_bond_of_two_is_not_counted_beside_them(tmp_path: Path) -> None:
     assert values(read(tree, probe_of(tree, None, ManualClock()))) == told("node", 30, 3, 4, 0)
 
 
+@pytest.mark.spec("TOP-1")
 def test_a_node_that_is_a_namespace_counts_all_but_the_loopback(tmp_path: Path) -> None:
     tree = Tree(tmp_path, "v2")
     found = values(read(tree, probe_of(tree, None, ManualClock())))
     assert found == told("node", 100000, 50000, 300, 3)
 
 
+@pytest.mark.spec("TOP-1", "TOP-2")
 def test_a_job_with_a_network_of_its_own_has_its_own_figures(tmp_path: Path) -> None:
     tree, clock = Tree(tmp_path, "v2"), ManualClock()
     line = Line({NETWORK: {11: [[77, 1000, 2000, 30, 3], [78, 1, 2, 3, 4]]}})
@@ -74,6 +77,7 @@ def test_a_job_with_a_network_of_its_own_has_its_own_figures(tmp_path: Path) -> 
     assert values(read(tree, probe)) == told("job", 1011, 2022, 36, 7)
 
 
+@pytest.mark.spec("TOP-2")
 @pytest.mark.parametrize(
     "line",
     [
@@ -95,6 +99,7 @@ def test_in_every_other_case_the_figures_are_the_node_s_and_say_so(
     assert found == told("node", 100000, 50000, 300, 3)
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_network_that_could_not_be_read_is_no_number(tmp_path: Path) -> None:
     tree = Tree(tmp_path, "v2")
     found = read(tree, probe_of(tree, Line({NETWORK: {11: [[77]]}}), ManualClock()))
@@ -102,6 +107,7 @@ def test_a_network_that_could_not_be_read_is_no_number(tmp_path: Path) -> None:
     assert set(reasons(found).values()) == {"the network of the job could not be read"}
 
 
+@pytest.mark.spec("TOP-1")
 def test_an_interface_that_goes_is_carried(tmp_path: Path) -> None:
     tree, clock = Tree(tmp_path, "v2"), ManualClock()
     probe = probe_of(tree, None, clock)
@@ -111,6 +117,7 @@ def test_an_interface_that_goes_is_carried(tmp_path: Path) -> None:
     assert values(read(tree, probe))["network_rx_bytes_total node"] == 35
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(
     "text",
     ["", HEAD, HEAD + "eth0: 1 2\n", HEAD + "eth0 1 2\n", HEAD + line_of("eth0", -1, 2), "NaN"],
@@ -121,6 +128,7 @@ def test_what_the_kernel_does_not_write_is_no_number(tmp_path: Path, text: str) 
     assert values(read(tree, probe_of(tree, None, ManualClock()))) == {}
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_node_without_a_network_has_no_zeros(tmp_path: Path) -> None:
     tree = Tree(tmp_path, "v2")
     tree.write("proc/net/dev", HEAD + line_of("lo", 5, 5))

@@ -29,7 +29,6 @@ from lattice.probes.registry import Registry
 from tests.fakes.manual_clock import RECORDED, ManualClock
 from tests.fakes.nvml.library import load, run_with
 
-pytestmark = pytest.mark.spec("SRC-2", "SRC-4", "TOP-1")
 GIB = 2**30
 
 
@@ -98,6 +97,7 @@ def test_slurms_index_is_the_minor_number_and_not_nvmls_index(site: Site) -> Non
     assert power == {uuid_of(7): 312.5, uuid_of(6): 312.5}
 
 
+@pytest.mark.spec("TOP-1")
 def test_a_card_at_work_tells_everything_in_base_units(site: Site, cards: NvmlState) -> None:
     cards.card(0, throttle=0x24, ecc_corrected=12, ecc_uncorrected=1)
     readings = site.read((7,))
@@ -130,11 +130,13 @@ def test_a_card_at_work_tells_everything_in_base_units(site: Site, cards: NvmlSt
     assert {each.metric for each in readings} == site.probe.metrics
 
 
+@pytest.mark.spec("TOP-1")
 def test_its_metrics_are_those_of_the_catalogue_but_for_dcgms_own() -> None:
     of_gpus = {name for name, metric in CATALOGUE.items() if metric.per is Per.GPU}
     assert of_gpus - NvidiaProbe.metrics == {"gpu_sm_occupancy_percent"}
 
 
+@pytest.mark.spec("TOP-2")
 def test_two_jobs_are_told_of_their_own_cards_only(site: Site) -> None:
     site.told = {7: (0, 1, 2), 8: (5,)}
     found = site.probe.read([job(7), job(8)])
@@ -144,6 +146,7 @@ def test_two_jobs_are_told_of_their_own_cards_only(site: Site) -> None:
     assert set(eight) == {uuid_of(2)}
 
 
+@pytest.mark.spec("SRC-2", "SRC-4")
 def test_a_job_without_gpus_is_one_absence_a_metric_and_wakes_no_driver(
     site: Site, cards: NvmlState
 ) -> None:
@@ -153,12 +156,14 @@ def test_a_job_without_gpus_is_one_absence_a_metric_and_wakes_no_driver(
     assert sorted(each.metric for each in readings) == sorted(site.probe.metrics)
 
 
+@pytest.mark.spec("SRC-2")
 def test_before_the_servers_have_told_there_is_no_number(site: Site) -> None:
     readings = site.read(None)
     assert {each.reason for each in absences(readings)} == {NOT_KNOWN_YET}
     assert len(absences(readings)) == len(readings)
 
 
+@pytest.mark.spec("SRC-2", "SRC-4")
 @pytest.mark.parametrize(
     ("code", "words"), [(9, "Driver Not Loaded"), (18, "Driver/library version mismatch")]
 )
@@ -173,6 +178,7 @@ def test_a_broken_driver_is_told_in_nvmls_own_words(
     assert {each.metric for each in readings} == site.probe.metrics
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_driver_that_was_mended_is_found_again_without_a_restart(
     site: Site, cards: NvmlState
 ) -> None:
@@ -184,12 +190,13 @@ def test_a_driver_that_was_mended_is_found_again_without_a_restart(
     assert samples(site.read((0,)), "gpu_power_watts") == {uuid_of(7): 312.5}
 
 
+@pytest.mark.spec("SRC-2", "SRC-4")
 def test_no_cards_behind_a_sound_driver(site: Site, cards: NvmlState) -> None:
     cards.cards(0)
     assert {each.reason for each in absences(site.read((0,)))} == {NO_CARDS}
 
 
-@pytest.mark.spec("OPS-9")
+@pytest.mark.spec("OPS-9", "SRC-2", "SRC-4")
 def test_without_the_extra_every_metric_says_so() -> None:
     def missing() -> Any:
         raise ModuleNotFoundError("No module named 'pynvml'")
@@ -215,7 +222,7 @@ print(json.dumps(told))
 """
 
 
-@pytest.mark.spec("OPS-9")
+@pytest.mark.spec("OPS-9", "SRC-2", "SRC-4")
 def test_a_node_without_a_driver_says_so() -> None:
     environment = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
     said = subprocess.run(
@@ -232,6 +239,7 @@ def test_an_agent_finds_the_library_on_its_path(library: Path, tmp_path: Path) -
     assert ["gpu_utilization_percent", 3.0, ""] in answers
 
 
+@pytest.mark.spec("SRC-2")
 def test_what_a_card_does_not_tell_is_absent_alone(site: Site, cards: NvmlState) -> None:
     cards.fails(7, "ecc_corrected", 3)
     cards.fails(7, "power", 4)
@@ -243,12 +251,14 @@ def test_what_a_card_does_not_tell_is_absent_alone(site: Site, cards: NvmlState)
     assert samples(readings, "gpu_utilization_percent") == {uuid_of(7): 87}
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_card_without_nvlink_says_so(site: Site, cards: NvmlState) -> None:
     cards.fails(7, "nvlink_rx", 3)
     (link,) = absences(site.read((0,)), "gpu_nvlink_bytes_total")
     assert link.reason == NOT_TOLD
 
 
+@pytest.mark.spec("TOP-1")
 def test_a_card_that_was_busy_for_weeks_still_tells_its_nvlink(
     site: Site, cards: NvmlState
 ) -> None:
@@ -275,6 +285,7 @@ def test_what_nvlink_can_carry_is_the_sum_of_the_links_that_are_up(
         assert told[uuid_of(card)] == (None, None), card
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_card_that_vanishes_is_an_absence_and_its_neighbour_is_not(
     site: Site, cards: NvmlState
 ) -> None:
@@ -288,6 +299,7 @@ def test_a_card_that_vanishes_is_an_absence_and_its_neighbour_is_not(
     assert gone.labels == labelled(gpu_uuid=uuid_of(7)), "it keeps its name"
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_card_that_was_gone_before_the_agent_came_is_no_number(
     site: Site, cards: NvmlState
 ) -> None:
@@ -297,6 +309,7 @@ def test_a_card_that_was_gone_before_the_agent_came_is_no_number(
     assert NO_SUCH_CARD in {each.reason for each in absences(readings)}
 
 
+@pytest.mark.spec("SRC-2")
 def test_mig_gives_no_utilisation_and_memory_by_instance(cards: NvmlState) -> None:
     cards.instance(7, 0, used=3 * GIB, total=5 * GIB)
     cards.instance(7, 2, used=1 * GIB, total=5 * GIB)
@@ -327,7 +340,7 @@ def test_a_job_on_one_instance_is_told_nothing_of_the_others(cards: NvmlState) -
     assert not samples(readings, "gpu_power_watts"), "the card is shared"
 
 
-@pytest.mark.spec("TOP-2")
+@pytest.mark.spec("SRC-2", "TOP-2")
 def test_with_mig_and_no_word_on_which_instance_is_which_nothing_is_shown(
     site: Site, cards: NvmlState
 ) -> None:
@@ -360,6 +373,7 @@ def test_a_site_may_say_what_each_of_slurms_numbers_is(
         assert {each.reason for each in absences(readings)} == {expected}
 
 
+@pytest.mark.spec("TOP-1")
 def test_xids_are_counted_by_number_since_the_agent_started(site: Site, cards: NvmlState) -> None:
     (quiet,) = absences(site.read((0,)), XIDS)
     assert quiet.reason == NONE_YET
@@ -380,6 +394,7 @@ def test_xids_are_counted_by_number_since_the_agent_started(site: Site, cards: N
     }, "also of a card that can't be asked for its name any more"
 
 
+@pytest.mark.spec("TOP-1")
 def test_a_lost_card_does_not_make_the_agent_deaf_to_the_others(
     site: Site, cards: NvmlState
 ) -> None:
@@ -392,12 +407,14 @@ def test_a_lost_card_does_not_make_the_agent_deaf_to_the_others(
     assert [(each.label("gpu_uuid"), each.label("xid")) for each in told] == [(uuid_of(6), "74")]
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_card_that_reports_no_events_says_so(site: Site, cards: NvmlState) -> None:
     cards.fails(7, "events", 4)
     (deaf,) = absences(site.read((0,)), XIDS)
     assert (deaf.reason, deaf.last_error) == (NOT_TOLD, "Insufficient Permissions")
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(
     "blank",
     [
@@ -427,6 +444,7 @@ def test_a_blank_never_becomes_a_number(site: Site, cards: NvmlState, blank: int
         assert {each.reason for each in absences(readings, metric)} <= {NO_NUMBER, NOT_TOLD}
 
 
+@pytest.mark.spec("SRC-2", "SRC-4")
 def test_a_driver_that_hangs_stops_neither_the_look_nor_the_agent() -> None:
     freed = threading.Event()
     clock = ManualClock()
@@ -486,6 +504,7 @@ NO_NUMBERS = st.one_of(
 REFUSALS = st.sampled_from([1, 2, 3, 4, 6, 9, 10, 13, 15, 16, 18, 21, 999, -7])
 
 
+@pytest.mark.spec("SRC-2")
 @given(data=st.data())
 def test_whatever_the_binding_does_no_number_comes_out(data: st.DataObject) -> None:
     identity = {

@@ -25,7 +25,6 @@ from lattice.probes.processes import (
 from tests.fakes.kernel_trees import V1_JOB, V2_JOB, Line, Tree, reasons, values
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = [pytest.mark.spec("TOP-1"), pytest.mark.spec("SRC-2")]
 READ, WRITTEN = "io_read_bytes_total", "io_write_bytes_total"
 
 
@@ -33,6 +32,7 @@ def read(probe: ProcessesProbe, job: NodeJob) -> Sequence[Reading]:
     return probe.read([job])[job.identity]
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(("name", "threads"), [("v1", 4), ("v2", 4)])
 def test_processes_and_threads_without_slurm_s_own(tmp_path: Path, name: str, threads: int) -> None:
     tree = Tree(tmp_path, name)
@@ -42,6 +42,7 @@ def test_processes_and_threads_without_slurm_s_own(tmp_path: Path, name: str, th
     assert reasons(found) == {READ: NO_HELPER, WRITTEN: NO_HELPER}
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(("name", "place"), [("v1", f"freezer/{V1_JOB}"), ("v2", V2_JOB)])
 def test_a_job_whose_groups_are_gone_has_no_processes_not_none(
     tmp_path: Path, name: str, place: str
@@ -56,6 +57,7 @@ def test_a_job_whose_groups_are_gone_has_no_processes_not_none(
     assert values(read(ProcessesProbe(HelperLook(None, clock), clock), bare)) == {}
 
 
+@pytest.mark.spec("TOP-1")
 def test_bytes_of_processes_that_end_stay_counted(tmp_path: Path) -> None:
     tree, clock = Tree(tmp_path, "v1"), ManualClock()
     line = Line({IO: {8: [[5, 1, 0, 0, 0, 9, 9], [7, 2, 5, 4096, 8192, 10, 20]]}})
@@ -70,6 +72,7 @@ def test_bytes_of_processes_that_end_stay_counted(tmp_path: Path) -> None:
     assert (found[READ], found[WRITTEN]) == (4096, 9000)
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(
     ("line", "reason", "last_error"),
     [
@@ -90,6 +93,7 @@ def test_without_figures_there_is_a_reason(
     assert set(found) >= {Absence(each, reason, last_error) for each in (READ, WRITTEN)}
 
 
+@pytest.mark.spec("SRC-2")
 def test_while_one_process_can_t_be_read_there_is_no_sum_without_it(tmp_path: Path) -> None:
     tree, clock = Tree(tmp_path, "v1"), ManualClock()
     line = Line({IO: {8: [[5, 1, 0, 10, 20, 9, 9], [7, 2, 5]]}})
@@ -109,6 +113,7 @@ def test_while_one_process_can_t_be_read_there_is_no_sum_without_it(tmp_path: Pa
     assert values(read(probe, tree.job))[WRITTEN] == 9020, "it was reaped meanwhile"
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_job_that_has_just_begun_has_no_process_yet(tmp_path: Path) -> None:
     tree, clock = Tree(tmp_path, "v1"), ManualClock()
     began = clock.now().timestamp() - 2
@@ -119,6 +124,7 @@ def test_a_job_that_has_just_begun_has_no_process_yet(tmp_path: Path) -> None:
     assert reasons(read(probe, young))[WRITTEN] == NO_PROCESS
 
 
+@pytest.mark.spec("SRC-2")
 def test_an_older_life_of_a_job_is_not_given_the_figures_of_the_newer(tmp_path: Path) -> None:
     tree, clock = Tree(tmp_path, "v1"), ManualClock()
     newer = replace(tree.job, identity=replace(tree.job.identity, inode=2, started=1_794_700_500.0))

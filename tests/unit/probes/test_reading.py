@@ -8,9 +8,8 @@ import pytest
 
 from lattice.probes.reading import read_text
 
-pytestmark = pytest.mark.spec("SRC-2")
 
-
+@pytest.mark.spec("SRC-2")
 def test_a_file_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
     file = tmp_path / "cgroup.procs"
     file.write_text("12345\n" * 20_000)

@@ -18,7 +18,6 @@ from lattice.probes.probe import Found, ProbeFailed
 from lattice.probes.registry import Registry
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("SRC-2")
 NOW = 1_794_702_411.0
 
 
@@ -62,6 +61,7 @@ def only(found: Sequence[Reading], metric: str) -> Reading:
     return reading
 
 
+@pytest.mark.spec("SRC-2")
 async def test_one_that_hangs_holds_nothing_up_and_is_not_asked_again_until_it_is_back() -> None:
     clock, free = ManualClock(), threading.Event()
     good = telling("processes", "processes", 3)
@@ -95,6 +95,7 @@ async def test_one_that_hangs_holds_nothing_up_and_is_not_asked_again_until_it_i
     registry.close()
 
 
+@pytest.mark.spec("SRC-2")
 async def test_whoever_shares_a_thread_with_one_that_hangs_says_so() -> None:
     free = threading.Event()
     first = telling("cgroup", "cpu_cores", 2)
@@ -114,6 +115,7 @@ async def test_whoever_shares_a_thread_with_one_that_hangs_says_so() -> None:
     registry.close()
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(
     ("error", "reason", "last_error"),
     [
@@ -135,6 +137,7 @@ async def test_what_is_raised_is_the_reason_for_each_of_its_metrics(
     registry.close()
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(
     "answer",
     [
@@ -149,6 +152,7 @@ async def test_an_answer_that_is_none_is_no_number(answer: Any) -> None:
     registry.close()
 
 
+@pytest.mark.spec("SRC-2")
 async def test_what_was_declared_and_not_told_is_said_to_be_missing() -> None:
     probe = Told("cgroup", frozenset({"cpu_cores", "threads"}), telling("", "threads", 1).does)
     registry = Registry([probe], ManualClock())
@@ -206,6 +210,7 @@ garbage = st.recursive(
 )
 
 
+@pytest.mark.spec("SRC-2")
 @given(
     answers=st.lists(
         garbage

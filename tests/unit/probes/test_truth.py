@@ -30,7 +30,6 @@ from lattice.probes.registry import Registry
 from tests.fakes.kernel_trees import Tree, values
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = [pytest.mark.spec("SRC-2"), pytest.mark.spec("SRC-4")]
 NO_FIGURES = [
     "", " ", "\n\n", "NaN", "nan\n", "-1\n", "+5", "1.4e16\n", "0x10", "٣\n", "½", "inf",
     "9" * 40 + "\n", "oom_kill NaN\n", "usage_usec -3\n", "anon 1.5\nfile x\nshmem \n",
@@ -88,6 +87,7 @@ def _whole(name: str, *, devices: bool = True) -> dict[str, float]:
         return values(read(tree.roots, tree.job))
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize("name", ["v1", "v2"])
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
@@ -116,6 +116,7 @@ def test_what_is_broken_tells_nothing_and_what_is_whole_stays_true(
                 assert value == whole[key]
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize("name", ["v1", "v2"])
 @pytest.mark.parametrize("how", [None, Path, *(each for each in NO_FIGURES if each.strip())])
 def test_a_tree_without_figures_has_no_numbers(tmp_path: Path, name: str, how: Any) -> None:
@@ -136,6 +137,7 @@ row = st.lists(st.integers(-1, 2**65), min_size=1, max_size=8)
 rows = st.lists(row | anything, max_size=4)
 
 
+@pytest.mark.spec("SRC-2")
 @settings(max_examples=60, deadline=None)
 @given(io=rows, network=rows)
 def test_whatever_the_helper_says_no_number_is_made_up(

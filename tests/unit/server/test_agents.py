@@ -25,8 +25,6 @@ from tests.fakes.agent_site import ADMIN
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("AUTH-9")
-
 TEXT = """\
 cluster: {name: Alpha}
 slurm: {rest_url: 'unix:/run/slurmrestd.socket'}
@@ -55,6 +53,7 @@ def test_where_nothing_is_said_nothing_is_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_next_identity_is_of_the_same_cluster_and_replaces_nothing(tmp_path: Path) -> None:
     config = with_single_identity(ServerConfig(), tmp_path / "now")
     made = succeed_identity(config, tmp_path / "next")
@@ -96,6 +95,7 @@ def test_a_replica_has_a_name_no_other_process_has() -> None:
     assert checked_name(new_replica_id())
 
 
+@pytest.mark.spec("AUTH-9")
 async def test_the_parts_of_a_configured_server_work_together(tmp_path: Path) -> None:
     clock = ManualClock()
     config = with_single_identity(ServerConfig(), tmp_path)

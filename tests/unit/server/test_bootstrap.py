@@ -13,9 +13,8 @@ from lattice.server.bootstrap import CLUSTER_KEY, FORMAT, bootstrap, find_cluste
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import RECORDED, ManualClock
 
-pytestmark = pytest.mark.spec("OPS-1")
 
-
+@pytest.mark.spec("OPS-1")
 async def test_what_is_begun_is_found() -> None:
     store = InMemoryStateStore(ManualClock())
     record = await bootstrap(store, ManualClock())
@@ -24,6 +23,7 @@ async def test_what_is_begun_is_found() -> None:
     assert record.format == FORMAT
 
 
+@pytest.mark.spec("OPS-1")
 async def test_the_second_time_is_refused_in_words() -> None:
     store = InMemoryStateStore(ManualClock())
     first = await bootstrap(store, ManualClock())
@@ -34,6 +34,7 @@ async def test_the_second_time_is_refused_in_words() -> None:
     assert await find_cluster(store) == first
 
 
+@pytest.mark.spec("OPS-1")
 async def test_of_many_at_once_one_begins_it() -> None:
     store = InMemoryStateStore(ManualClock())
     tries = [bootstrap(store, ManualClock()) for _ in range(10)]
@@ -42,6 +43,7 @@ async def test_of_many_at_once_one_begins_it() -> None:
     assert await find_cluster(store) == begun
 
 
+@pytest.mark.spec("OPS-1")
 async def test_a_state_nobody_began_names_the_option() -> None:
     with pytest.raises(ConfigurationError) as error:
         await find_cluster(InMemoryStateStore(ManualClock()))

@@ -12,8 +12,6 @@ from lattice.base.clock import SystemClock
 from lattice.server.config import Checked, check_server_config
 from tests.fakes.certificates import authority_files
 
-pytestmark = pytest.mark.spec("OPS-7", "AUTH-9")
-
 ALL = "identity: {{ca_cert: ca.crt, ca_key: ca.key, grant_key: grant.key{more}}}\n"
 LOOPBACK = "127.0.0.1:50052"
 
@@ -47,6 +45,7 @@ def test_a_whole_identity_is_fine_and_so_is_none(room: Room) -> None:
     assert room.problems("") == []
 
 
+@pytest.mark.spec("OPS-7")
 def test_what_belongs_together_is_asked_for_together(room: Room) -> None:
     found = room.problems("identity: {ca_cert: ca.crt}\n")
     assert found == [
@@ -55,6 +54,7 @@ def test_what_belongs_together_is_asked_for_together(room: Room) -> None:
     ]
 
 
+@pytest.mark.spec("OPS-7")
 def test_files_that_are_not_what_they_should_be_are_named(room: Room) -> None:
     (room.folder / "grant.key").write_text("nothing")
     (room.folder / "old.pub").write_text("nothing")
@@ -73,6 +73,7 @@ def test_a_key_before_may_be_given_by_either_half(room: Room) -> None:
     assert room.problems(ALL.format(more=", previous_grant_keys: [grant.key]")) == []
 
 
+@pytest.mark.spec("OPS-7")
 def test_nodes_must_be_told_where_to_dial(room: Room) -> None:
     text = ALL.format(more="")
     assert room.problems(text, "agent_listen: '0.0.0.0:50052'") == [
@@ -85,6 +86,7 @@ def test_nodes_must_be_told_where_to_dial(room: Room) -> None:
     assert room.problems("", "agent_listen: '0.0.0.0:50052'") == []
 
 
+@pytest.mark.spec("OPS-7")
 def test_agents_have_a_listener_of_their_own(room: Room) -> None:
     found = room.problems(ALL.format(more=""), "agent_listen: '127.0.0.1:50051'")
     assert found == [
@@ -92,6 +94,7 @@ def test_agents_have_a_listener_of_their_own(room: Room) -> None:
     ]
 
 
+@pytest.mark.spec("AUTH-9", "OPS-7")
 def test_the_token_of_development_stays_on_loopback_and_is_always_worth_a_word(
     room: Room,
 ) -> None:

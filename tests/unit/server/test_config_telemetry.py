@@ -13,8 +13,6 @@ from lattice.server.config import Checked, check_server_config
 from lattice.server.telemetry import open_metric_store
 from lattice.server.telemetrysection import TelemetrySection
 
-pytestmark = pytest.mark.spec("OPS-7", "WATCH-3")
-
 SLURM = "slurm: {rest_url: 'unix:/run/slurmrestd.socket'}\n"
 URL = "tsdb_endpoint: 'http://127.0.0.1:8428'"
 
@@ -29,6 +27,7 @@ def checked(folder: Path, text: str) -> Checked:
     return check_server_config(file, {})
 
 
+@pytest.mark.spec("OPS-7")
 def test_what_a_site_usually_says(tmp_path: Path) -> None:
     found = checked(tmp_path, f"{URL}, mode: audit, debug_most: 3").config
     assert found is not None
@@ -41,6 +40,7 @@ def test_what_a_site_usually_says(tmp_path: Path) -> None:
     assert trusting.telemetry.nodes_write
 
 
+@pytest.mark.spec("OPS-7")
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -17,8 +17,6 @@ from lattice.server.diag import RULES, rules_of, targets_of
 from lattice.server.diagsection import DiagSection, LinkFloor, MountFloor
 from tests.unit.features.diag.wards import healthy
 
-pytestmark = pytest.mark.spec("DIAG-5")
-
 
 class Quota:
     """A rule of a site's own."""
@@ -49,6 +47,7 @@ def entry(kind: str) -> EntryPoint:
     return EntryPoint(kind, f"{__name__}:{kind}", RULES)
 
 
+@pytest.mark.spec("DIAG-5")
 def test_a_site_adds_rules_and_leaves_some_out() -> None:
     rules = rules_of(DiagSection(without=("clock",)), [entry("Quota")])
     names = {each.name for each in rules}
@@ -57,11 +56,13 @@ def test_a_site_adds_rules_and_leaves_some_out() -> None:
     assert [each.rule for each in found if each.verdict.is_sick] == ["quota"]
 
 
+@pytest.mark.spec("DIAG-5")
 def test_a_rule_that_can_not_be_loaded_is_left_out_and_the_others_stand() -> None:
     rules = rules_of(DiagSection(), [entry("NoRule"), entry("Missing"), entry("Quota")])
     assert {each.name for each in rules} == {each.name for each in known_rules()} | {"quota"}
 
 
+@pytest.mark.spec("DIAG-5")
 def test_a_rule_that_fails_is_unknown_and_the_rest_of_the_page_stands() -> None:
     found = judged(rules_of(DiagSection(), [entry("Failing")]), healthy().case)
     (failed,) = [each for each in found if each.rule == "failing"]
@@ -85,6 +86,7 @@ def test_targets_are_in_the_units_of_what_is_measured() -> None:
     assert targets_of(DiagSection()).hang_s == 120.0
 
 
+@pytest.mark.spec("OPS-7")
 def test_wrong_targets_are_named_with_their_place(tmp_path: Path) -> None:
     file = tmp_path / "server.yaml"
     file.write_text(

@@ -63,8 +63,6 @@ from tests.fakes.cluster import WORK, Work, populated
 from tests.fakes.in_memory_gate import ACCOUNT
 from tests.fakes.server import composed, token
 
-pytestmark = pytest.mark.spec("AUTH-4", "AUTH-5", "AUTH-6", "AUTH-7", "AUTH-12")
-
 ROLES: dict[str, dict[str, Any]] = {
     "User": {},
     "SystemAdmin": {"scope": "admin"},
@@ -185,6 +183,7 @@ def _concrete(path: str) -> str:
     return path.replace("{id}", "1").replace("{name}", "n1").replace("/raw", "/raw?node=n1")
 
 
+@pytest.mark.spec("AUTH-6")
 async def test_every_route_refuses_a_caller_without_a_token(
     faces: Faces, rest: httpx2.AsyncClient
 ) -> None:
@@ -197,6 +196,7 @@ async def test_every_route_refuses_a_caller_without_a_token(
             assert answer.json()["error"]["code"] == "login_required"
 
 
+@pytest.mark.spec("AUTH-4", "AUTH-6")
 async def test_every_route_by_role(faces: Faces, rest: httpx2.AsyncClient) -> None:
     permissions = declared_permissions()
     for role, (path, rpc) in itertools.product(ROLES, faces.routes.rpc_of_path.items()):
@@ -206,7 +206,7 @@ async def test_every_route_by_role(faces: Faces, rest: httpx2.AsyncClient) -> No
         assert answer.status_code == expected, (role, path, answer.text)
 
 
-@pytest.mark.spec("OPS-4")
+@pytest.mark.spec("AUTH-4", "AUTH-6", "OPS-4")
 async def test_every_act_on_a_node_by_role(rest: httpx2.AsyncClient) -> None:
     permissions = declared_permissions()
     acts = ("drain", "undrain", "disable", "enable")
@@ -225,6 +225,7 @@ async def test_every_act_on_a_node_by_role(rest: httpx2.AsyncClient) -> None:
             await rest.post(f"/v1/nodes/n1/{word}", json=because, headers=operator)
 
 
+@pytest.mark.spec("AUTH-4", "AUTH-7")
 @pytest.mark.parametrize("prefix", ["/v1", "/api/v1"])
 async def test_everyone_sees_exactly_what_is_theirs_over_rest(
     rest: httpx2.AsyncClient, prefix: str
@@ -240,6 +241,7 @@ async def test_everyone_sees_exactly_what_is_theirs_over_rest(
             assert seen == expected, (visitor, path)
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_without_all_a_list_is_ones_own(rest: httpx2.AsyncClient) -> None:
     for visitor in VISITORS:
         answer = await rest.get("/v1/allocations", headers=visitor.bearer)
@@ -247,6 +249,7 @@ async def test_without_all_a_list_is_ones_own(rest: httpx2.AsyncClient) -> None:
         assert users <= {visitor.user}, visitor
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_asking_for_a_user_never_widens_what_one_sees(rest: httpx2.AsyncClient) -> None:
     for visitor, user in itertools.product(VISITORS, PEOPLE):
         answer = await rest.get(f"/v1/allocations?user={user}", headers=visitor.bearer)
@@ -255,6 +258,7 @@ async def test_asking_for_a_user_never_widens_what_one_sees(rest: httpx2.AsyncCl
         assert seen == expected, (visitor, user)
 
 
+@pytest.mark.spec("AUTH-12")
 async def test_not_yours_and_not_there_are_one_answer(rest: httpx2.AsyncClient) -> None:
     for visitor in VISITORS:
         absent = await rest.get("/v1/allocations/77777", headers=visitor.bearer)
@@ -275,6 +279,7 @@ def _told(answer: httpx2.Response, name: str) -> tuple[dict[str, Any], set[str]]
     return error, set(answer.headers)
 
 
+@pytest.mark.spec("AUTH-7")
 async def test_a_node_names_only_visible_work(rest: httpx2.AsyncClient) -> None:
     for visitor in VISITORS:
         answer = await rest.get("/v1/nodes/n1", headers=visitor.bearer)
@@ -282,6 +287,7 @@ async def test_a_node_names_only_visible_work(rest: httpx2.AsyncClient) -> None:
         assert set(answer.json()["allocations"]) == expected, visitor
 
 
+@pytest.mark.spec("AUTH-4", "AUTH-12")
 async def test_everyone_cancels_only_what_is_theirs(rest: httpx2.AsyncClient) -> None:
     for visitor in VISITORS:
         absent = await rest.post("/v1/allocations/77777/cancel", headers=visitor.bearer)
@@ -302,7 +308,7 @@ async def test_everyone_cancels_only_what_is_theirs(rest: httpx2.AsyncClient) ->
                 assert answer.status_code == (200 if own else 403), (visitor, work, answer.text)
 
 
-@pytest.mark.spec("WATCH-3")
+@pytest.mark.spec("AUTH-5", "AUTH-12", "WATCH-3")
 async def test_everyone_switches_only_her_own_telemetry(rest: httpx2.AsyncClient) -> None:
     """Whatever the role; and who may read a job sees how closely it is measured."""
     audit = {"mode": "audit"}
@@ -332,7 +338,7 @@ async def test_everyone_switches_only_her_own_telemetry(rest: httpx2.AsyncClient
                 assert _told(answer, str(work.job_id)) == _told(unread, "777")
 
 
-@pytest.mark.spec("DIAG-1", "DIAG-6")
+@pytest.mark.spec("AUTH-5", "AUTH-7", "AUTH-12", "DIAG-1", "DIAG-6")
 async def test_a_diagnosis_is_read_like_output_and_stacks_are_the_owners_alone(
     rest: httpx2.AsyncClient,
 ) -> None:
@@ -358,6 +364,7 @@ async def test_a_diagnosis_is_read_like_output_and_stacks_are_the_owners_alone(
                 assert _told(answer, str(work.job_id)) == _told(untaken, "777")
 
 
+@pytest.mark.spec("AUTH-4")
 async def test_everyone_but_a_reader_submits_as_herself(rest: httpx2.AsyncClient) -> None:
     script = {"script": "#!/bin/sh\ntrue\n"}
     for prefix in ("/v1", "/api/v1"):
@@ -563,12 +570,14 @@ async def _code(channel: aio.Channel, rpc: str, bearer: str = "") -> grpc.Status
     return grpc.StatusCode.OK
 
 
+@pytest.mark.spec("AUTH-6")
 def test_every_rpc_is_walked() -> None:
     table = declared_permissions()
     for_people = {rpc for rpc, needed in table.items() if needed not in MACHINES}
     assert set(CALLS) | {ECHO, ATTACH} == for_people
 
 
+@pytest.mark.spec("AUTH-4", "AUTH-6")
 async def test_the_echo_stream_by_role(channel: aio.Channel) -> None:
     """A stream is let in or refused like any other call; badly opened, it gets no further."""
     opening = link_pb2.Frame(open=link_pb2.StreamOpening(node="n1", session="no session"))
@@ -610,7 +619,7 @@ async def _terminal_answer(
             return code, details
 
 
-@pytest.mark.spec("ATTACH-1")
+@pytest.mark.spec("ATTACH-1", "AUTH-5", "AUTH-7", "AUTH-12")
 async def test_a_terminal_over_grpc_is_its_owners_alone(channel: aio.Channel) -> None:
     """Attack 1: whatever the role, another's job and one that never was are the same answer."""
     for visitor in (*VISITORS, None):
@@ -633,7 +642,7 @@ async def test_a_terminal_over_grpc_is_its_owners_alone(channel: aio.Channel) ->
             assert code is grpc.StatusCode.NOT_FOUND, visitor
 
 
-@pytest.mark.spec("AUTH-9")
+@pytest.mark.spec("AUTH-6", "AUTH-9")
 async def test_no_token_opens_what_is_for_certificates(channel: aio.Channel) -> None:
     admin = (("authorization", f"Bearer {Visitor('alice', 'SystemAdmin', '').token}"),)
     machines = [rpc for rpc, needed in declared_permissions().items() if needed in MACHINES]
@@ -644,6 +653,7 @@ async def test_no_token_opens_what_is_for_certificates(channel: aio.Channel) -> 
         assert refusal.value.code() is grpc.StatusCode.UNIMPLEMENTED, rpc
 
 
+@pytest.mark.spec("AUTH-4", "AUTH-6")
 async def test_every_rpc_without_a_token_and_by_role(channel: aio.Channel) -> None:
     for rpc in CALLS:
         permission = declared_permissions()[rpc]
@@ -659,6 +669,7 @@ async def test_every_rpc_without_a_token_and_by_role(channel: aio.Channel) -> No
             assert code is expected, (rpc, role)
 
 
+@pytest.mark.spec("AUTH-4", "AUTH-7")
 async def test_everyone_sees_exactly_what_is_theirs_over_grpc(channel: aio.Channel) -> None:
     lists = "lattice.v1.AllocationService/ListAllocations"
     one = "lattice.v1.AllocationService/GetAllocation"
@@ -678,6 +689,7 @@ async def test_everyone_sees_exactly_what_is_theirs_over_grpc(channel: aio.Chann
             assert refusal.value.code() is grpc.StatusCode.NOT_FOUND
 
 
+@pytest.mark.spec("AUTH-6")
 async def test_an_unknown_rpc_is_not_offered(channel: aio.Channel) -> None:
     call = channel.unary_unary("/lattice.v1.AllocationService/DeleteEverything")
     with pytest.raises(aio.AioRpcError) as refusal:

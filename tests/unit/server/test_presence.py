@@ -29,8 +29,6 @@ from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.interleaved_state import InterleavedStateStore
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("OPS-4")
-
 
 class Watcher:
     """A replica's keeper, with views that look when told to."""
@@ -95,6 +93,7 @@ async def pass_time(clock: ManualClock, watcher: Watcher, seconds: int) -> None:
         await watcher.judge()
 
 
+@pytest.mark.spec("OPS-4")
 async def test_a_replica_dies_and_its_agents_are_judged_by_time(
     store: InMemoryStateStore, clock: ManualClock
 ) -> None:
@@ -124,6 +123,7 @@ async def test_a_replica_dies_and_its_agents_are_judged_by_time(
     assert (again.linked, again.condition, again.epoch) == (True, Condition.READY, 2)
 
 
+@pytest.mark.spec("OPS-4")
 async def test_a_sensitive_node_has_ten_minutes(
     store: InMemoryStateStore, clock: ManualClock
 ) -> None:
@@ -138,6 +138,7 @@ async def test_a_sensitive_node_has_ten_minutes(
     assert (await record(store)).condition is Condition.DOWN
 
 
+@pytest.mark.spec("OPS-4")
 async def test_a_new_replica_counts_from_the_time_written_down(
     store: InMemoryStateStore, clock: ManualClock
 ) -> None:
@@ -153,6 +154,7 @@ async def test_a_new_replica_counts_from_the_time_written_down(
     assert (await record(store)).condition is Condition.DOWN
 
 
+@pytest.mark.spec("OPS-4")
 async def test_who_is_blind_declares_nothing(store: InMemoryStateStore, clock: ManualClock) -> None:
     watcher = Watcher(store)
     link = await put_link(store)
@@ -194,6 +196,7 @@ async def test_a_judgement_that_can_not_be_written_makes_it_look_anew(
     assert (await record(store)).linked
 
 
+@pytest.mark.spec("OPS-4")
 async def test_a_late_judgement_does_not_override_a_newer_link(
     store: InMemoryStateStore, clock: ManualClock
 ) -> None:
@@ -240,6 +243,7 @@ async def test_records_that_say_nothing_are_left_alone(
     assert set(watcher.keeper.presences().records) == {"n1"}
 
 
+@pytest.mark.spec("OPS-4")
 async def test_a_link_without_a_record_is_registered(store: InMemoryStateStore) -> None:
     await store.put(LINKS + "n1", written(Link(node="n1", replica="s", epoch=4, since=0.0)))
     await Watcher(store).judge()
@@ -255,6 +259,7 @@ async def test_before_the_state_has_answered_nothing_is_known(store: InMemorySta
     assert not reading.source.ok
 
 
+@pytest.mark.spec("OPS-4")
 @given(
     turns=st.tuples(*[st.lists(st.integers(0, 3), max_size=80)] * 3),
     acts=st.lists(st.sampled_from(["link", "drop", "wait", "long"]), max_size=12),

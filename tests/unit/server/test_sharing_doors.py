@@ -14,8 +14,6 @@ from lattice.server.compose import Faces
 from tests.fakes.cluster import populated
 from tests.fakes.server import bearer, composed
 
-pytestmark = [pytest.mark.spec("AUTH-7"), pytest.mark.spec("AUTH-12")]
-
 
 @pytest.fixture
 async def faces() -> Faces:
@@ -43,6 +41,7 @@ class Caller:
         return await self._rest.post(f"/v1/allocations/{path}", headers=headers, content=content)
 
 
+@pytest.mark.spec("AUTH-7", "AUTH-12")
 async def test_from_sharing_to_unsharing(rest: httpx2.AsyncClient) -> None:
     """Job 1 is alice's; bob is of another tenant, and the admin of it governs nothing of hers."""
     alice, bob = Caller(rest, "alice"), Caller(rest, "bob")

@@ -18,8 +18,6 @@ from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.interleaved_state import InterleavedStateStore
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("LIMIT-2", "LIMIT-3")
-
 LOGS, ATTACH = Sessions.STREAM_LOGS, Sessions.ATTACH
 
 
@@ -67,6 +65,7 @@ async def pair(clock: ManualClock) -> tuple[Replica, Replica]:
     return await Replica.up(store, "server-1", 5), await Replica.up(store.another(), "server-2", 5)
 
 
+@pytest.mark.spec("LIMIT-1", "LIMIT-2")
 async def test_the_sixth_session_is_refused_on_any_replica(pair: tuple[Replica, Replica]) -> None:
     one, two = pair
     held = [await each.slots.take("u", ATTACH, f"s{n}") for n, each in enumerate([one, two] * 2)]
@@ -81,6 +80,7 @@ async def test_the_sixth_session_is_refused_on_any_replica(pair: tuple[Replica, 
     assert await two.slots.take("u", ATTACH, "s8")
 
 
+@pytest.mark.spec("LIMIT-2")
 async def test_a_session_that_resumes_elsewhere_takes_its_slot_along(
     pair: tuple[Replica, Replica],
 ) -> None:
@@ -97,6 +97,7 @@ async def test_a_session_that_resumes_elsewhere_takes_its_slot_along(
     assert len(keys(one.store)) == 4
 
 
+@pytest.mark.spec("LIMIT-2")
 async def test_one_session_opened_twice_is_not_two_for_one(pair: tuple[Replica, Replica]) -> None:
     """Attack 23: the same id named again on the same replica ends the first."""
     one, _ = pair
@@ -109,6 +110,7 @@ async def test_one_session_opened_twice_is_not_two_for_one(pair: tuple[Replica, 
     assert len(keys(one.store)) == 1
 
 
+@pytest.mark.spec("LIMIT-3")
 async def test_a_lost_client_has_thirty_seconds(
     pair: tuple[Replica, Replica], clock: ManualClock
 ) -> None:
@@ -130,6 +132,7 @@ async def test_a_lost_client_has_thirty_seconds(
     assert two.slots.held == one.slots.held == 0
 
 
+@pytest.mark.spec("LIMIT-3")
 async def test_a_stuck_holder_can_not_keep_a_lost_clients_slot(
     pair: tuple[Replica, Replica], clock: ManualClock
 ) -> None:
@@ -140,6 +143,7 @@ async def test_a_stuck_holder_can_not_keep_a_lost_clients_slot(
     assert (await two.slots.take("u", ATTACH, "new")).key == held[2].key
 
 
+@pytest.mark.spec("LIMIT-3")
 async def test_a_dead_replicas_slots_go_with_its_lease(
     pair: tuple[Replica, Replica], clock: ManualClock
 ) -> None:
@@ -152,6 +156,7 @@ async def test_a_dead_replicas_slots_go_with_its_lease(
     assert await two.slots.take("u", ATTACH, "s9")
 
 
+@pytest.mark.spec("LIMIT-2")
 async def test_a_session_finds_its_place_again_after_its_lease_was_lost(
     pair: tuple[Replica, Replica], clock: ManualClock
 ) -> None:
@@ -167,6 +172,7 @@ async def test_a_session_finds_its_place_again_after_its_lease_was_lost(
     assert not any(slot.gone.is_set() for slot in taken)
 
 
+@pytest.mark.spec("LIMIT-2")
 async def test_while_nobody_can_count_terminals_are_refused_and_streams_are_not(
     pair: tuple[Replica, Replica],
 ) -> None:
@@ -247,6 +253,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.spec("LIMIT-2")
 @given(limit=st.integers(0, 3), turns=st.tuples(TURNS, TURNS), steps=st.tuples(STEPS, STEPS))
 def test_never_more_than_the_limit_over_any_interleaving(
     limit: int,

@@ -14,7 +14,6 @@ from lattice.domain.peer import PeerKind
 from lattice.wire.peer import peer_of, read_peer
 from tests.fakes.certificates import CLUSTER, DAY, node_pair, self_signed
 
-pytestmark = pytest.mark.spec("AUTH-9")
 URI = f"lattice://{CLUSTER}/node/n1"
 
 
@@ -26,6 +25,7 @@ class _Context:
         return {"x509_pem_cert": self._shown} if self._shown else {}
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_node_and_a_replica_are_who_they_are() -> None:
     authority = ClusterAuthority.create(CLUSTER, SystemClock())
     node = peer_of(_Context(node_pair(authority, "n1").certificate))
@@ -37,11 +37,13 @@ def test_a_node_and_a_replica_are_who_they_are() -> None:
     assert (replica.kind, replica.name, replica.serial) == (PeerKind.REPLICA, "r1", issued.serial)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_without_a_certificate_nobody_calls() -> None:
     with pytest.raises(LoginRequired):
         peer_of(_Context())
 
 
+@pytest.mark.spec("AUTH-9")
 @pytest.mark.parametrize(
     ("uris", "words"),
     [
@@ -60,6 +62,7 @@ def test_a_certificate_that_does_not_say_exactly_one_thing_is_refused(
         read_peer(self_signed(uris).certificate)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_an_authority_or_one_for_no_client_is_refused() -> None:
     with pytest.raises(PermissionRefused, match="authority"):
         read_peer(self_signed((URI,), authority=True).certificate)

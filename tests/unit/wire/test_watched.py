@@ -11,8 +11,6 @@ import pytest
 from lattice.base.errors import NotFound
 from lattice.wire.watched import watched
 
-pytestmark = pytest.mark.spec("AUTH-7")
-
 
 class Source:
     def __init__(self, count: int, *, then: str = "end") -> None:
@@ -53,6 +51,7 @@ async def test_everything_comes_in_order() -> None:
     assert source.closed
 
 
+@pytest.mark.spec("AUTH-7", "AUTH-8")
 async def test_a_busy_one_ends_when_it_may_not_go_on() -> None:
     source = Source(1_000_000)
     seen: list[int] = []
@@ -71,6 +70,7 @@ async def test_a_busy_one_ends_when_it_may_not_go_on() -> None:
     assert source.closed
 
 
+@pytest.mark.spec("AUTH-7", "AUTH-8")
 async def test_a_quiet_one_ends_as_well() -> None:
     source = Source(0, then="quiet")
     with pytest.raises(NotFound):

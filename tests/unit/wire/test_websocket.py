@@ -13,8 +13,6 @@ from lattice.base.errors import LatticeError, LoginRequired, NotFound, Permissio
 from lattice.wire.lines import LineClosed
 from lattice.wire.websocket import SocketDoor, SocketLine, SocketRules, Standing
 
-pytestmark = pytest.mark.spec("ATTACH-8")
-
 PAGE = "https://page.example"
 
 
@@ -91,6 +89,7 @@ class Door:
 GOOD = ("authorization", "Bearer good")
 
 
+@pytest.mark.spec("ATTACH-8")
 async def test_a_program_shows_its_token() -> None:
     door = Door()
     peer = await door.knock(GOOD)
@@ -103,6 +102,7 @@ async def test_a_program_shows_its_token() -> None:
     assert door.served == [("alice", {"id": "1"})]
 
 
+@pytest.mark.spec("ATTACH-8")
 async def test_a_page_shows_a_ticket() -> None:
     door = Door()
     peer = await door.knock(("origin", PAGE), protocols=("ticket.77", "talk.v1"))
@@ -110,6 +110,7 @@ async def test_a_page_shows_a_ticket() -> None:
     assert door.served == [("a page of alice's", {"id": "1"})]
 
 
+@pytest.mark.spec("ATTACH-8")
 @pytest.mark.parametrize(
     ("headers", "protocols", "name", "status"),
     [
@@ -194,6 +195,7 @@ async def test_sending_into_a_connection_that_is_gone_is_its_end() -> None:
     await line.close(1000, "")
 
 
+@pytest.mark.spec("AUTH-8")
 async def test_a_standing_is_looked_at_again_and_renewed_for_the_same_caller_only() -> None:
     tokens: dict[str, str | LatticeError] = {
         "Bearer one": "alice",

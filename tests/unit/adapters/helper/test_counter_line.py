@@ -23,7 +23,6 @@ from lattice.domain.counters import (
 from lattice.domain.privileged import Answer, Outcome, read_request, write_answer
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("SRC-2")
 Talk = Callable[[socket.socket], None]
 
 
@@ -109,6 +108,7 @@ def test_more_jobs_than_a_question_holds_are_asked_for_in_parts(door: Door) -> N
     line.close()
 
 
+@pytest.mark.spec("SRC-2")
 def test_no_helper_is_said_at_once_and_looked_for_again_later(tmp_path: Path) -> None:
     clock = ManualClock()
     line = HelperCounterLine(tmp_path / "door", clock)
@@ -128,6 +128,7 @@ def test_no_helper_is_said_at_once_and_looked_for_again_later(tmp_path: Path) ->
     door.door.close()
 
 
+@pytest.mark.spec("SRC-2")
 def test_one_that_hangs_is_given_up_and_its_late_answer_is_nobody_s(door: Door) -> None:
     free = threading.Event()
 
@@ -150,6 +151,7 @@ def test_one_that_hangs_is_given_up_and_its_late_answer_is_nobody_s(door: Door) 
     line.close()
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_refusal_is_the_reason(door: Door) -> None:
     refusal = Answer(outcome=Outcome.BUSY, message="too many\x1b[2J at once")
     door.talks = [lambda connection: packet.send(connection, write_answer(refusal))]
@@ -160,6 +162,7 @@ def test_a_refusal_is_the_reason(door: Door) -> None:
     line.close()
 
 
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(
     "raw",
     [b"x", b"{}", b'{"told":{"io":{"x":[]}},"failed":{},"more":false}', b"\0" * 70_000],

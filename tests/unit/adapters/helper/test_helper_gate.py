@@ -43,8 +43,6 @@ from lattice.domain.submission import (
     Unsure,
 )
 
-pytestmark = pytest.mark.spec("ALLOC-3")
-
 SCRIPT = b"#!/bin/sh\ntrue\n"
 ASKED = SubmitQuestion(script_sha256=hashlib.sha256(SCRIPT).hexdigest())
 WHO = Submitter("alice", "sub-alice")
@@ -82,6 +80,7 @@ def gate(channel: HelperChannel) -> HelperGate:
     return HelperGate(channel, GrantSigner(KEY, SystemClock()))
 
 
+@pytest.mark.spec("ALLOC-3", "AUTH-9")
 async def test_the_grant_names_the_caller_and_binds_every_word() -> None:
     told = Told(Answer(outcome=Outcome.DONE, output="12;lab", notes=("a\x1b[2J",)))
     assert await gate(told).submit(WHO, ASKED, SCRIPT) == Submitted(12, "lab", ("a␛[2J",))

@@ -28,8 +28,6 @@ from lattice.base.errors import (
 from lattice.domain.outputs import Holder, SkippedOutput
 from lattice.domain.privileged import Answer, Outcome, read_request, write_answer
 
-pytestmark = pytest.mark.spec("LOG-2")
-
 
 def _open() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
@@ -99,6 +97,7 @@ def _done(files: list[dict[str, Any]], skipped: Any = ()) -> bytes:
     return write_answer(Answer(outcome=Outcome.DONE, output=output))
 
 
+@pytest.mark.spec("LOG-2")
 async def test_what_was_opened_and_its_watch(served: Served, tmp_path: Path) -> None:
     file = tmp_path / "out"
     file.write_text("hello")

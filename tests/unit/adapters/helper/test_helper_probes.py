@@ -31,8 +31,6 @@ from lattice.domain.probed import (
 from lattice.helper.probing import told_in_memory
 from tests.fakes.helper_door import helper_at
 
-pytestmark = pytest.mark.spec("DIAG-3", "DIAG-6")
-
 TASK = TaskLook(pid=7, step="0", rank=1, state="S")
 MOUNTS = MountsLook(mounts=(MountLook(path="/", kind="ext4", source="/dev/vda1", answered_s=0.0),))
 REQUEST = write_request("g", ReadTasks())

@@ -12,10 +12,11 @@ from lattice.domain.metricstore import SeriesPoints, StoreSilent, WriteRefused
 from tests.fakes.web import Answer, web
 from tests.unit.adapters.metricstore.test_remotewrite import read
 
-pytestmark = [pytest.mark.spec("TOP-2"), pytest.mark.timeout(30)]
+pytestmark = pytest.mark.timeout(30)
 ONE = [SeriesPoints({"__name__": "lattice_a", "user": "alice"}, ((1.7e9, 1.5),))]
 
 
+@pytest.mark.spec("TOP-2")
 async def test_a_write_is_remote_write() -> None:
     with web({"/api/v1/write": Answer(status=204)}) as served:
         await OnlyWrite(served.url).write(ONE)

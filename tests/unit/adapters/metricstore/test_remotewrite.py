@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from lattice.adapters.metricstore.remotewrite import WriteEncoder, as_snappy, varint
 from lattice.domain.metricstore import SeriesPoints
 
-pytestmark = pytest.mark.spec("TOP-2")
-
 Read = list[tuple[list[tuple[str, str]], list[tuple[int, float]]]]
 
 
@@ -115,6 +113,7 @@ def test_a_label_without_a_value_is_left_out() -> None:
     assert read(body) == [([("__name__", "a")], [(10**12, 1.0)])]
 
 
+@pytest.mark.spec("SRC-2")
 def test_not_a_number_passes_the_wire_as_such() -> None:
     body = WriteEncoder().encode([SeriesPoints({"__name__": "a"}, ((1e9, math.nan),))])
     assert math.isnan(read(body)[0][1][0][1])

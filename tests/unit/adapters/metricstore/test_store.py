@@ -15,8 +15,6 @@ from lattice.base.errors import ConfigurationError
 from lattice.domain.metricstore import BadQuery, SeriesPoints, StoreSilent, WriteRefused
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("TOP-4")
-
 ONE = [SeriesPoints({"__name__": "lattice_a"}, ((1.7e9, 1.0),))]
 NOTHING = b'{"status":"success","data":{"resultType":"vector","result":[]}}'
 
@@ -146,6 +144,7 @@ async def test_one_heavy_question_does_not_silence_the_others() -> None:
     assert await store.query("light", at=1.0) == ()
 
 
+@pytest.mark.spec("TOP-4")
 async def test_a_write_says_how_it_is_packed_and_who_writes(tmp_path: Path) -> None:
     password, bearer = tmp_path / "password", tmp_path / "bearer"
     password.write_text("s3cret\n")

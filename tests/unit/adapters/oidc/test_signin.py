@@ -22,8 +22,6 @@ from lattice.base.http1 import Door
 from lattice.domain.signin import DeviceCode, GrantRefused
 from tests.fakes.web import Answer, Request, Web, web
 
-pytestmark = pytest.mark.spec("AUTH-1")
-
 WELL_KNOWN = "/.well-known/openid-configuration"
 GRANTED = {"access_token": "a1", "refresh_token": "r1", "token_type": "Bearer", "expires_in": 600}
 
@@ -87,6 +85,7 @@ def form(request: Request) -> dict[str, str]:
 # Where to ask: attack 27
 
 
+@pytest.mark.spec("AUTH-1")
 @pytest.mark.parametrize(
     "issuer",
     [
@@ -103,6 +102,7 @@ def test_issuer_must_be_encrypted_or_here(issuer: str) -> None:
         Endpoints(Door(), issuer, issuer)
 
 
+@pytest.mark.spec("AUTH-1")
 @pytest.mark.parametrize(
     "address",
     [
@@ -123,12 +123,14 @@ def test_no_word_of_the_document_leads_astray(idp: Web, address: Any) -> None:
     assert [request.path for request in idp.requests] == [WELL_KNOWN]
 
 
+@pytest.mark.spec("AUTH-1")
 def test_document_of_another_issuer_is_refused(idp: Web) -> None:
     describe(idp, issuer="https://other.example")
     with pytest.raises(ConfigurationError, match="not 'http"):
         Person(idp.url).by_hand()
 
 
+@pytest.mark.spec("AUTH-1")
 def test_redirects_are_not_followed(idp: Web) -> None:
     with web({"*": {"issuer": idp.url}}) as elsewhere:
         idp.routes[WELL_KNOWN] = Answer(status=302, headers={"Location": elsewhere.url})
@@ -157,6 +159,7 @@ def test_what_is_no_provider(idp: Web, answer: Answer) -> None:
 # The code
 
 
+@pytest.mark.spec("AUTH-1")
 def test_request_carries_pkce_state_and_nonce(idp: Web) -> None:
     (tokens, address) = Person(idp.url).by_hand(scopes=("tenant:admin",))
     query = {name: found[0] for name, found in parse_qs(urlsplit(address).query).items()}
@@ -187,6 +190,7 @@ def token_of(**claims: Any) -> str:
     return f"e30.{body}.c2ln"
 
 
+@pytest.mark.spec("AUTH-1")
 @pytest.mark.parametrize(
     "spoil",
     [{"nonce": "replayed"}, {"iss": "https://other"}, {"aud": "someone"}, {"aud": ["a", "b"]}],
@@ -208,6 +212,7 @@ def test_tokens_of_another_attempt_are_refused(idp: Web, spoil: dict[str, Any]) 
         person.provider.by_hand((), ask)
 
 
+@pytest.mark.spec("AUTH-1")
 @pytest.mark.parametrize(
     "answer", ["x?code=c&state=forged", "x?code=c", "?error=access_denied&state="]
 )
@@ -217,6 +222,7 @@ def test_pasted_address_needs_our_state(idp: Web, answer: str) -> None:
     assert "/token" not in [request.path for request in idp.requests]
 
 
+@pytest.mark.spec("AUTH-1")
 def test_answer_of_another_issuer_is_refused(idp: Web) -> None:
     """A mix-up of two providers (RFC 9207)."""
     with pytest.raises(LoginRequired, match="another identity provider"):
@@ -261,6 +267,7 @@ def waiting(*errors: str) -> Any:
     return answer
 
 
+@pytest.mark.spec("AUTH-1")
 def test_device_flow_keeps_to_the_providers_pace(idp: Web) -> None:
     idp.routes["/device"] = DEVICE | {"interval": 3}
     idp.routes["/token"] = waiting("authorization_pending", "slow_down", "authorization_pending")
@@ -280,6 +287,7 @@ def test_device_flow_asks_less_often_while_the_provider_is_silent(idp: Web) -> N
     assert person.slept == [5, 10, 20]
 
 
+@pytest.mark.spec("AUTH-1")
 @pytest.mark.parametrize(
     ("error", "said"),
     [("access_denied", "refused"), ("expired_token", "in time"), ("odd", "refuses: odd")],
@@ -291,6 +299,7 @@ def test_device_flow_ends(idp: Web, error: str, said: str) -> None:
         Person(idp.url).device()
 
 
+@pytest.mark.spec("AUTH-1")
 def test_device_code_has_an_end(idp: Web) -> None:
     idp.routes["/device"] = DEVICE
     idp.routes["/token"] = waiting(*["authorization_pending"] * 100)
@@ -309,6 +318,7 @@ def test_provider_without_devices(idp: Web) -> None:
 # Renewing and revoking
 
 
+@pytest.mark.spec("AUTH-1")
 def test_renewal_refused_is_told_apart_from_a_provider_away(idp: Web) -> None:
     person = Person(idp.url)
     assert person.provider.renew("r0").refresh == "r1"
@@ -321,6 +331,7 @@ def test_renewal_refused_is_told_apart_from_a_provider_away(idp: Web) -> None:
         person.provider.renew("r0")
 
 
+@pytest.mark.spec("AUTH-1")
 def test_revocation(idp: Web) -> None:
     idp.routes["/revoke"] = lambda request: Answer(
         {"error": "unsupported_token_type"}, 400 if form(request)["token"] == "a1" else 200
@@ -339,6 +350,7 @@ def test_nobody_comes(idp: Web) -> None:
         Person(idp.url, person_s=0.05).provider.by_browser((), lambda *_: None)
 
 
+@pytest.mark.spec("AUTH-1")
 def test_loopback_takes_one_answer() -> None:
     with Loopback("right") as loopback:
         base = loopback.address

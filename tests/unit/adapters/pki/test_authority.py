@@ -31,8 +31,6 @@ from tests.fakes.certificates import (
 )
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("AUTH-9")
-
 
 @pytest.fixture
 def clock() -> ManualClock:
@@ -48,6 +46,7 @@ def _uses(certificate: x509.Certificate) -> set[x509.ObjectIdentifier]:
     return set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_node_gets_a_short_certificate_for_a_client(
     authority: ClusterAuthority, clock: ManualClock
 ) -> None:
@@ -65,6 +64,7 @@ def test_a_node_gets_a_short_certificate_for_a_client(
     assert made.serial_number == issued.serial
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_certificate_can_be_told_from_those_before_a_moment(
     authority: ClusterAuthority, clock: ManualClock
 ) -> None:
@@ -73,6 +73,7 @@ def test_a_certificate_can_be_told_from_those_before_a_moment(
     assert begin == clock.now() + timedelta(seconds=1)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_replica_gets_one_for_both_ends_with_the_hosts_it_stands_on(
     authority: ClusterAuthority,
 ) -> None:
@@ -92,6 +93,7 @@ def test_a_replica_gets_one_for_both_ends_with_the_hosts_it_stands_on(
     assert _uses(made) == {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH}
 
 
+@pytest.mark.spec("AUTH-9")
 @pytest.mark.parametrize(
     ("name", "uri"),
     [
@@ -108,6 +110,7 @@ def test_a_request_that_names_somebody_else_is_refused(
         authority.sign_node(request(new_key(), name, uri), "n1", DAY)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_request_that_names_the_node_or_something_of_no_matter_is_signed(
     authority: ClusterAuthority,
 ) -> None:
@@ -134,6 +137,7 @@ def test_keys_of_other_kinds_are_refused(authority: ClusterAuthority) -> None:
     authority.sign_node(_request_of(rsa.generate_private_key(65537, 2048)), "n1", DAY)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_request_somebody_tampered_with_is_refused(authority: ClusterAuthority) -> None:
     csr = x509.load_pem_x509_csr(request(new_key(), "n1"))
     raw = bytearray(csr.public_bytes(serialization.Encoding.DER))
@@ -149,6 +153,7 @@ def test_what_is_no_request_is_refused(authority: ClusterAuthority, csr: bytes) 
         authority.sign_node(csr, "n1", DAY)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_nothing_outlives_the_authority(authority: ClusterAuthority, clock: ManualClock) -> None:
     clock.advance(3653 * 86400 - 3600)
     issued = authority.sign_node(request(new_key()), "n1", DAY)
@@ -189,6 +194,7 @@ def test_files_that_are_no_authority_are_refused_with_words(
         cluster_of(leaf)
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_bundle_holds_authorities_of_one_cluster(clock: ManualClock) -> None:
     one, two = (ClusterAuthority.create(CLUSTER, clock) for _ in range(2))
     assert read_bundle(one.bundle + two.bundle, CLUSTER) == one.bundle + two.bundle

@@ -15,8 +15,6 @@ from lattice.base.signing import SigningKey
 from tests.fakes.certificates import key_pem
 from tests.fakes.manual_clock import ManualClock
 
-pytestmark = pytest.mark.spec("AUTH-9")
-
 
 @pytest.fixture
 def paths(tmp_path: Path) -> IdentityPaths:
@@ -24,6 +22,7 @@ def paths(tmp_path: Path) -> IdentityPaths:
     return IdentityPaths(folder / "ca.crt", folder / "ca.key", folder / "grant.key")
 
 
+@pytest.mark.spec("AUTH-9")
 def test_none_there_makes_all_for_this_user_alone(paths: IdentityPaths) -> None:
     assert create_identity(paths, ManualClock(), name="Alpha")
     assert {each.stat().st_mode & 0o777 for each in paths.all()} == {0o600}

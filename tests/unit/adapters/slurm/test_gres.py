@@ -15,9 +15,8 @@ from lattice.adapters.slurm.schema.known import known_schemas
 from lattice.domain.allocation import Allocation, NodeGpus
 from tests.fakes.cluster import allocation
 
-pytestmark = pytest.mark.spec("TOP-2")
 
-
+@pytest.mark.spec("TOP-2")
 @pytest.mark.parametrize(
     ("detail", "indices"),
     [
@@ -38,6 +37,7 @@ def test_what_slurm_writes(detail: str, indices: tuple[int, ...]) -> None:
     assert indices_in(detail) == indices
 
 
+@pytest.mark.spec("TOP-2")
 @pytest.mark.parametrize(
     "detail",
     [
@@ -64,6 +64,7 @@ def test_what_says_no_number_gives_none(detail: str) -> None:
     assert indices_in(detail) is None
 
 
+@pytest.mark.spec("TOP-2")
 def test_texts_belong_to_nodes_in_the_order_of_the_list() -> None:
     assert gpus_of("n[1-2],n9", ["gpu:1(IDX:3)", "gpu:0(IDX:)", "gpu:2(IDX:0-1)"]) == (
         NodeGpus("n1", (3,)),
@@ -71,6 +72,7 @@ def test_texts_belong_to_nodes_in_the_order_of_the_list() -> None:
     )
 
 
+@pytest.mark.spec("TOP-2")
 @pytest.mark.parametrize(
     ("nodes", "details"),
     [
@@ -120,6 +122,7 @@ def test_hostile_text_gives_nothing_or_small_numbers_each_once(text: str) -> Non
     )
 
 
+@pytest.mark.spec("TOP-2")
 @given(
     nodes=st.text(max_size=30) | st.sampled_from(["n[1-3]", "n1", "n[1-"]),
     details=st.lists(st.text(max_size=30) | st.just("gpu:1(IDX:0)"), max_size=4),
@@ -130,6 +133,7 @@ def test_no_node_is_named_that_is_not_the_jobs(nodes: str, details: list[str]) -
     assert all(each.node in nodes or "[" in nodes for each in found)
 
 
+@pytest.mark.spec("TOP-2")
 @pytest.mark.parametrize("schema", known_schemas(), ids=lambda each: each.version)
 @pytest.mark.parametrize(
     ("detail", "known"),
@@ -157,6 +161,7 @@ def test_every_schema_reads_it(
     assert found.gpu_indices == known
 
 
+@pytest.mark.spec("SRC-2", "TOP-2")
 def test_having_none_and_not_knowing_which_are_two_things() -> None:
     def with_gpus(gpus: int, *known: NodeGpus) -> Allocation:
         return allocation(1, "alice", "research", gpus=gpus, gpu_indices=known)

@@ -13,8 +13,6 @@ from lattice.base.errors import ConfigurationError, Unavailable
 from lattice.domain.node import NodeState
 from lattice.domain.nodeset import NodeSet
 
-pytestmark = pytest.mark.spec("OPS-4")
-
 
 @pytest.fixture
 def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -28,6 +26,7 @@ def says(scontrol: Path, script: str) -> SlurmNodeOperator:
     return SlurmNodeOperator(SlurmCommands())
 
 
+@pytest.mark.spec("OPS-4")
 @pytest.mark.parametrize(
     ("said", "state"),
     [
@@ -58,6 +57,7 @@ def test_a_reason_can_not_play_a_state() -> None:
     assert parse_states(text) == {"n1": NodeState.DRAINED}
 
 
+@pytest.mark.spec("OPS-4")
 async def test_the_words_reach_slurm_as_one_argument_each(scontrol: Path) -> None:
     operator = says(scontrol, f'for each; do echo "[$each]"; done >> {scontrol}.said')
     nodes = NodeSet(["n1", "n2", "n3"])

@@ -14,9 +14,8 @@ from lattice.adapters.sqlite.store import open_sqlite
 from lattice.base.errors import ConfigurationError, Unavailable
 from lattice.domain.state import Compacted, Put
 
-pytestmark = pytest.mark.spec("TRY-1")
 
-
+@pytest.mark.spec("TRY-1")
 async def test_what_was_put_is_there_after_a_restart(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "new" / "folder") as store:
         revision = await store.put("a", b"1")
@@ -34,6 +33,7 @@ async def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
 
 
+@pytest.mark.spec("TRY-1")
 async def test_the_second_process_is_refused_in_words(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path):
         with pytest.raises(ConfigurationError, match="in use by another lattice-server"):

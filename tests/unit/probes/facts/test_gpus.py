@@ -11,8 +11,6 @@ from lattice.domain.node import NOT_LOOKED, Health, NodeHealth
 from lattice.probes.facts.gpus import Widths, gpu_facts
 from lattice.probes.gpuhealth import CardCondition, GpuLook
 
-pytestmark = pytest.mark.spec("DIAG-4")
-
 GOOD = "GPU-11111111-2222-3333-4444-555555555555"
 BAD = "GPU-99999999-2222-3333-4444-555555555555"
 
@@ -31,11 +29,13 @@ def widths(tmp_path: Path) -> Widths:
     return Widths(tmp_path / "proc", tmp_path / "sys")
 
 
+@pytest.mark.spec("DIAG-4")
 def test_the_width_of_its_way_is_that_of_its_address(widths: Widths) -> None:
     assert widths.of(GOOD) == (8, 16)
     assert widths.of(BAD) == (None, None)
 
 
+@pytest.mark.spec("DIAG-4")
 def test_each_card_is_judged_by_itself(widths: Widths) -> None:
     look = GpuLook(
         time=1.0,
@@ -54,6 +54,7 @@ def test_each_card_is_judged_by_itself(widths: Widths) -> None:
     assert absences == ()
 
 
+@pytest.mark.spec("DIAG-4")
 def test_what_lasts_of_a_card_in_the_nodes_judgement_is_its_own(widths: Widths) -> None:
     look = GpuLook(time=1.0, cards=(CardCondition(uuid=GOOD),))
     health = NodeHealth(Health.WARNING, (f"{GOOD} is slowed down (hw_thermal)",))
@@ -61,6 +62,7 @@ def test_what_lasts_of_a_card_in_the_nodes_judgement_is_its_own(widths: Widths) 
     assert (card.health, card.words) == ("warning", f"{GOOD} is slowed down (hw_thermal)")
 
 
+@pytest.mark.spec("DIAG-4")
 def test_a_card_that_nobody_saw_is_not_well(widths: Widths) -> None:
     look = GpuLook(time=1.0, cards=(CardCondition(uuid=BAD),))
     (card,), (absence,) = gpu_facts((GOOD,), look, NOT_LOOKED, widths)
@@ -68,6 +70,7 @@ def test_a_card_that_nobody_saw_is_not_well(widths: Widths) -> None:
     assert absence.subject == GOOD
 
 
+@pytest.mark.spec("DIAG-4")
 @pytest.mark.parametrize(
     ("uuids", "look"),
     [(None, None), ((GOOD,), None), ((GOOD,), GpuLook(time=1.0, failure="the driver hangs"))],
@@ -81,5 +84,6 @@ def test_without_a_look_there_is_a_reason(
     assert absences[0].reason
 
 
+@pytest.mark.spec("DIAG-4")
 def test_a_job_without_cards_lacks_none(widths: Widths) -> None:
     assert gpu_facts((), None, NOT_LOOKED, widths) == ((), ())

@@ -19,8 +19,6 @@ from lattice.probes.facts.slingshot import speed_of as slingshot_speed_of
 from lattice.probes.facts.transport import read_pairs
 from tests.fakes.fact_trees import FactTree
 
-pytestmark = pytest.mark.spec("DIAG-2")
-
 
 @pytest.fixture
 def tree(tmp_path: Path) -> FactTree:
@@ -35,16 +33,19 @@ def links(tree: FactTree) -> dict[str, LinkFact]:
     return {each.name: each for each in look(tree).links}
 
 
+@pytest.mark.spec("DIAG-2")
 def test_an_infiniband_port_that_trained_at_one_lane_is_below_its_best(tree: FactTree) -> None:
     slow = links(tree)["mlx5_1"]
     assert (slow.up, slow.speed_bits, slow.best_speed_bits) == (True, 2.5e9, 200e9)
 
 
+@pytest.mark.spec("DIAG-2")
 def test_two_lanes_may_be_the_cable_that_was_bought(tree: FactTree) -> None:
     tree.write("sys/class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (2X HDR)\n")
     assert links(tree)["mlx5_0"].best_speed_bits is None
 
 
+@pytest.mark.spec("DIAG-2")
 def test_a_port_without_a_cable_is_no_link(tree: FactTree) -> None:
     found = links(tree)
     assert "mlx5_2" not in found
@@ -54,6 +55,7 @@ def test_a_port_without_a_cable_is_no_link(tree: FactTree) -> None:
     assert links(tree)["ens1f1"].speed_bits is None
 
 
+@pytest.mark.spec("DIAG-2")
 def test_each_port_is_told_once_and_by_its_own_kind(tree: FactTree) -> None:
     found = links(tree)
     assert {name: each.kind for name, each in found.items()} == {
@@ -65,6 +67,7 @@ def test_each_port_is_told_once_and_by_its_own_kind(tree: FactTree) -> None:
     }
 
 
+@pytest.mark.spec("DIAG-2")
 def test_infiniband_counts_words_waits_and_errors(tree: FactTree) -> None:
     port = links(tree)["mlx5_0"]
     assert port.speed_bits == 200e9
@@ -72,6 +75,7 @@ def test_infiniband_counts_words_waits_and_errors(tree: FactTree) -> None:
     assert (port.errors, port.waits, port.downs) == (6, 123456, 4)
 
 
+@pytest.mark.spec("DIAG-2")
 def test_slingshot_counts_pauses_of_all_classes(tree: FactTree) -> None:
     first, second = links(tree)["cxi0"], links(tree)["cxi1"]
     assert (first.speed_bits, first.best_speed_bits) == (200e9, 200e9)
@@ -80,6 +84,7 @@ def test_slingshot_counts_pauses_of_all_classes(tree: FactTree) -> None:
     assert second.waits_unit == ""
 
 
+@pytest.mark.spec("DIAG-2")
 def test_ethernet_tells_speed_errors_flaps_and_marks_of_rdma(tree: FactTree) -> None:
     port = links(tree)["ens1f0"]
     assert (port.speed_bits, port.best_speed_bits) == (25e9, None)
@@ -87,6 +92,7 @@ def test_ethernet_tells_speed_errors_flaps_and_marks_of_rdma(tree: FactTree) -> 
     assert (port.downs, port.waits) == (3, 77)
 
 
+@pytest.mark.spec("DIAG-2")
 def test_a_kernel_that_counts_changes_only_counts_both_ways(tree: FactTree) -> None:
     (tree.sys / "class/net/ens1f0/carrier_down_count").unlink()
     assert links(tree)["ens1f0"].downs == 3
@@ -98,6 +104,7 @@ def test_a_node_that_is_a_namespace_has_the_ports_it_has(tree: FactTree) -> None
     assert set(links(tree)) >= {"ens1f0", "docker0"}
 
 
+@pytest.mark.spec("DIAG-2")
 def test_tcp_tells_what_was_sent_again_and_what_was_marked(tree: FactTree) -> None:
     told = look(tree).transport
     assert told == TransportFact(
@@ -105,6 +112,7 @@ def test_tcp_tells_what_was_sent_again_and_what_was_marked(tree: FactTree) -> No
     )
 
 
+@pytest.mark.spec("DIAG-2")
 def test_what_a_job_saw_is_what_was_counted_since(tree: FactTree) -> None:
     before = look(tree, 10.0)
     tree.write("sys/class/net/ens1f0/statistics/rx_errors", "8\n")
@@ -124,12 +132,14 @@ def test_what_a_job_saw_is_what_was_counted_since(tree: FactTree) -> None:
     assert since(look(tree, 70.0), look(tree, 70.0)).links[0].of_job is None
 
 
+@pytest.mark.spec("DIAG-2")
 def test_a_node_that_tells_nothing_says_so(tmp_path: Path) -> None:
     found = NetworkProbe(tmp_path / "proc", tmp_path / "sys").look(1.0)
     assert (found.links, found.transport) == ((), None)
     assert [each.kind for each in found.absences()] == [FactKind.LINKS, FactKind.TRANSPORT]
 
 
+@pytest.mark.spec("SRC-2")
 def test_garbage_in_any_file_is_never_a_number_that_was_not_there(tree: FactTree) -> None:
     files, whole = tree.files(), links(tree)
 
@@ -153,6 +163,7 @@ def test_garbage_in_any_file_is_never_a_number_that_was_not_there(tree: FactTree
     spoil()
 
 
+@pytest.mark.spec("SRC-2")
 @given(st.text(max_size=60))
 def test_only_what_the_kernel_writes_is_a_speed_or_a_count(text: str) -> None:
     assert speed_of(f"{text}!") is None

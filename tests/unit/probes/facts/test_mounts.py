@@ -16,9 +16,8 @@ from lattice.probes.facts.mounts import mount_facts
 from lattice.probes.facts.nfs import MountCounts, read_mountstats
 from tests.fakes.fact_trees import captured
 
-pytestmark = pytest.mark.spec("DIAG-3")
 
-
+@pytest.mark.spec("DIAG-3")
 def test_nfs_tells_bytes_latency_and_what_was_sent_again() -> None:
     found = read_mountstats(captured("mountstats.txt"))
     assert set(found) == {"/home", "/mnt/with blank"}
@@ -28,11 +27,13 @@ def test_nfs_tells_bytes_latency_and_what_was_sent_again() -> None:
     assert home.latency_s == pytest.approx(0.2 / 20)
 
 
+@pytest.mark.spec("DIAG-3")
 def test_a_mount_that_was_not_used_has_no_latency() -> None:
     idle = read_mountstats(captured("mountstats.txt"))["/mnt/with blank"]
     assert (idle.operations, idle.latency_s) == (0, None)
 
 
+@pytest.mark.spec("DIAG-3")
 def test_lustre_tells_bytes_and_time_by_operation() -> None:
     counts = read_llite(captured("llite_stats.txt"))
     assert counts is not None
@@ -40,6 +41,7 @@ def test_lustre_tells_bytes_and_time_by_operation() -> None:
     assert counts.latency_s == pytest.approx(2000 / 6 / 1e6)
 
 
+@pytest.mark.spec("DIAG-3")
 def test_a_lustre_that_is_mounted_twice_is_not_told_of(tmp_path: Path) -> None:
     for name in ("scratch-ffff8881", "other-ffff8883aa", "other-ffff8884aa"):
         folder = tmp_path / f"proc/fs/lustre/llite/{name}"
@@ -56,6 +58,7 @@ def test_the_file_system_is_named_in_its_source(source: str, name: str) -> None:
     assert file_system_of(source) == name
 
 
+@pytest.mark.spec("DIAG-3")
 def test_counts_stand_beside_the_mount_they_are_of(tmp_path: Path) -> None:
     folder = tmp_path / "proc/fs/lustre/llite/scratch-ffff8881"
     folder.mkdir(parents=True)
@@ -83,6 +86,7 @@ def test_what_a_mount_is_called_can_not_move_the_cursor() -> None:
     assert fact.source.isprintable()
 
 
+@pytest.mark.spec("SRC-2")
 @given(
     st.text(
         alphabet=st.sampled_from("device mounted on with fstype nfs4 statvers=1.1\n\t:0129READ")
@@ -96,6 +100,7 @@ def test_garbage_is_never_a_count(text: str) -> None:
         _sound(told)
 
 
+@pytest.mark.spec("SRC-2")
 @given(st.data())
 def test_a_page_that_was_cut_or_mixed_tells_nothing_false(data: st.DataObject) -> None:
     whole = captured("mountstats.txt")
