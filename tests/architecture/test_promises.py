@@ -1,8 +1,11 @@
-"""A test may only claim a promise that exists."""
+"""A test may only claim a promise that exists, and each test claims its own."""
 
 from __future__ import annotations
 
-from scripts.spec import promises, proofs
+import ast
+from pathlib import Path
+
+from scripts.spec import ROOT, promises, proofs
 
 
 def test_every_claimed_promise_exists() -> None:
@@ -11,3 +14,20 @@ def test_every_claimed_promise_exists() -> None:
 
 def test_promises_are_numbered_once() -> None:
     assert len(promises()) == len(set(promises()))
+
+
+def test_no_module_claims_a_promise_for_all_its_tests() -> None:
+    """Some of them would not show it."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    assert [each.relative_to(ROOT).as_posix() for each in files if _claims_for_all(each)] == []
+
+
+def _claims_for_all(file: Path) -> bool:
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            inside = list(ast.walk(node))
+            names = {each.id for each in inside if isinstance(each, ast.Name)}
+            marks = {each.attr for each in inside if isinstance(each, ast.Attribute)}
+            if "pytestmark" in names and "spec" in marks:
+                return True
+    return False
