@@ -10,8 +10,12 @@ its own `home` folder, mounted on /home inside its namespaces only.
 
 from __future__ import annotations
 
+import fcntl
 import grp
+import os
 import pwd
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +66,22 @@ PEOPLE = (
 
 def ensure_accounts() -> None:
     """Create on the host what is missing; changes nothing that exists."""
+    with _alone_on_the_host():
+        _add_missing_accounts()
+
+
+@contextmanager
+def _alone_on_the_host() -> Iterator[None]:
+    """Two labs may start at once, and the second must see the accounts that the first adds."""
+    folder = os.open("/etc", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _add_missing_accounts() -> None:
     group, gid = _GROUP
     if group not in {entry.gr_name for entry in grp.getgrall()}:
         run(["groupadd", "-g", str(gid), group])
