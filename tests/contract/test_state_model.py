@@ -15,6 +15,7 @@ from lab.doorway import Doorway
 from lab.laboratory import Lab
 from lattice.domain.state import Change, Delete, Expect, LeaseGone, Put, StateStore
 from tests.contract.places import EtcdPlace, FilePlace, MemoryPlace
+from tests.examples import examples
 
 KEYS = st.sampled_from(["a", "a/b", "a/c", "ab", "b"])
 
@@ -160,7 +161,6 @@ def test_in_memory(steps: list[Commit | Release]) -> None:
 
 @pytest.mark.spec("TRY-1")
 @given(steps=STEPS)
-@settings(max_examples=25)
 def test_in_a_file(tmp_path_factory: pytest.TempPathFactory, steps: list[Commit | Release]) -> None:
     async def make() -> FilePlace:
         place = FilePlace(Path(tmp_path_factory.mktemp("state")))
@@ -173,7 +173,7 @@ def test_in_a_file(tmp_path_factory: pytest.TempPathFactory, steps: list[Commit 
 @pytest.mark.spec("OPS-1")
 @pytest.mark.lab
 @given(steps=STEPS)
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(0.25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_on_etcd(etcd_lab: Lab, etcd_doorway: Doorway, steps: list[Commit | Release]) -> None:
     async def make() -> EtcdPlace:
         place = EtcdPlace(etcd_lab, etcd_doorway)

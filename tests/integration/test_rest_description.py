@@ -22,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from lattice.base.clock import SystemClock
+from tests.examples import examples
 from tests.fakes.cluster import populated
 from tests.fakes.server import bearer, composed
 
@@ -117,7 +118,7 @@ def test_every_operation_keeps_its_description(server: str) -> None:
 def _keeps_its_description(operation: APIOperation) -> None:
     @given(case=operation.as_strategy())
     @settings(
-        max_examples=8,
+        max_examples=examples(0.2),
         deadline=None,
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),

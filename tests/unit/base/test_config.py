@@ -344,7 +344,7 @@ _values = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.one_of(st.text(max_size=60), _values))
 def test_any_file_is_read_or_refused_never_more(read: Any, content: object) -> None:
     import yaml

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lattice.base.escapes import RESET, folded, plain, safe
+from tests.examples import examples
 
 # What ends in an m here is a look; the rest would move, erase, ask, name, lock or redefine.
 PIECES = [
@@ -130,7 +131,7 @@ def above(screen: Witness, row: int) -> str:
 
 
 @pytest.mark.spec("LOG-7")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(8))
 @given(hostile, st.booleans())
 def test_a_terminal_is_as_it_was(line: str, colour: bool) -> None:
     line = line.replace("\n", "")
@@ -145,7 +146,7 @@ def test_a_terminal_is_as_it_was(line: str, colour: bool) -> None:
 
 
 @pytest.mark.spec("LOG-7")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(8))
 @given(st.text(st.characters(), max_size=60).filter(lambda text: "\n" not in text))
 def test_any_text_ends_as_visible_text(line: str) -> None:
     shown = safe(line, colour=False)
@@ -198,7 +199,7 @@ def test_a_line_is_shown_as_a_terminal_would_in_the_end(line: str, shown: str) -
 
 
 @pytest.mark.spec("LOG-7")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(5))
 @given(st.lists(st.text("abc 日é", max_size=8), min_size=1, max_size=6))
 def test_folding_agrees_with_a_terminal(parts: list[str]) -> None:
     screen = pyte.Screen(80, 2)

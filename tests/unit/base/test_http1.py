@@ -89,9 +89,7 @@ def test_what_is_not_whole_is_refused(reply: bytes) -> None:
         ask(reply)
 
 
-@settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200))
 def test_any_bytes_end_in_an_answer_or_an_oserror(tail: bytes) -> None:
     with suppress(OSError):
@@ -268,7 +266,6 @@ def test_a_stream_may_be_silent_for_so_long_and_no_longer() -> None:
     listening.close()
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_stream_ends_in_pieces_or_an_oserror(tail: bytes) -> None:
     with suppress(OSError):

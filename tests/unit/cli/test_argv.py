@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.base.command import COMMON, Argument, Command, Option
@@ -63,7 +63,6 @@ def words_for(command: Command) -> st.SearchStrategy[list[str]]:
 
 @pytest.mark.spec("CLI-1")
 @pytest.mark.parametrize("name", sorted(ALL))
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_what_is_read_directly_is_read_as_click_reads_it(name: str, data: st.DataObject) -> None:
     command = ALL[name]

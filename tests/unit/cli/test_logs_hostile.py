@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from lattice.domain.logs import LogKind, LogSource, Piece, Position, StreamName
 from lattice.features.logs.service.lines import LineAssembler
 from lattice.features.logs.service.records import block
+from tests.examples import examples
 from tests.fakes import answers, logs
 from tests.fakes.hostile_text import ATTACKS
 from tests.fakes.terminal import Terminal
@@ -120,7 +121,7 @@ PIECES = st.sampled_from([text for text, _ in ATTACKS.values()]) | st.binary(max
 
 
 @pytest.mark.spec("LOG-7")
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(0.4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(PIECES, max_size=6).map(b"".join), min_size=1, max_size=30))
 def test_any_mixture(environment: dict[str, str], server: Web, lines: list[bytes]) -> None:
     text = b"".join(line.replace(b"\n", b"") + b"\n" for line in lines)

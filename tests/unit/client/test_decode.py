@@ -42,7 +42,7 @@ def test_reads_what_msgspec_reads(kind: Any, document: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [Allocation, NodeCard, Identity, AuthDiscovery])
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_round_trip_of_any_answer(kind: Any, data: st.DataObject) -> None:
     answer = data.draw(st.from_type(kind))

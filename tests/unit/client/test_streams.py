@@ -363,7 +363,7 @@ def test_a_server_that_closes_at_once_is_not_asked_in_a_hurry() -> None:
 
 
 @pytest.mark.spec("LOG-4")
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_cuts_give_each_line_once_and_in_order(data: st.DataObject) -> None:
     """The law of LOG-4, on streams of two nodes that are cut anywhere, within events too."""

@@ -29,6 +29,7 @@ from lattice.domain.privileged import (
 from lattice.domain.signedtime import BadTime, SignedTime
 from lattice.helper.judge import Judge, Refusal
 from lattice.helper.provenclock import ANSWERED_WITHIN_S, ProvenClock
+from tests.examples import examples
 from tests.fakes.manual_clock import ManualClock
 
 ASKED = OpenOutputFile("/home/alice/out")
@@ -315,7 +316,7 @@ class Collector:
 
 
 @pytest.mark.spec("AUTH-9")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(8))
 @given(ahead_s=st.floats(-4000, 4000), steps=STEPS)
 def test_nothing_kept_ever_makes_an_expired_or_used_grant_good(
     ahead_s: float, steps: list[tuple[str, float]]

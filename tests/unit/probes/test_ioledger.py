@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lattice.domain.counters import IoCounters, ProcessCounters
 from lattice.domain.nodejobs import ProcessId
 from lattice.probes.ioledger import IoLedger
+from tests.examples import examples
 
 ROOT = 1
 
@@ -99,7 +100,7 @@ look = st.just(("look",))
 
 
 @pytest.mark.spec("TOP-1")
-@settings(max_examples=300)
+@settings(max_examples=examples(8))
 @given(st.lists(step | look, max_size=60))
 def test_every_byte_is_counted_once_though_processes_end(steps: list[tuple[object, ...]]) -> None:
     kernel, ledger, before = Kernel(), IoLedger(), 0
@@ -119,7 +120,7 @@ def test_every_byte_is_counted_once_though_processes_end(steps: list[tuple[objec
 
 
 @pytest.mark.spec("TOP-1")
-@settings(max_examples=300)
+@settings(max_examples=examples(8))
 @given(st.lists(step | look | st.tuples(st.just("lose"), number), max_size=60))
 def test_where_processes_are_lost_it_neither_falls_nor_misses_those_that_are_not(
     steps: list[tuple[object, ...]],

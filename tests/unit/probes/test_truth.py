@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.domain.counters import IO, NETWORK, Telling
@@ -89,7 +89,6 @@ def _whole(name: str, *, devices: bool = True) -> dict[str, float]:
 
 @pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize("name", ["v1", "v2"])
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_what_is_broken_tells_nothing_and_what_is_whole_stays_true(
     name: str, data: st.DataObject
@@ -138,7 +137,6 @@ rows = st.lists(row | anything, max_size=4)
 
 
 @pytest.mark.spec("SRC-2")
-@settings(max_examples=60, deadline=None)
 @given(io=rows, network=rows)
 def test_whatever_the_helper_says_no_number_is_made_up(
     tmp_path_factory: pytest.TempPathFactory, io: list[Any], network: list[Any]

@@ -107,7 +107,7 @@ _entry = st.dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(_entry, max_size=3))
 def test_no_entry_stops_the_good_one(entries: list[dict[str, Any]]) -> None:
     good = _GOOD.jwk()

@@ -107,7 +107,7 @@ def check(job: Allocation) -> None:
 
 
 @each_schema
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_mutated_answers_never_raise(schema: Schema, data: st.DataObject) -> None:
     file, key = data.draw(st.sampled_from(LISTS))
@@ -116,20 +116,17 @@ def test_mutated_answers_never_raise(schema: Schema, data: st.DataObject) -> Non
 
 
 @each_schema
-@settings(max_examples=60, deadline=None)
 @given(value=VALUES)
 def test_arbitrary_values_never_raise(schema: Schema, value: Any) -> None:
     decode_all(schema, json.dumps(value).encode())
 
 
-@settings(max_examples=60, deadline=None)
 @given(raw=st.binary(max_size=120), schema=st.sampled_from(SCHEMAS))
 def test_arbitrary_bytes_never_raise(raw: bytes, schema: Schema) -> None:
     decode_all(schema, raw)
     decode_all(schema, b'{"job_id": 1, "submit_time": 5, "name": "' + raw + b'"}')
 
 
-@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_torn_answers_are_read_or_unavailable(data: st.DataObject) -> None:
     body = bytearray(json.dumps(recorded("jobs")).encode())

@@ -347,7 +347,7 @@ async def test_a_node_that_is_sound_again_does_not_make_room() -> None:
 
 
 @pytest.mark.spec("DIAG-4")
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(
         st.tuples(

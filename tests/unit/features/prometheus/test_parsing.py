@@ -15,6 +15,7 @@ from lattice.features.prometheus.service.parsing import (
 )
 from lattice.features.prometheus.service.scoping import CallerFilter, scoped
 from lattice.features.prometheus.service.tree import Matcher, Type, selectors, type_of
+from tests.examples import examples
 
 ALICE = CallerFilter("alice")
 SCOPE = '__name__=~"lattice_.+",user="alice"'
@@ -219,7 +220,7 @@ QUERIES = st.recursive(_moved | st.sampled_from(["1", "time()", "NaN"]), _larger
 
 @pytest.mark.spec("TOP-6")
 @given(QUERIES, st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12))
-@settings(max_examples=400)
+@settings(max_examples=examples(10))
 def test_whatever_is_asked_every_selector_asks_for_the_caller(asked: str, user: str) -> None:
     caller = CallerFilter(user)
     before = selectors(parse(asked))
@@ -241,7 +242,7 @@ _PIECES = [
 
 @pytest.mark.spec("TOP-6")
 @given(st.lists(st.sampled_from(_PIECES), max_size=25).map("".join) | st.text(max_size=40))
-@settings(max_examples=1000)
+@settings(max_examples=examples(25))
 def test_garbage_is_refused_or_narrowed_and_never_passed_on(asked: str) -> None:
     try:
         sent = scoped(parse(asked), ALICE)
