@@ -7,13 +7,19 @@ export PATH := justfile_directory() + "/.venv/bin:" + env_var("PATH")
 default:
     @just --list --unsorted
 
-# Format, lint, types, import contracts, documents, unit tests: under two minutes.
-check:
-    ruff format --check .
+# While you write: lint, types, and the tests of what imports the change since a commit.
+quick SINCE="HEAD":
     ruff check .
     mypy
-    lint-imports --no-logo
-    pytest -q -n 2 tests/architecture tests/unit
+    @python scripts/quick.py {{SINCE}}
+
+# Before each commit: format, lint, types, import contracts, documents, all tests without a lab.
+check:
+    scripts/check
+
+# What the gate leaves out, an hour a part at most: `just nightly`, `just nightly vm`, `just nightly status`.
+nightly *PARTS:
+    @python scripts/nightly.py {{PARTS}}
 
 # Put the code into the house format.
 format:
@@ -41,7 +47,7 @@ soak NAME *ARGS:
     @mkdir -p bench/results
     @python -m bench.soak.{{NAME}} {{ARGS}} | tee bench/results/$(date +%F)-soak-{{NAME}}.jsonl
 
-# Each promise with the tests that prove it; --json for machines.
+# Each promise with the tests that prove it; --json for machines, --gate for its story in the gate.
 spec *ARGS:
     @python scripts/spec.py {{ARGS}}
 

@@ -1,7 +1,8 @@
-"""Each promise with the tests that prove it: `just spec`, `just spec --json`.
+"""Each promise with the tests that prove it: `just spec`, `just spec --json`, `just spec --gate`.
 
-Reads the ids from docs/promises.md and the marks from the tests' own text, so it needs no lab
-and runs nothing.
+`--gate` names for each promise its story in the gate, the tests with the mark `story`; a promise
+without one is not kept. Reads the ids from docs/promises.md and the marks from the tests' own
+text, so it needs no lab and runs nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,42 +24,60 @@ def promises() -> list[str]:
     return _ID.findall((ROOT / "docs" / "promises.md").read_text())
 
 
-def proofs() -> dict[str, list[str]]:
-    """Every id with the tests that name it; an empty list where none does."""
+def proofs(only: str = "") -> dict[str, list[str]]:
+    """Every id with the tests that name it; an empty list where none does.
+
+    `only` leaves those with a further mark of that name.
+    """
     table: dict[str, list[str]] = {promise: [] for promise in promises()}
-    for file in sorted((ROOT / "tests").rglob("test_*.py")):
-        for promise, test in _marks(file):
-            table.setdefault(promise, []).append(test)
+    for test in marked_tests():
+        if not only or only in test.marks:
+            for promise in test.promises:
+                table.setdefault(promise, []).append(test.name)
     return table
 
 
-def _marks(file: Path) -> Iterator[tuple[str, str]]:
-    tree = ast.parse(file.read_text())
-    name = file.relative_to(ROOT).as_posix()
-    whole = [
-        promise
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A test with the marks that its own text gives it."""
+
+    name: str
+    promises: tuple[str, ...]
+    marks: frozenset[str]
+
+
+def marked_tests() -> Iterator[Marked]:
+    """Every test of the project."""
+    for file in sorted((ROOT / "tests").rglob("test_*.py")):
+        tree = ast.parse(file.read_text())
+        yield from _in_body(tree.body, file.relative_to(ROOT).as_posix(), module_marks(tree))
+
+
+def module_marks(tree: ast.Module) -> list[ast.expr]:
+    """The marks that hold for a whole module."""
+    return [
+        node.value
         for node in tree.body
         if isinstance(node, ast.Assign)
         and any(isinstance(each, ast.Name) and each.id == "pytestmark" for each in node.targets)
-        for promise in _ids([node.value])
     ]
-    yield from _in_body(tree.body, name, whole)
 
 
-def _in_body(body: list[ast.stmt], prefix: str, above: list[str]) -> Iterator[tuple[str, str]]:
+def _in_body(body: list[ast.stmt], prefix: str, above: list[ast.expr]) -> Iterator[Marked]:
     for node in body:
         if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
-            yield from _in_body(
-                node.body, f"{prefix}::{node.name}", [*above, *_ids(node.decorator_list)]
-            )
+            yield from _in_body(node.body, f"{prefix}::{node.name}", [*above, *node.decorator_list])
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
             "test_"
         ):
-            for promise in dict.fromkeys([*above, *_ids(node.decorator_list)]):
-                yield promise, f"{prefix}::{node.name}"
+            marks = [*above, *node.decorator_list]
+            yield Marked(
+                f"{prefix}::{node.name}", tuple(dict.fromkeys(spec_ids(marks))), mark_names(marks)
+            )
 
 
-def _ids(marks: list[ast.expr]) -> list[str]:
+def spec_ids(marks: list[ast.expr]) -> list[str]:
+    """The promises that `pytest.mark.spec(…)` names."""
     return [
         argument.value
         for mark in marks
@@ -70,17 +90,33 @@ def _ids(marks: list[ast.expr]) -> list[str]:
     ]
 
 
+def mark_names(marks: list[ast.expr]) -> frozenset[str]:
+    """The names behind `pytest.mark.`; of single parameters too."""
+    return frozenset(
+        node.attr
+        for mark in marks
+        for node in ast.walk(mark)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr == "mark"
+    )
+
+
 def main() -> None:
-    table = proofs()
-    if "--json" in sys.argv[1:]:
+    words = sys.argv[1:]
+    in_gate = "--gate" in words
+    table = proofs("story" if in_gate else "")
+    if "--json" in words:
         print(json.dumps(table, indent=1))
         return
-    for promise, tests in table.items():
-        print(promise if tests else f"{promise}  (nothing yet)")
-        for test in tests:
+    for promise, found in table.items():
+        print(promise if found else f"{promise}  ({'not kept' if in_gate else 'nothing yet'})")
+        for test in found:
             print(f"    {test}")
-    kept = sum(1 for tests in table.values() if tests)
-    print(f"{kept} of {len(table)} promises have tests")
+    kept = sum(1 for found in table.values() if found)
+    print(f"{kept} of {len(table)} promises have {'a story in the gate' if in_gate else 'tests'}")
+    if in_gate:
+        print(f"not kept: {', '.join(promise for promise, found in table.items() if not found)}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -14,17 +15,38 @@ pytest_plugins = ["lab.fixtures", "tests.stolen_time"]
 # changed and not by luck.
 settings.register_profile("house", max_examples=40, deadline=None)
 settings.register_profile("gate", max_examples=25, deadline=None, derandomize=True)
-settings.register_profile("thorough", max_examples=2000, deadline=None)
+settings.register_profile("thorough", max_examples=400, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
 
 _LONGEST = ("test_log_faults", "test_top_faults", "test_logs", "test_attach_faults", "test_diag")
+_LABS = frozenset({"lab", "etcd_lab", "seaweed_lab"})
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest go first: begun last, everybody would wait for them."""
+    """Mark contracts and what needs a lab, and put the files that take longest first.
+
+    Tests that share the whole lab are one group: with `--dist loadgroup` one worker runs them, and
+    there is one such lab.
+    """
+    for item in items:
+        if item.nodeid.startswith("tests/contract/"):
+            item.add_marker(pytest.mark.contract)
+        needed = _LABS.intersection(getattr(item, "fixturenames", ()))
+        if needed:
+            item.add_marker(pytest.mark.lab)
+        if "lab" in needed:
+            item.add_marker(pytest.mark.xdist_group("lab"))
     items.sort(key=_rank)
 
 
 def _rank(item: pytest.Item) -> int:
     found = (rank for rank, name in enumerate(_LONGEST) if f"/{name}" in item.nodeid)
     return next(found, len(_LONGEST))
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the modules: to walk them is a quarter of a run."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)

@@ -31,3 +31,9 @@ def _claims_for_all(file: Path) -> bool:
             if "pytestmark" in names and "spec" in marks:
                 return True
     return False
+
+
+def test_every_promise_with_tests_has_a_story_in_the_gate() -> None:
+    """What is kept is shown at every landing; `just spec --gate` lists the rest as not kept."""
+    stories = proofs("story")
+    assert [promise for promise, tests in proofs().items() if tests and not stories[promise]] == []

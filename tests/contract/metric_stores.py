@@ -23,7 +23,8 @@ from lattice.adapters.metricstore.store import HttpMetricStore, StorePlace
 from lattice.domain.metricstore import MetricStore
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 
-KINDS = ["memory", "victoriametrics", "prometheus"]
+ENGINES = [pytest.param(name, marks=pytest.mark.lab) for name in ("victoriametrics", "prometheus")]
+KINDS = ["memory", *ENGINES]
 _UP_S = 20.0
 
 

@@ -91,6 +91,7 @@ async def test_of_many_who_race_one_wins(place: Place) -> None:
         assert await place.store.read(key) == winner
 
 
+@pytest.mark.story
 @pytest.mark.spec("LOG-6")
 async def test_ranges_are_read_as_asked(place: Place) -> None:
     body = random.Random(7).randbytes(10_000)

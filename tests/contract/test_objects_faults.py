@@ -24,7 +24,7 @@ from tests.fakes.s3_server import SpokenS3
 
 pytestmark = pytest.mark.timeout(180)
 
-HASTY = Limits(small_s=1.5, slowest_bytes_per_s=50e6, first_pause_s=0.02)
+HASTY = Limits(small_s=0.4, slowest_bytes_per_s=50e6, first_pause_s=0.02)
 """For what will not be answered."""
 STEADY = Limits(small_s=12.0, slowest_bytes_per_s=50e6, first_pause_s=0.02, try_share=0.12)
 """For what will be: a try that hangs ends soon, and two cores that are busy have their time."""
@@ -215,7 +215,7 @@ async def test_tries_are_few(site: Site) -> None:
 
 @pytest.mark.spec("LOG-3")
 async def test_a_bucket_that_is_not_there_is_no_missing_object(site: Site) -> None:
-    lost = S3ObjectStore(replace(site.place, bucket="nobody-s"), SystemClock(), HASTY)
+    lost = S3ObjectStore(replace(site.place, bucket="nobody-s"), SystemClock(), STEADY)
     for act in (lost.read("a"), lost.put_new("a", b""), lost.put("a", b""), _listed(lost)):
         with pytest.raises(Unavailable):
             await act

@@ -15,12 +15,11 @@ from lattice.domain.metricstore import Point, SeriesPoints
 from lattice.domain.promql import scope_of
 from lattice.domain.runsummary import RunSummary, Use, Waste
 from lattice.features.report.service.measuring import RunMeter
-from tests.contract.metric_stores import KINDS, place_of
+from tests.contract.metric_stores import ENGINES, place_of
 from tests.fakes.cluster import allocation
 from tests.fakes.manual_clock import ManualClock
 
 LASTED_S, EVERY_S = 3600, 30
-ENGINES = [each for each in KINDS if each != "memory"]
 GIB = 2.0**30
 
 

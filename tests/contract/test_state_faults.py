@@ -128,6 +128,7 @@ async def _story(
     return writer
 
 
+@pytest.mark.story
 @pytest.mark.spec("OPS-1")
 async def test_the_leader_is_killed(place: EtcdPlace) -> None:
     first = await leader(place)

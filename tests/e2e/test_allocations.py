@@ -16,6 +16,7 @@ def _state(person: Person, job: int | str) -> str:
     return str(person.card(job)["allocation"]["state"])
 
 
+@pytest.mark.story
 @pytest.mark.spec("ALLOC-1", "ALLOC-2", "ALLOC-6")
 def test_a_two_node_gpu_job_from_pending_to_history(quiet_lab: Lab, alice: Person) -> None:
     blocker = quiet_lab.sbatch("alice", "-N3", "--gpus-per-node=4", wrap="sleep 300")
@@ -117,6 +118,7 @@ def test_a_requeued_job_keeps_its_identity_and_counts_its_attempts(
     assert row["first_submitted"] == first["first_submitted"]
 
 
+@pytest.mark.story
 @pytest.mark.spec("AUTH-7", "AUTH-12")
 def test_bob_sees_none_of_it(quiet_lab: Lab, alice: Person, bob: Person) -> None:
     running = quiet_lab.sbatch("alice", wrap="sleep 120")
@@ -158,6 +160,7 @@ def test_bob_gains_nothing_by_asking_for_roles(quiet_lab: Lab, bob: Person) -> N
     assert greedy.tries("status", str(job)).code == 102
 
 
+@pytest.mark.story
 @pytest.mark.spec("AUTH-4", "AUTH-7")
 def test_carol_sees_exactly_hers(quiet_lab: Lab, carol: Person) -> None:
     before = carol.sees("status", "--all")
@@ -192,6 +195,7 @@ def test_an_administrator_sees_all_and_a_service_only_what_it_is_mapped_to(quiet
     assert olga.sees("status") == set()
 
 
+@pytest.mark.story
 @pytest.mark.spec("AUTH-10")
 def test_a_service_without_a_mapping_owns_nothing(quiet_lab: Lab) -> None:
     job = quiet_lab.sbatch("alice", wrap="sleep 120")
@@ -203,6 +207,7 @@ def test_a_service_without_a_mapping_owns_nothing(quiet_lab: Lab) -> None:
     assert robot.tries("status", str(job)).code == 102
 
 
+@pytest.mark.story
 @pytest.mark.spec("ALLOC-6")
 def test_nodes_answers_what_sinfo_answers(quiet_lab: Lab, alice: Person) -> None:
     job = quiet_lab.sbatch("alice", "-w", "n2", "--gpus-per-node=3", wrap="sleep 120")
@@ -226,6 +231,7 @@ def test_nodes_answers_what_sinfo_answers(quiet_lab: Lab, alice: Person) -> None
     assert alice.tries("nodes", "n77").code == 102
 
 
+@pytest.mark.story
 @pytest.mark.spec("ALLOC-6")
 def test_history_says_how_a_job_ended(quiet_lab: Lab, alice: Person) -> None:
     job = quiet_lab.sbatch("alice", "-J", "oops", wrap="exit 3")
@@ -237,6 +243,7 @@ def test_history_says_how_a_job_ended(quiet_lab: Lab, alice: Person) -> None:
     assert row["exit_code"] == {"code": 3, "signal": 0}
 
 
+@pytest.mark.story
 @pytest.mark.spec("ALLOC-4", "CLI-2")
 def test_wait_ends_with_what_became_of_the_job(quiet_lab: Lab, alice: Person) -> None:
     good = quiet_lab.sbatch("alice", wrap="sleep 1")

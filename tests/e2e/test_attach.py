@@ -40,6 +40,7 @@ def job(lab: Lab) -> Iterator[int]:
     lab.jobs.cancel_all()
 
 
+@pytest.mark.story
 @pytest.mark.spec("ATTACH-1", "ATTACH-3")
 def test_a_shell_in_the_job_its_size_its_exit_code(alice: Person, job: int) -> None:
     with at(alice, "attach", str(job)) as shown:
@@ -136,6 +137,7 @@ def test_a_megabyte_is_pasted_whole(alice: Person, job: int) -> None:
         assert shown.wait() == 0
 
 
+@pytest.mark.story
 @pytest.mark.spec("ATTACH-3")
 def test_pipes_pass_bytes_as_they_are(alice: Person, job: int) -> None:
     text = os.urandom(3 * MIB)
@@ -191,6 +193,7 @@ def test_anothers_job_is_not_there(lab: Lab, job: int) -> None:
     assert said[0] == said[1]
 
 
+@pytest.mark.story
 @pytest.mark.spec("ATTACH-9")
 def test_each_session_is_listed(alice: Person, job: int) -> None:
     with at(alice, "attach", str(job)) as shown:
@@ -258,6 +261,7 @@ def test_ten_at_once(lab: Lab, alice: Person, job: int) -> None:
     lab.jobs.cancel(other)
 
 
+@pytest.mark.story
 @pytest.mark.spec("ALLOC-5")
 def test_a_profiler_from_an_image_sees_the_jobs_own_process(
     lab: Lab, alice: Person, tmp_path: Path
@@ -280,6 +284,7 @@ def test_a_profiler_from_an_image_sees_the_jobs_own_process(
     lab.jobs.cancel(mine)
 
 
+@pytest.mark.story
 @pytest.mark.spec("ALLOC-8")
 def test_an_allocation_for_a_terminal(lab: Lab, alice: Person) -> None:
     with at(alice, "session", "--sbatch", "--mem=100", "-t", "10m") as shown:

@@ -59,6 +59,7 @@ def _all_lines_once(shown: Screen) -> str:
     return text
 
 
+@pytest.mark.story
 @pytest.mark.spec("ATTACH-4")
 def test_an_agent_that_is_killed_is_a_pause(lab: Lab, alice: Person, job: int) -> None:
     agent = lab.node("n1").agent

@@ -118,6 +118,7 @@ def test_a_server_that_is_killed_is_a_pause(lab: Lab, alice: Person) -> None:
         assert terminal.message("Exit")["code"] == 0
 
 
+@pytest.mark.story
 @pytest.mark.spec("ATTACH-5")
 def test_where_the_agent_is_missing_the_command_is_named(
     lab: Lab, alice: Person, olga: Person
@@ -131,6 +132,7 @@ def test_where_the_agent_is_missing_the_command_is_named(
     assert word["code"] == "unavailable"
 
 
+@pytest.mark.story
 @pytest.mark.spec("ATTACH-6")
 def test_a_requeued_job_ends_its_terminals_with_the_words(lab: Lab, alice: Person) -> None:
     job = _running(lab, "alice", "-w", "n1", "--requeue")

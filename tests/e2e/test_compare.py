@@ -13,6 +13,7 @@ from tests.e2e.topped import debugged
 pytestmark = pytest.mark.lab
 
 
+@pytest.mark.story
 @pytest.mark.spec("COMPARE-1", "COMPARE-2", "COMPARE-3")
 def test_two_runs_that_use_different_memory(lab: Lab, alice: Person, bob: Person) -> None:
     """Both were measured closely, and are over: nobody switches anything for them any more."""

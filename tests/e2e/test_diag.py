@@ -32,6 +32,7 @@ def test_a_healthy_job_and_whose_page_it_is(lab: Lab, alice: Person, bob: Person
         assert len(refused) == 1
 
 
+@pytest.mark.story
 @pytest.mark.spec("DIAG-1", "DIAG-5")
 def test_an_oom_kill(lab: Lab, alice: Person) -> None:
     eater = "/usr/bin/python3 -c 'x = bytearray(400 << 20)'"
@@ -98,6 +99,7 @@ def test_packets_that_are_sent_again(lab: Lab, alice: Person) -> None:
             node.run(["nft", "delete table inet drops"], check=False)
 
 
+@pytest.mark.story
 @pytest.mark.spec("DIAG-6")
 def test_the_stacks_of_all_ranks_in_one_picture(lab: Lab, alice: Person, bob: Person) -> None:
     """One of four sleeps somewhere else; it is named with its line, and goes on unharmed."""

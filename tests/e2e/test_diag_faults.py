@@ -23,6 +23,7 @@ STEADY = "srun -N2 -n2 sh -c 'while :; do echo on; sleep 0.2; done'"
 READING = f"srun -N2 -n2 sh -c 'while :; do head -c 64 {SHARE}/data | wc -c; sleep 0.2; done'"
 
 
+@pytest.mark.story
 @pytest.mark.spec("DIAG-1", "DIAG-2")
 def test_a_link_that_goes_down_and_then_flaps(lab: Lab, alice: Person) -> None:
     with (
@@ -43,6 +44,7 @@ def test_a_link_that_goes_down_and_then_flaps(lab: Lab, alice: Person) -> None:
         assert {each["thing"] for each in line(answer, "link_flapping")["subjects"]} == {LINK}
 
 
+@pytest.mark.story
 @pytest.mark.spec("DIAG-1", "DIAG-3")
 def test_a_share_that_is_slow_and_then_stops_answering(lab: Lab, alice: Person) -> None:
     with (

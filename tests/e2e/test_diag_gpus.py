@@ -103,6 +103,7 @@ def _cards(answer: dict[str, object], rule: str) -> set[tuple[str, str]]:
     return {(each["node"], each["gpu"]) for each in subjects}
 
 
+@pytest.mark.story
 @pytest.mark.spec("DIAG-4")
 def test_heat_that_slows_a_card_down(lab: Lab, alice: Person) -> None:
     with two_cards(lab, alice, PRINTS) as (job, cards):

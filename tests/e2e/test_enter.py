@@ -69,6 +69,7 @@ def told(door: Door, job: int, script: str, **wishes: str) -> str:
     return bytes(client.output).decode()
 
 
+@pytest.mark.story
 @pytest.mark.spec("ATTACH-1", "ATTACH-7")
 def test_one_is_the_owner_with_nothing_besides(lab: Lab, door: Door, job: int) -> None:
     client = door.enter(job)
@@ -128,6 +129,7 @@ def _files(lab: Lab, job: int, pattern: str) -> list[str]:
     return ["/sys/fs/cgroup/" + pattern.format(_uid(), job)]
 
 
+@pytest.mark.story
 @pytest.mark.spec("ATTACH-1", "ATTACH-2")
 def test_size_signals_and_job_control(door: Door, job: int) -> None:
     client = door.enter(job, "bash", "--norc", "-i")
@@ -265,6 +267,7 @@ def _rejoined(door: Door, session: str, job: int, client: TerminalClient) -> boo
     return True
 
 
+@pytest.mark.story
 @pytest.mark.spec("ATTACH-4")
 def test_a_client_that_stays_away_is_hung_up_on_and_the_job_is_not(lab: Lab, job: int) -> None:
     helper = lab.node("n1").helper("impatient", *_IMPATIENT)
@@ -411,6 +414,7 @@ def test_a_holder_has_next_to_nothing(lab: Lab, door: Door, job: int) -> None:
     assert on_n1(lab, "cat", f"/proc/{parent}/cgroup").count(f"job_{job}") == 0
 
 
+@pytest.mark.story
 @pytest.mark.spec("ATTACH-7")
 def test_a_reused_pid_is_never_entered(lab: Lab) -> None:
     command = [sys.executable, "-m", "tests.e2e.pid_reuse", "300"]

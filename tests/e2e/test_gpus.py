@@ -32,6 +32,7 @@ def by_card(answer: dict[str, Any], metric: str) -> dict[str, float]:
     }
 
 
+@pytest.mark.story
 @pytest.mark.spec("TOP-2")
 def test_two_jobs_on_one_node_see_their_own_cards(lab: Lab, alice: Person, bob: Person) -> None:
     with (
@@ -53,6 +54,7 @@ def test_two_jobs_on_one_node_see_their_own_cards(lab: Lab, alice: Person, bob: 
     assert mine == {uuid_of(card_of(index)): 300 + 10 * card_of(index) for index in indices}
 
 
+@pytest.mark.story
 @pytest.mark.spec("SRC-2", "SRC-4")
 def test_the_same_shape_from_a_broken_node_and_from_one_without_a_driver(
     lab: Lab, alice: Person

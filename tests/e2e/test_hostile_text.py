@@ -26,6 +26,7 @@ NAMES = (
 )
 
 
+@pytest.mark.story
 @pytest.mark.spec("CLI-1")
 def test_hostile_job_names_are_inert_wherever_they_are_shown(quiet_lab: Lab, alice: Person) -> None:
     jobs = {

@@ -43,7 +43,7 @@ V1 = Place("n1", "n2", "~", burn_s=15, memory_mb=2048, cache_mb=1024, write_mb=6
 # The homes are a share of the host's, of which the emulated kernel keeps nothing in memory. To its
 # disk it writes less than 3 MB a second.
 V2 = Place("v1", "n1", "/mnt/disk", burn_s=60, memory_mb=700, cache_mb=250, write_mb=80)
-ON_V2 = pytest.param(V2, id="v2", marks=[pytest.mark.long, pytest.mark.timeout(600)])
+ON_V2 = pytest.param(V2, id="v2", marks=[pytest.mark.vm, pytest.mark.timeout(600)])
 on_v2_only = pytest.mark.parametrize("place", [ON_V2], indirect=True)
 
 
@@ -137,6 +137,7 @@ def test_a_core_and_a_half(
     assert seen == CLOSE(says, rel=0.05)
 
 
+@pytest.mark.story
 @pytest.mark.spec("TOP-1", "TOP-2")
 def test_memory_and_page_cache_are_two_things(
     place: Place, lab: Lab, alice: Person, measured: Measured, debug: list[int]

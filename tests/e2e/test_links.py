@@ -99,6 +99,7 @@ def echoes(
 # What an intruder finds.
 
 
+@pytest.mark.story
 @pytest.mark.spec("AUTH-9")
 @pytest.mark.parametrize("name", NODES)
 def test_nothing_of_ours_listens_on_a_node(lab: Lab, name: str) -> None:
@@ -146,6 +147,7 @@ def test_the_agents_listener_speaks_to_nobody_without_a_certificate(lab: Lab) ->
         assert done.stdout == ""
 
 
+@pytest.mark.story
 @pytest.mark.spec("TRY-2")
 def test_an_agent_without_its_helper_works_and_says_what_it_can_not(lab: Lab, olga: Person) -> None:
     agent = lab.node("n1").agent
@@ -325,6 +327,7 @@ def test_agents_lost_are_degraded_and_then_down_by_the_table_of_times(
     print(f"ready again after {back_s:.1f} s")
 
 
+@pytest.mark.story
 @pytest.mark.spec("AUTH-9")
 def test_a_node_enrols_with_a_one_time_token(lab: Lab, olga: Person) -> None:
     """From nothing to a link, with a token that works once."""

@@ -80,6 +80,7 @@ def small_quota(quiet_lab: Lab) -> Iterator[None]:
     agent.start()
 
 
+@pytest.mark.story
 @pytest.mark.spec("LOG-1")
 async def test_an_attempt_is_summed_up_when_it_is_over(
     quiet_lab: Lab, alice: Person, store: S3ObjectStore
@@ -125,6 +126,7 @@ def test_a_quota_ends_what_is_kept_and_not_the_job(
     assert alice.card(job)["allocation"]["state"] == "completed"
 
 
+@pytest.mark.story
 @pytest.mark.spec("LOG-9")
 async def test_removed_logs_are_said_to_be_removed(
     quiet_lab: Lab, alice: Person, store: S3ObjectStore

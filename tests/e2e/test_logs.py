@@ -50,6 +50,7 @@ def agents_up(quiet_lab: Lab) -> Iterator[None]:
             agent.start()
 
 
+@pytest.mark.story
 @pytest.mark.spec("LOG-4", "LOG-5")
 def test_a_job_followed_from_its_first_to_its_last_line(quiet_lab: Lab, alice: Person) -> None:
     job = quiet_lab.sbatch("alice", wrap=script("a", 200, pause_s=0.02))
@@ -138,6 +139,7 @@ def test_attempts_are_kept_apart(quiet_lab: Lab, alice: Person) -> None:
     assert lines_of(alice, job, "--attempt", "1") == waiting.out.splitlines()
 
 
+@pytest.mark.story
 @pytest.mark.spec("LOG-2")
 def test_files_of_their_own(quiet_lab: Lab, alice: Person) -> None:
     """Standard error apart, and one file a task on two nodes."""
@@ -157,6 +159,7 @@ def test_files_of_their_own(quiet_lab: Lab, alice: Person) -> None:
     assert lines_of(alice, job, "--rank", "3", "--prefix", "none") == ["rank 3"]
 
 
+@pytest.mark.story
 @pytest.mark.spec("LOG-3")
 def test_the_store_away(quiet_lab: Lab, alice: Person) -> None:
     """Following goes on; everything is stored when it is back."""
@@ -173,6 +176,7 @@ def test_the_store_away(quiet_lab: Lab, alice: Person) -> None:
     )
 
 
+@pytest.mark.story
 @pytest.mark.spec("LIMIT-1", "LIMIT-2")
 def test_ten_streams_and_no_more(quiet_lab: Lab, alice: Person) -> None:
     job = quiet_lab.sbatch("alice", wrap="echo here; sleep 300")
@@ -203,6 +207,7 @@ def test_anothers_logs_are_not_there(quiet_lab: Lab, alice: Person, bob: Person)
     assert "private" not in theirs.out + theirs.err
 
 
+@pytest.mark.story
 @pytest.mark.spec("LOG-4")
 def test_json_lines(quiet_lab: Lab, alice: Person) -> None:
     job = quiet_lab.sbatch("alice", wrap="echo one; echo two")

@@ -42,6 +42,7 @@ def rows_of(screen: Witness) -> list[str]:
     return [row.rstrip() for row in (*above, *screen.display)]
 
 
+@pytest.mark.story
 @pytest.mark.spec("LOG-7", "LOG-9")
 def test_a_job_that_writes_at_the_terminal_of_its_reader(quiet_lab: Lab, alice: Person) -> None:
     packed = base64.b64encode(HOSTILE).decode()

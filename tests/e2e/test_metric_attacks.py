@@ -31,6 +31,7 @@ ESCAPES = (
 )
 
 
+@pytest.mark.story
 @pytest.mark.spec("TOP-4", "TOP-6")
 def test_no_query_of_bobs_shows_a_point_of_alices(lab: Lab, alice: Person, bob: Person) -> None:
     with debugged(lab, alice, wrap="sleep 600") as job:

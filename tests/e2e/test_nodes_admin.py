@@ -52,6 +52,7 @@ def admin(person: Person, act: str, *words: str) -> Said:
     return person.tries("admin", act, NODE, *words)
 
 
+@pytest.mark.story
 @pytest.mark.spec("OPS-4")
 def test_drain_with_work_on_it_then_undrain(quiet_lab: Lab, oscar: Person, alice: Person) -> None:
     job = quiet_lab.sbatch("alice", f"--nodelist={NODE}", wrap="sleep 300")

@@ -11,6 +11,7 @@ from tests.e2e.topped import debugged
 pytestmark = pytest.mark.lab
 
 
+@pytest.mark.story
 @pytest.mark.spec("TOP-5")
 def test_a_job_that_is_over(lab: Lab, alice: Person, bob: Person) -> None:
     """What it asked for beside what it used; too short for advice; and nobody else is told."""

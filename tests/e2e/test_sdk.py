@@ -16,6 +16,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "sdk.md"
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
+@pytest.mark.story
 @pytest.mark.spec("CLI-3")
 def test_the_programs_of_the_page_run(quiet_lab: Lab, alice: Person) -> None:
     *about_jobs, about_logs, about_terminals = PROGRAMS
@@ -41,6 +42,7 @@ def test_the_programs_of_the_page_run(quiet_lab: Lab, alice: Person) -> None:
     assert said(program)[-1] == "exit code 0"
 
 
+@pytest.mark.story
 @pytest.mark.spec("CLI-3")
 def test_what_the_command_line_imports_holds_no_grpc_and_no_protobuf(
     quiet_lab: Lab, alice: Person

@@ -36,6 +36,7 @@ def test_it_is_nobody_special(lab: Lab) -> None:
     assert int(facts["CapEff"], 16) == int(facts["CapPrm"], 16) == 0
 
 
+@pytest.mark.story
 @pytest.mark.spec("OPS-7")
 def test_check_config_names_every_problem_at_once(lab: Lab) -> None:
     good = lab.servers[0].config_file
@@ -57,6 +58,7 @@ def test_check_config_names_every_problem_at_once(lab: Lab) -> None:
     file.unlink()
 
 
+@pytest.mark.story
 @pytest.mark.spec("OPS-6")
 def test_certificates_are_renewed_without_a_restart(lab: Lab) -> None:
     server = lab.servers[0]
@@ -112,6 +114,7 @@ def test_the_next_replica_is_asked_when_one_is_gone(lab: Lab, alice: Person) -> 
     assert said.code == 0, said
 
 
+@pytest.mark.story
 @pytest.mark.spec("AUTH-6", "AUTH-10")
 def test_services_call_over_grpc_under_the_same_rules(quiet_lab: Lab) -> None:
     job = quiet_lab.sbatch("alice", wrap="sleep 60")

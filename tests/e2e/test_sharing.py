@@ -51,6 +51,7 @@ def readers(owner: Person, job: int) -> dict[str, tuple[str, int]]:
     }
 
 
+@pytest.mark.story
 @pytest.mark.spec("AUTH-7", "AUTH-12")
 def test_alice_shares_with_bob_and_takes_it_back(
     quiet_lab: Lab, alice: Person, bob: Person
@@ -104,6 +105,7 @@ def test_a_followed_stream_ends_when_it_is_no_longer_shared(
     assert seen
 
 
+@pytest.mark.story
 @pytest.mark.spec("AUTH-7", "AUTH-12")
 def test_who_governs_reads_and_is_seen(
     quiet_lab: Lab, alice: Person, bob: Person, carol: Person, olga: Person

@@ -46,6 +46,7 @@ def _browser(lab: Lab, user: str) -> dict[str, str]:
     return {"BROWSER": str(script), "DISPLAY": ":0"}
 
 
+@pytest.mark.story
 @pytest.mark.spec("AUTH-1", "CLI-2")
 def test_without_a_token_one_is_told_what_to_do(newcomer: Person) -> None:
     said = newcomer.lattice("status")
@@ -54,6 +55,7 @@ def test_without_a_token_one_is_told_what_to_do(newcomer: Person) -> None:
     assert said.err.strip() == "Not logged in. Run `lattice login` first."
 
 
+@pytest.mark.story
 @pytest.mark.spec("AUTH-1", "AUTH-11")
 def test_pkce_then_whoami_then_logout(lab: Lab, newcomer: Person) -> None:
     said = newcomer.lattice("login", "--flow", "pkce", env=_browser(lab, "alice"))
@@ -170,6 +172,7 @@ def test_a_token_file_that_others_can_read_is_refused(lab: Lab, newcomer: Person
     assert "chmod" in said.err
 
 
+@pytest.mark.story
 @pytest.mark.spec("AUTH-2")
 def test_the_provider_changes_its_keys_while_people_work(lab: Lab, alice: Person) -> None:
     assert alice.tries("status").code == 0
@@ -182,6 +185,7 @@ def test_the_provider_changes_its_keys_while_people_work(lab: Lab, alice: Person
     assert alice.tries("status").code == 0
 
 
+@pytest.mark.story
 @pytest.mark.spec("AUTH-3")
 def test_discovery_is_public(lab: Lab) -> None:
     answer = lab.run_as(

@@ -28,6 +28,7 @@ def controller_away(quiet_lab: Lab) -> Iterator[tuple[int, int]]:
         quiet_lab.slurm.ctld.up()
 
 
+@pytest.mark.story
 @pytest.mark.spec("ALLOC-7", "AUTH-12")
 def test_slurmctld_stopped(quiet_lab: Lab, controller_away: tuple[int, int], alice: Person) -> None:
     hers, his = controller_away

@@ -56,6 +56,7 @@ def profile(lab: Lab, user: str, text: str) -> Iterator[None]:
         (lab.layout.home / user / ".profile").unlink()
 
 
+@pytest.mark.story
 @pytest.mark.spec("ALLOC-3")
 def test_a_script_is_what_slurm_would_have_made_of_it(quiet_lab: Lab, alice: Person) -> None:
     lab = quiet_lab
@@ -265,6 +266,7 @@ def test_two_racing_calls_with_one_key_make_one_allocation(quiet_lab: Lab, alice
     assert names.count("race") == 1
 
 
+@pytest.mark.story
 @pytest.mark.spec("ALLOC-4", "AUTH-12")
 def test_cancel_ones_own_and_nobody_elses(quiet_lab: Lab, alice: Person, bob: Person) -> None:
     lab = quiet_lab

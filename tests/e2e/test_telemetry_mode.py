@@ -14,6 +14,7 @@ from tests.e2e.topped import debugged
 pytestmark = pytest.mark.lab
 
 
+@pytest.mark.story
 @pytest.mark.spec("WATCH-3")
 def test_debug_takes_effect_within_five_seconds_and_reverts(lab: Lab, alice: Person) -> None:
     measured = Measured(lab, alice)

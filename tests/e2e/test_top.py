@@ -11,6 +11,7 @@ from tests.e2e.topped import cell, debugged, measured_top, row, top
 pytestmark = pytest.mark.lab
 
 
+@pytest.mark.story
 @pytest.mark.spec("SRC-1", "SRC-2", "TOP-3", "TOP-4")
 def test_two_nodes_one_busy(lab: Lab, alice: Person, bob: Person) -> None:
     """By node, summed up, with where it comes from; as a table too; and nobody else's."""
@@ -46,6 +47,7 @@ def test_two_nodes_one_busy(lab: Lab, alice: Person, bob: Person) -> None:
         assert len(told) == 1, "another's job and none are the same answer"
 
 
+@pytest.mark.story
 @pytest.mark.spec("TOP-4")
 def test_a_job_that_is_over(lab: Lab, alice: Person) -> None:
     """Over its own lifetime, long after its agents forgot it."""

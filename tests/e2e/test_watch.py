@@ -62,6 +62,7 @@ def _figure(record: dict[str, Any], node: str, metric: str) -> float:
     return -1.0
 
 
+@pytest.mark.story
 @pytest.mark.spec("WATCH-1")
 def test_two_nodes_until_the_end(lab: Lab, alice: Person) -> None:
     work = "srun -N1 -n1 -w n1 --overlap timeout 12 sh -c 'while :; do :; done'; exit 3"
@@ -77,6 +78,7 @@ def test_two_nodes_until_the_end(lab: Lab, alice: Person) -> None:
             watching.end()
 
 
+@pytest.mark.story
 @pytest.mark.spec("WATCH-1", "WATCH-2")
 def test_an_oom_kill_is_told_once(lab: Lab, alice: Person) -> None:
     eater = "/usr/bin/python3 -c 'x = bytearray(400 << 20)'"

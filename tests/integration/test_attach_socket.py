@@ -169,6 +169,7 @@ async def test_a_terminal_over_a_real_socket(site: Site, prefix: str) -> None:
             await carrying
 
 
+@pytest.mark.story
 @pytest.mark.spec("ATTACH-8", "AUTH-5")
 async def test_who_calls_is_known_before_the_upgrade(site: Site) -> None:
     assert (await site.refused(headers={}))[0] == 401
@@ -185,6 +186,7 @@ async def test_who_calls_is_known_before_the_upgrade(site: Site) -> None:
     assert not site.terminals.asked
 
 
+@pytest.mark.story
 @pytest.mark.spec("ATTACH-8")
 @pytest.mark.parametrize(
     "origin",
@@ -222,6 +224,7 @@ async def test_a_page_needs_a_ticket_and_no_cookie_or_token_stands_for_it(site: 
     assert (await site.refused(headers={}, protocols=protocols))[0] == 401, "no page, no ticket"
 
 
+@pytest.mark.story
 @pytest.mark.spec("ATTACH-8")
 async def test_a_ticket_opens_one_terminal_once(site: Site) -> None:
     """Attack 8."""

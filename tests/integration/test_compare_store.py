@@ -21,7 +21,7 @@ from lattice.domain.promql import scope_of
 from lattice.features.compare.model import CompareQuery, Comparison, MetricComparison, Sureness
 from lattice.features.compare.service.comparing import CompareService
 from lattice.server.compare import CompareNeeds, compare_service
-from tests.contract.metric_stores import KINDS, place_of
+from tests.contract.metric_stores import ENGINES, place_of
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
@@ -109,7 +109,7 @@ def series_of(job: JobAttempt, begun: float, *, slower: bool) -> list[SeriesPoin
     return found
 
 
-@pytest.fixture(params=[each for each in KINDS if each != "memory"])
+@pytest.fixture(params=ENGINES)
 async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[CompareService]:
     clock = SystemClock()
     scheduler = InMemoryScheduler(clock)

@@ -12,7 +12,6 @@ ROOT = Path(__file__).resolve().parents[2]
 LARGEST_BYTES = 20_000_000
 
 
-@pytest.mark.slow
 @pytest.mark.spec("CLI-3")
 @pytest.mark.timeout(300)
 def test_command_line_and_sdk_are_small_and_free_of_grpc(tmp_path: Path) -> None:

@@ -487,7 +487,6 @@ def silent(bench: Bench, request: pytest.FixtureRequest) -> Iterator[Path]:
 
 
 @pytest.mark.spec("LOG-2")
-@pytest.mark.slow
 @pytest.mark.parametrize("silent", ["deaf", "half"], indirect=True)
 def test_a_share_that_never_answers_holds_up_nobody_else(bench: Bench, silent: Path) -> None:
     out = bench.file("beside", text="beside\n")

@@ -95,6 +95,7 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
+@pytest.mark.story
 @pytest.mark.spec("TRY-1")
 def test_a_single_server_begins_its_state_and_says_what_it_is(tmp_path: Path) -> None:
     site = Site(tmp_path)

@@ -26,7 +26,7 @@ from lattice.features.prometheus.model import PrometheusQuestion
 from lattice.features.prometheus.service.asking import PrometheusService
 from lattice.features.top.model import TopAnswer, TopMode, TopQuery, TopRow
 from lattice.features.top.service.looking import TopService
-from tests.contract.metric_stores import KINDS, place_of
+from tests.contract.metric_stores import ENGINES, KINDS, place_of
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
@@ -170,7 +170,7 @@ async def test_a_history_is_evenly_spaced_and_ends_now(site: Site) -> None:
 
 
 @pytest.mark.spec("TOP-6")
-@pytest.mark.parametrize("site", [each for each in KINDS if each != "memory"], indirect=True)
+@pytest.mark.parametrize("site", ENGINES, indirect=True)
 async def test_no_query_gets_a_point_of_anothers_series(site: Site) -> None:
     service = PrometheusService(site.store, SystemClock())
     for query in (

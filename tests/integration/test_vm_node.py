@@ -31,7 +31,7 @@ from tests.integration.test_jobs_on_a_node import (
     _watcher_argv,
 )
 
-pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.lab, pytest.mark.vm, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -69,6 +69,7 @@ async def _health(site: Site, node: str) -> NodeHealth:
     return read_presence(node, entry.value).health
 
 
+@pytest.mark.story
 @pytest.mark.spec("OPS-10")
 async def test_a_nodes_health_is_written_down_when_it_changes_and_only_then(site: Site) -> None:
     server = await site.server("a")
@@ -171,6 +172,7 @@ async def test_a_slow_reader_slows_the_node_and_nothing_piles_up(site: Site) -> 
     await caller.finished()
 
 
+@pytest.mark.story
 @pytest.mark.spec("AUTH-8")
 async def test_a_stream_whose_token_no_longer_holds_ends_and_goes_on_with_a_fresh_one(
     site: Site,
@@ -339,6 +341,7 @@ async def test_a_node_that_is_not_believed_any_more_loses_its_link_and_streams(
     await caller.stop()
 
 
+@pytest.mark.story
 @pytest.mark.spec("LIMIT-1", "LIMIT-2")
 async def test_a_rate_is_one_over_all_replicas_and_a_death_grants_one_fresh_bucket(
     site: Site,

@@ -222,6 +222,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.story
 @pytest.mark.spec("OPS-9", "SRC-2", "SRC-4")
 def test_a_node_without_a_driver_says_so() -> None:
     environment = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}

@@ -110,6 +110,7 @@ async def test_one_session_opened_twice_is_not_two_for_one(pair: tuple[Replica, 
     assert len(keys(one.store)) == 1
 
 
+@pytest.mark.story
 @pytest.mark.spec("LIMIT-3")
 async def test_a_lost_client_has_thirty_seconds(
     pair: tuple[Replica, Replica], clock: ManualClock

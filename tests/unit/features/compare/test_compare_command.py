@@ -129,6 +129,7 @@ async def test_words_come_first() -> None:
     assert "B parts at 00:14:" in text
 
 
+@pytest.mark.story
 @pytest.mark.spec("COMPARE-4")
 async def test_what_differs_in_what_was_asked_for_is_shown() -> None:
     shell = FakeShell({PATH: told(await slower(nodes="n7", cpus=32))}, width=80)

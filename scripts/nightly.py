@@ -1,0 +1,228 @@
+"""Everything the gate leaves out, in named parts: `just nightly`, `just nightly lab vm`.
+
+Each part takes at most an hour, alone on the machine, and writes a dated result with the commit to
+bench/results. `just nightly status` says whether the newest result of every part passes on this
+tree. A part that was interrupted has written nothing and can be repeated alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from xml.etree import ElementTree as ET
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results"
+LONGEST_S = 3600.0
+_TIDYING_S = 120.0
+_LAB_TESTS = ("tests/contract", "tests/integration", "tests/e2e")
+_TWO_LABS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+SOAKS = ("cuts", "pid_reuse", "lab", "store", "metric_store", "compare")
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a part's tests came to."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One line under bench/results."""
+
+    part: str
+    date: str
+    commit: str
+    tree: str
+    """The commit's files without bench/results: a result does not outdate the others."""
+    passed: int
+    failed: int
+    skipped: int
+    seconds: float
+    kernel: str
+    cgroup: str
+    failures: list[str]
+
+    @property
+    def ok(self) -> bool:
+        return self.failed == 0 and self.passed > 0
+
+
+Runner = Callable[[Path, float], Tally]
+"""Runs a part in a work folder, until a deadline of the monotonic clock."""
+
+
+def _pytest(*words: str, profile: str = "gate") -> Runner:
+    def run(folder: Path, deadline_s: float) -> Tally:
+        report = folder / "report.xml"
+        argv = ["pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *words]
+        ended = _call(argv, deadline_s, HYPOTHESIS_PROFILE=profile)
+        if ended is None:
+            return Tally(failed=1, failures=[f"not done after {LONGEST_S / 60:.0f} minutes"])
+        return tally(report.read_text()) if report.exists() else Tally(failed=1)
+
+    return run
+
+
+def _soaks(folder: Path, deadline_s: float) -> Tally:
+    del folder
+    failures = []
+    for name in SOAKS:
+        print(f"soak {name}", flush=True)
+        if _call([sys.executable, "-m", f"bench.soak.{name}"], deadline_s) != 0:
+            failures.append(f"soak {name}")
+    return Tally(len(SOAKS) - len(failures), len(failures), 0, failures)
+
+
+def _call(argv: list[str], deadline_s: float, **environment: str) -> int | None:
+    """The exit status; None for a program that was still running at the deadline."""
+    process = subprocess.Popen(argv, cwd=ROOT, env={**os.environ, **environment})
+    try:
+        return process.wait(max(deadline_s - time.monotonic(), 0.0))
+    except subprocess.TimeoutExpired:
+        # pytest takes its labs down when it is interrupted.
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(_TIDYING_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        return None
+
+
+def tally(report: str) -> Tally:
+    """Count the cases of a JUnit report; an error before or after a test counts as a failure."""
+    passed = skipped = 0
+    failures = []
+    for case in ET.fromstring(report).iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            failures.append(f"{case.get('classname')}::{case.get('name')}")
+        elif case.find("skipped") is not None:
+            skipped += 1
+        else:
+            passed += 1
+    return Tally(passed, len(failures), skipped, failures)
+
+
+PARTS: dict[str, Runner] = {
+    "lab": _pytest(*_TWO_LABS, "-m", "not long and not timing and not vm", *_LAB_TESTS),
+    "long": _pytest(*_TWO_LABS, "-m", "long and not timing and not vm", "tests"),
+    "vm": _pytest("-m", "vm and not timing", "tests"),
+    "timing": _pytest("-m", "timing and not vm", "tests"),
+    "properties": _pytest(
+        *("-n", "2", "-m", "hypothesis and not lab", "tests/unit", "tests/contract"),
+        profile="thorough",
+    ),
+    "soak": _soaks,
+}
+
+
+def run(part: str) -> Result:
+    """Run one part and write its result."""
+    begun = time.monotonic()
+    with TemporaryDirectory() as folder:
+        found = PARTS[part](Path(folder), begun + LONGEST_S)
+    in_a_vm = part == "vm"
+    result = Result(
+        part=part,
+        date=datetime.now(UTC).date().isoformat(),
+        commit=_git("rev-parse", "--short=12", "HEAD").strip(),
+        tree=tree(),
+        **asdict(found),
+        seconds=round(time.monotonic() - begun, 1),
+        kernel=_guest_kernel() if in_a_vm else platform.release(),
+        cgroup="v2" if in_a_vm else cgroup_version(Path("/proc/mounts").read_text()),
+    )
+    RESULTS.mkdir(exist_ok=True)
+    file = RESULTS / f"{result.date}-nightly-{part}.json"
+    file.write_text(json.dumps(asdict(result), indent=1) + "\n")
+    return result
+
+
+def tree() -> str:
+    """Names what was tested: the committed files, but for the results themselves."""
+    listed = _git("ls-tree", "-r", "HEAD").splitlines()
+    kept = [line for line in listed if "\tbench/results/" not in line]
+    name = hashlib.sha256("\n".join(kept).encode()).hexdigest()[:12]
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results")
+    return f"{name} with uncommitted changes" if changed.strip() else name
+
+
+def cgroup_version(mounts: str) -> str:
+    """Of /proc/mounts: v1, v2, or v1 with an empty v2 beside it."""
+    kinds = {line.split()[2] for line in mounts.splitlines() if len(line.split()) > 2}
+    if "cgroup" in kinds:
+        return "v1 and v2 (hybrid)" if "cgroup2" in kinds else "v1"
+    return "v2" if "cgroup2" in kinds else "none"
+
+
+def _guest_kernel() -> str:
+    return max((each.name for each in Path("/lib/modules").glob("*-cloud-*")), default="none")
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def newest(part: str) -> Result | None:
+    """The last result of a part, by date."""
+    files = sorted(RESULTS.glob(f"*-nightly-{part}.json"))
+    return Result(**json.loads(files[-1].read_text())) if files else None
+
+
+def status() -> bool:
+    """Print a line for each part. True if all of them pass on this tree."""
+    here, green = tree(), True
+    for part in PARTS:
+        found = newest(part)
+        if found is None:
+            words = "never run"
+        elif found.tree != here:
+            words = f"ran on another tree ({found.date}, {found.commit})"
+        else:
+            words = "passes" if found.ok else "fails"
+        green = green and words == "passes"
+        print(f"{part:12} {words}")
+    print("Nightly is green." if green else "Nightly is not green.")
+    return green
+
+
+def main() -> int:
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}, or status")
+    parts = asked.parse_args().parts or list(PARTS)
+    if parts == ["status"]:
+        return 0 if status() else 1
+    if unknown := sorted(set(parts) - set(PARTS)):
+        asked.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    # What only the long stories need, PyTorch above all.
+    subprocess.run([str(ROOT / "scripts" / "setup"), "long"], check=True)
+    results = [run(part) for part in parts]
+    for each in results:
+        print(
+            f"{each.part}: {each.passed} passed, {each.failed} failed, {each.skipped} skipped "
+            f"in {each.seconds:.0f} s"
+        )
+    return 0 if all(each.ok for each in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

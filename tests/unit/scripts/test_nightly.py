@@ -1,0 +1,90 @@
+"""The nightly's own sums: counting, naming what was tested, and what green means."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scripts import nightly
+from scripts.nightly import PARTS, Tally, cgroup_version, status, tally
+
+REPORT = """<testsuites><testsuite>
+<testcase classname="tests.a" name="test_one"/>
+<testcase classname="tests.a" name="test_two"><failure message="no"/></testcase>
+<testcase classname="tests.b" name="test_three"><error message="no lab"/></testcase>
+<testcase classname="tests.b" name="test_four"><skipped message="no root"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_a_report_is_counted() -> None:
+    assert tally(REPORT) == Tally(
+        passed=1, failed=2, skipped=1, failures=["tests.a::test_two", "tests.b::test_three"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("mounts", "version"),
+    [
+        ("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n", "v2"),
+        ("cgroup /sys/fs/cgroup/memory cgroup rw 0 0\n", "v1"),
+        ("c /sys/a cgroup rw 0 0\nd /sys/b cgroup2 rw 0 0\n", "v1 and v2 (hybrid)"),
+        ("proc /proc proc rw 0 0\n", "none"),
+    ],
+)
+def test_the_version_of_cgroups(mounts: str, version: str) -> None:
+    assert cgroup_version(mounts) == version
+
+
+def written(folder: Path, part: str, *, date: str, tree: str, failed: int = 0) -> None:
+    found = {
+        "part": part,
+        "date": date,
+        "commit": "abc",
+        "tree": tree,
+        "passed": 3,
+        "failed": failed,
+        "skipped": 0,
+        "seconds": 1.0,
+        "kernel": "6",
+        "cgroup": "v1",
+        "failures": [],
+    }
+    (folder / f"{date}-nightly-{part}.json").write_text(json.dumps(found))
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(nightly, "RESULTS", tmp_path)
+    monkeypatch.setattr(nightly, "tree", lambda: "this")
+    for part in PARTS:
+        written(tmp_path, part, date="2026-01-02", tree="this")
+    return tmp_path
+
+
+def test_green_is_every_part_passing_on_this_tree(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status()
+    assert "Nightly is green." in capsys.readouterr().out
+
+
+def test_a_part_that_ran_on_another_tree_is_not_green(results: Path) -> None:
+    written(results, "vm", date="2026-01-03", tree="other")
+    assert not status()
+
+
+def test_the_newest_result_counts(results: Path) -> None:
+    written(results, "vm", date="2026-01-01", tree="this", failed=1)
+    assert status()
+    written(results, "vm", date="2026-01-03", tree="this", failed=1)
+    assert not status()
+
+
+def test_a_part_that_never_ran_is_not_green(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (results / "2026-01-02-nightly-soak.json").unlink()
+    assert not status()
+    assert "soak         never run" in capsys.readouterr().out
