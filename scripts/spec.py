@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,11 +47,14 @@ class Marked:
     marks: frozenset[str]
 
 
-def marked_tests() -> Iterator[Marked]:
+@cache
+def marked_tests() -> tuple[Marked, ...]:
     """Every test of the project."""
+    found: list[Marked] = []
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         tree = ast.parse(file.read_text())
-        yield from _in_body(tree.body, file.relative_to(ROOT).as_posix(), module_marks(tree))
+        found += _in_body(tree.body, file.relative_to(ROOT).as_posix(), module_marks(tree))
+    return tuple(found)
 
 
 def module_marks(tree: ast.Module) -> list[ast.expr]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts import quick
-from scripts.quick import imported, importers, module_name, chosen_tests
+from scripts.quick import chosen_tests, imported, importers, module_name
 
 
 def test_a_module_is_named_by_its_path() -> None:
