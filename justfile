@@ -45,7 +45,7 @@ bench NAME *ARGS:
 # What is too long for CI; the dated result goes to bench/results.
 soak NAME *ARGS:
     @mkdir -p bench/results
-    @python -m bench.soak.{{NAME}} {{ARGS}} | tee bench/results/$(date +%F)-soak-{{NAME}}.jsonl
+    @python -m bench.soak.{{NAME}} {{ARGS}} | tee -a bench/results/$(date +%F)-soak-{{NAME}}.jsonl
 
 # Each promise with the tests that prove it; --json for machines, --gate for its story in the gate.
 spec *ARGS:
