@@ -8,7 +8,7 @@ import os
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["lab.fixtures", "tests.stolen_time"]
+pytest_plugins = ["lab.fixtures", "tests.idle_machine"]
 
 # Examples are counted, not timed: two cores may be busy with a lab. HYPOTHESIS_PROFILE=thorough
 # looks longer; `gate` takes the same examples every time, so that what lands is judged by what
