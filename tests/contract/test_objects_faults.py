@@ -196,7 +196,7 @@ async def test_a_request_that_is_given_up_is_ended(site: Site) -> None:
     with pytest.raises(Unavailable) as error:
         await site.hasty.delete("k")
     assert "did not answer within 2 s" in error.value.message
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await site.proxy.given_up.wait()
 
 

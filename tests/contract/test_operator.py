@@ -97,7 +97,7 @@ async def test_a_node_in_failure_is_drained_once_and_only_a_person_puts_it_back(
 
 async def until_ready(operator: NodeOperator) -> None:
     """Right after it was put back a node may count as not responding."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while set((states := await operator.states(NODES)).values()) != {NodeState.READY}:
             assert set(states.values()) <= {NodeState.READY, NodeState.UNKNOWN}
             await asyncio.sleep(0.2)

@@ -123,7 +123,7 @@ async def _watched(store: StateStore, start: int, model: Model) -> None:
         ]
         wanted = [each for each in wanted if each[1]]
         end = await store.put(f"{prefix}z", b"end")
-        async with store.watch(prefix, start) as batches, asyncio.timeout(20):
+        async with store.watch(prefix, start) as batches, asyncio.timeout(60):
             told = []
             async for batch in batches:
                 assert len({each.revision for each in batch}) == 1

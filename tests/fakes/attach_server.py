@@ -18,6 +18,7 @@ from typing import Any
 
 from lattice.domain.pipe import Pipe
 from lattice.domain.terminal import TerminalMessage, read_message, write_message
+from tests.eventually import PATIENCE_S
 
 OPENED = {
     "type": "opened",
@@ -62,7 +63,7 @@ class FarEnd:
                 self._answering = False
 
     def wait_for(
-        self, holds: Callable[[list[TerminalMessage]], bool], timeout_s: float = 20
+        self, holds: Callable[[list[TerminalMessage]], bool], timeout_s: float = PATIENCE_S
     ) -> None:
         with self.lock:
             assert self.changed.wait_for(lambda: holds(self.heard), timeout_s), self.heard[-5:]

@@ -129,6 +129,9 @@ class IdentityProvider:
         self.asked: Counter[str] = Counter()
         self.signers: list[RsaSigner | EcSigner] = []
         self.delay_s = 0.0
+        self.free = threading.Event()
+        """Cleared, nothing is answered until it is set."""
+        self.free.set()
         self.answers: dict[str, tuple[int, dict[str, str], bytes]] = {}
         self.document: dict[str, Any] = {"issuer": self.issuer, "jwks_uri": self.issuer + KEYS}
 
@@ -149,6 +152,7 @@ class IdentityProvider:
 
     def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
         time.sleep(self.delay_s)
+        assert self.free.wait(120), "nobody let it answer"
         if path in self.answers:
             return self.answers[path]
         if path == DISCOVERY:

@@ -18,6 +18,8 @@ from typing import Any
 
 import pyte
 
+from tests.eventually import PATIENCE_S
+
 # What runs tests in the background may have interrupts ignored, and children inherit that.
 PROGRAM = [
     "env",
@@ -95,7 +97,7 @@ class Terminal:
             rows.pop()
         return rows
 
-    def until(self, holds: Callable[[list[str]], bool], timeout_s: float = 30.0) -> list[str]:
+    def until(self, holds: Callable[[list[str]], bool], timeout_s: float = PATIENCE_S) -> list[str]:
         end = time.monotonic() + timeout_s
         while not holds(self.rows()):
             if not self._read(max(end - time.monotonic(), 0)):

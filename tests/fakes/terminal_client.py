@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import select
 import socket
-import time
 from collections.abc import Callable
 
 from lattice.domain.pipe import Pipe
@@ -19,6 +18,7 @@ from lattice.domain.terminal import (
     read_message,
     write_message,
 )
+from tests.eventually import eventually
 
 _LARGEST = 128 * 1024
 
@@ -83,22 +83,24 @@ class TerminalClient:
                 self._send()
         self._drive()
 
-    def until(self, so: Callable[[], bool], timeout_s: float = 15.0) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not so():
-            assert time.monotonic() < deadline, (bytes(self.output[-2000:]), self.exit)
+    def until(self, so: Callable[[], bool]) -> None:
+        def turned() -> tuple[bool, bytes, Exit | None]:
             self.turn(0.01)
+            return so(), bytes(self.output[-2000:]), self.exit
 
-    def see(self, text: bytes, timeout_s: float = 15.0) -> bytes:
+        if not so():
+            eventually(turned, lambda seen: seen[0], pause_s=0.0)
+
+    def see(self, text: bytes) -> bytes:
         """Everything up to and with this text, which is then read."""
-        self.until(lambda: text in self.output, timeout_s)
+        self.until(lambda: text in self.output)
         at = self.output.index(text) + len(text)
         seen = bytes(self.output[:at])
         del self.output[:at]
         return seen
 
-    def end(self, timeout_s: float = 15.0) -> Exit:
-        self.until(lambda: self.exit is not None, timeout_s)
+    def end(self) -> Exit:
+        self.until(lambda: self.exit is not None)
         assert self.exit is not None
         return self.exit
 

@@ -34,7 +34,7 @@ from tests.integration.link.site import (
     free_port,
 )
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture

@@ -93,7 +93,7 @@ async def test_before_the_first_answer_there_is_nothing_to_read() -> None:
         assert scene.view.source.as_of is None
         scene.store.away = False
         scene.bell.ring()
-        await asyncio.wait_for(scene.view.wait_first(), 1)
+        await asyncio.wait_for(scene.view.wait_first(), 60)
         assert scene.seen() == {}
         assert scene.view.source.ok
 
@@ -267,13 +267,16 @@ async def _story(steps: list[tuple[str, str, bytes]]) -> None:
 
 
 async def _read(changes: AsyncIterator[tuple[Changed, ...]], copy: dict[str, bytes]) -> None:
-    try:
-        async with asyncio.timeout(0.001):
-            while True:
-                for change in await anext(changes):
-                    if change.entry is None:
-                        copy.pop(change.key, None)
-                    else:
-                        copy[change.key] = change.entry.value
-    except TimeoutError:
-        return
+    """All that is there; who has nothing more to read would wait."""
+    while True:
+        reading = asyncio.ensure_future(anext(changes))
+        await settle()
+        if not reading.done():
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            return
+        for change in reading.result():
+            if change.entry is None:
+                copy.pop(change.key, None)
+            else:
+                copy[change.key] = change.entry.value

@@ -62,13 +62,13 @@ class Bench:
         self.server: str | LatticeError = "signed"
         servers = ServerTime(self.clock, lambda: self.ahead_s)
         self.time = HelperTime(
-            HelperClock(HelperChannel(path, timeout_s=5)),
+            HelperClock(HelperChannel(path, timeout_s=60)),
             self._sign,
             servers,
             self.clock,
             sleep=self._sleep,
         )
-        self.channel = HelperChannel(path, timeout_s=5, telling=self.time)
+        self.channel = HelperChannel(path, timeout_s=60, telling=self.time)
         self.looks = 0
 
     async def _sign(self, nonce: str) -> str:

@@ -39,7 +39,7 @@ class Looks:
         found = []
         try:
             for _ in range(looks):
-                await asyncio.wait_for(self.slept.acquire(), 30)
+                await asyncio.wait_for(self.slept.acquire(), 60)
                 found.append(self.watch.current())
                 self.go_on.release()
         finally:

@@ -28,6 +28,7 @@ from lattice.features.link.node.servertime import ServerTime
 from lattice.features.telemetry.convert.told import told_of
 from lattice.features.telemetry.node.sending import Stored
 from lattice.wire.v1 import telemetry_pb2 as pb
+from tests.eventually import eventually_async
 from tests.fakes.manual_clock import RECORDED, ManualClock
 from tests.fakes.web import Answer, web
 from tests.unit.adapters.metricstore.test_remotewrite import read
@@ -136,9 +137,8 @@ async def test_what_is_told_is_heard_until_the_node_is_linked_anew(
     following = asyncio.create_task(follow())
     for usual in ("prod", "audit"):
         servers.streams["r1"].put_nowait(pb.JobsTold(usual=usual))
-    async with asyncio.timeout(5):
-        while heard != ["prod", "audit"]:
-            await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        await eventually_async(lambda: heard == ["prod", "audit"])
         servers.link = None  # the link is lost; what is told may still come
         for _ in range(20):
             await asyncio.sleep(0)
@@ -217,7 +217,7 @@ async def asked(path: Path, question: bytes) -> bytes:
     reader, writer = await asyncio.open_unix_connection(path)
     writer.write(question)
     try:
-        answer = await asyncio.wait_for(reader.read(), 20)
+        answer = await asyncio.wait_for(reader.read(), 60)
     except ConnectionResetError:
         answer = b""
     writer.close()
@@ -232,9 +232,7 @@ async def door(path: Path) -> AsyncIterator[MetricsDoor]:
     assert place is not None
     opened = MetricsDoor(place, lambda: "lattice_threads 3.0\n")
     running = asyncio.create_task(opened.run())
-    async with asyncio.timeout(5):
-        while not path.is_socket() or stat.S_IMODE(path.stat().st_mode) != 0o660:
-            await asyncio.sleep(0.001)
+    await eventually_async(lambda: path.is_socket() and stat.S_IMODE(path.stat().st_mode) == 0o660)
     try:
         yield opened
     finally:
@@ -266,17 +264,14 @@ async def test_the_door_shows_one_page_and_takes_nothing(tmp_path: Path) -> None
 
 async def test_too_many_at_the_door_are_sent_away(tmp_path: Path) -> None:
     path = tmp_path / "m.sock"
-    async with door(path) as opened, asyncio.timeout(20):
+    async with door(path) as opened, asyncio.timeout(60):
         idle = [await asyncio.open_unix_connection(path) for _ in range(8)]
-        while len(opened._answering) < 8:
-            await asyncio.sleep(0)
+        await eventually_async(lambda: len(opened._answering) == 8)
         assert await asked(path, b"GET /metrics HTTP/1.1\r\n\r\n") == b""
         for _, writer in idle:
             writer.close()
             await writer.wait_closed()
-        async with asyncio.timeout(5):
-            while not await asked(path, b"GET /metrics HTTP/1.1\r\n\r\n"):
-                await asyncio.sleep(0.001)
+        await eventually_async(lambda: asked(path, b"GET /metrics HTTP/1.1\r\n\r\n"))
 
 
 async def test_a_socket_that_was_left_behind_is_no_obstacle(tmp_path: Path) -> None:
@@ -334,9 +329,7 @@ async def test_a_node_that_is_told_whose_its_jobs_are_writes_by_itself(tmp_path:
         made.buffer.add(JobSnapshot(LIFE, NOW - 302, 30.0, samples))
         running = [asyncio.create_task(each.run()) for each in made.sendings]
         try:
-            async with asyncio.timeout(10):
-                while not straight.stored_total:
-                    await asyncio.sleep(0.001)
+            await eventually_async(lambda: straight.stored_total)
             assert 'lattice_agent_samples_stored_total{node="n1"} 1.0' in made.metrics_page()
             assert over.stored_total == 0
         finally:

@@ -130,7 +130,7 @@ def test_one_event_is_one_line_whatever_it_holds() -> None:
     assert len(stream.getvalue().splitlines()) == 1
 
 
-def test_endless_text_is_cut_and_quickly() -> None:
+def _cut_endless_text() -> float:
     begun = time.perf_counter()
     for text in (
         "a" * 5_000_000,
@@ -140,7 +140,16 @@ def test_endless_text_is_cut_and_quickly() -> None:
         "://" * 500_000,
     ):
         assert len(redact_text(text)) < 20_000
-    assert time.perf_counter() - begun < 5
+    return time.perf_counter() - begun
+
+
+def test_endless_text_is_cut() -> None:
+    _cut_endless_text()
+
+
+@pytest.mark.timing
+def test_endless_text_is_cut_within_five_seconds() -> None:
+    assert _cut_endless_text() < 5
 
 
 @given(st.text(max_size=30), st.text(max_size=30))

@@ -66,7 +66,7 @@ def test_a_signal_is_passed_on(number: signal.Signals) -> None:
         assert program.stdout is not None
         assert program.stdout.read(5) == b"ready"
         program.send_signal(number)
-        _, errors = program.communicate(timeout=30)
+        _, errors = program.communicate(timeout=60)
     assert program.returncode == 128 + number
     assert errors == b""
     asked = TerminalSignal(number.name.removeprefix("SIG"))
@@ -141,6 +141,6 @@ def test_an_end_from_outside_has_its_code(word: dict[str, Any], code: int, said:
     with attach_server() as server:
         server.instead = word
         program = started(server, stdin=subprocess.DEVNULL)
-        out, errors = program.communicate(timeout=30)
+        out, errors = program.communicate(timeout=60)
     assert (program.returncode, out) == (code, b"")
     assert errors.startswith(said)

@@ -62,7 +62,7 @@ def run(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
 
@@ -234,7 +234,7 @@ def test_reader_that_leaves_early(environment: dict[str, str], server: Web) -> N
     assert process.stderr is not None
     process.stdout.read(10)
     process.stdout.close()
-    assert process.wait(20) == 141
+    assert process.wait(60) == 141
     assert process.stderr.read() == b""
     process.stderr.close()
 
@@ -250,7 +250,7 @@ def test_interrupt(environment: dict[str, str], server: Web) -> None:
     assert b"running" in process.stderr.readline()
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, b"", b"")
 
 

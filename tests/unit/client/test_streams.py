@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +19,7 @@ from lattice.client.tokens import FixedToken, TokenSource
 from lattice.domain.logs import LogKind
 from lattice.features.logs import api
 from lattice.features.logs.model import LogBlock, LogNote, LogRecord, NoteKind
+from tests.eventually import eventually
 from tests.fakes import answers, logs
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.web import Answer, Request, Web, web
@@ -238,15 +239,18 @@ def test_a_token_that_can_not_be_renewed_ends_it(take: Take, server: Web) -> Non
 
 @pytest.mark.spec("LOG-4", "LOG-7")
 def test_silence_is_a_lost_connection(server: Web) -> None:
+    over = threading.Event()
+
     def silent() -> Iterator[bytes]:
         yield logs.event(LINES[0], "1")
-        time.sleep(1.5)
+        over.wait(120)
 
     turns: list[Any] = [lambda _: logs.streamed(silent()), logs.serving(LINES)]
     server.routes[STREAM] = in_turn(turns)
     call = api.stream_logs("42")
     with SyncClient(at(server), tokens=FixedToken("t"), environment={}) as client:
-        records = list(client.stream(call._replace(silence_s=0.2)))
+        records = list(client.stream(call._replace(silence_s=1.0)))
+    over.set()
     assert text(records) == WHOLE
     assert kinds(records) == [NoteKind.DISCONNECTED, NoteKind.RECONNECTED]
 
@@ -298,11 +302,7 @@ def test_a_caller_that_leaves_hangs_up(server: Web) -> None:
     client = SyncClient(at(server), tokens=FixedToken("t"), environment={})
     with client.logs("42", signs_of_life=True) as found:
         next(found)
-    for _ in range(200):
-        if gone:
-            return
-        time.sleep(0.02)
-    pytest.fail("the connection was kept")
+    eventually(lambda: gone)
 
 
 def course(clock: ManualClock, **named: Any) -> Course[LogRecord]:

@@ -60,14 +60,14 @@ class Told:
 @contextmanager
 def talking(*readers: Told, longest_s: float = 60.0) -> Iterator[tuple[socket.socket, Any]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.settimeout(20)
+    ours.settimeout(60)
     conversation = Conversation(readers, _Kernel(), longest_s=longest_s)
     thread = threading.Thread(target=conversation.hold, args=(theirs,))
     thread.start()
     with ours, theirs:
         yield ours, thread
         ours.shutdown(socket.SHUT_RDWR)
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -111,7 +111,7 @@ def test_what_one_reader_can_not_tell_the_others_do() -> None:
 def test_an_odd_question_ends_it(raw: bytes) -> None:
     with talking(Told(IO, [])) as (connection, thread):
         connection.send(raw)
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
     if len(raw) <= packet.LARGEST_BYTES:
         with pytest.raises(BadTelling):
@@ -120,7 +120,7 @@ def test_an_odd_question_ends_it(raw: bytes) -> None:
 
 def test_it_is_over_after_its_time_whoever_still_asks() -> None:
     with talking(Told(IO, []), longest_s=0.05) as (_, thread):
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 from lattice.helper.foresight import Foresight
+from tests.eventually import eventually
 
 
 def tree(folder: Path, lines: str, group: str, pid: int) -> Path:
@@ -18,21 +18,18 @@ def tree(folder: Path, lines: str, group: str, pid: int) -> Path:
     return file
 
 
-def told(folder: Path, file: Path) -> bool:
+def wait_until_moved(folder: Path, file: Path) -> None:
     before = file.read_text()
     Foresight(folder / "proc", folder / "cgroup").begin()
-    deadline = time.monotonic() + 2
-    while file.read_text() == before and time.monotonic() < deadline:
-        time.sleep(0.005)
-    return file.read_text() != before
+    eventually(file.read_text, lambda text: text != before)
 
 
 def test_it_is_moved_to_where_it_is(tmp_path: Path) -> None:
     lines = "9:name=systemd:/x\n6:freezer:/a/b\n0::/\n"
-    assert told(tmp_path / "v1", tree(tmp_path / "v1", lines, "freezer/a/b", os.getpid()))
+    wait_until_moved(tmp_path / "v1", tree(tmp_path / "v1", lines, "freezer/a/b", os.getpid()))
     lines = "0::/system.slice/helper.service\n"
     file = tree(tmp_path / "v2", lines, "system.slice/helper.service", os.getpid())
-    assert told(tmp_path / "v2", file)
+    wait_until_moved(tmp_path / "v2", file)
 
 
 def test_a_group_that_is_not_its_own_is_left_alone(tmp_path: Path) -> None:

@@ -129,28 +129,50 @@ def _program(tmp_path: Path, source: str) -> int:
     return os.open(made, os.O_RDONLY | os.O_CLOEXEC)
 
 
-@pytest.mark.spec("DIAG-6")
-def test_a_reader_that_hangs_is_left_after_its_time(tmp_path: Path, places: list[int]) -> None:
+def _leave_a_reader_that_hangs(tmp_path: Path, places: list[int], within_s: float) -> float:
     tool = _program(tmp_path, "#include <unistd.h>\nint main(){ for(;;) pause(); }")
     begun = time.monotonic()
-    told = PySpy(_Kernel(), tool, places, each_s=0.3).stacks([1, 2, 3], within_s=2.0)
-    assert time.monotonic() - begun < 2.5
+    told = PySpy(_Kernel(), tool, places, each_s=0.3).stacks([1, 2, 3], within_s=within_s)
+    took_s = time.monotonic() - begun
     os.close(tool)
     assert told == dict.fromkeys([1, 2, 3], "py-spy did not answer in time")
+    return took_s
 
 
-@pytest.mark.spec("DIAG-6")
-def test_all_of_them_have_one_time(tmp_path: Path, places: list[int]) -> None:
+def test_a_reader_that_hangs_is_left_after_its_time(tmp_path: Path, places: list[int]) -> None:
+    _leave_a_reader_that_hangs(tmp_path, places, within_s=60.0)
+
+
+@pytest.mark.timing
+def test_readers_that_hang_are_left_within_two_and_a_half_seconds(
+    tmp_path: Path, places: list[int]
+) -> None:
+    assert _leave_a_reader_that_hangs(tmp_path, places, within_s=2.0) < 2.5
+
+
+def _read_many_stacks_in_half_a_second(tmp_path: Path, places: list[int]) -> float:
     tool = _program(tmp_path, "#include <unistd.h>\nint main(){ for(;;) pause(); }")
     begun = time.monotonic()
     told = PySpy(_Kernel(), tool, places).stacks(list(range(1, 65)), within_s=0.5)
-    assert time.monotonic() - begun < 1.5
+    took_s = time.monotonic() - begun
     os.close(tool)
     assert len(told) == 64
     assert set(told.values()) == {
         "py-spy did not answer in time",
         "the time was over before its turn",
     }
+    return took_s
+
+
+def test_all_of_them_have_one_time(tmp_path: Path, places: list[int]) -> None:
+    _read_many_stacks_in_half_a_second(tmp_path, places)
+
+
+@pytest.mark.timing
+def test_all_of_them_together_take_less_than_a_second_and_a_half(
+    tmp_path: Path, places: list[int]
+) -> None:
+    assert _read_many_stacks_in_half_a_second(tmp_path, places) < 1.5
 
 
 @pytest.mark.spec("DIAG-6")
@@ -160,7 +182,7 @@ def test_a_reader_that_fails_is_told_in_its_words(tmp_path: Path, places: list[i
         '#include <stdio.h>\nint main(){ fputs("Error: Failed to find python\\n", stderr);'
         " return 1; }",
     )
-    told = PySpy(_Kernel(), tool, places).stacks([1], within_s=5.0)
+    told = PySpy(_Kernel(), tool, places).stacks([1], within_s=60.0)
     os.close(tool)
     assert told == {1: "py-spy: Error: Failed to find python"}
 
@@ -169,6 +191,6 @@ def test_a_flood_is_cut(tmp_path: Path, places: list[int]) -> None:
     tool = _program(
         tmp_path, "#include <stdio.h>\nint main(){ for(int i=0;i<4000000;i++) putchar(91); }"
     )
-    told = PySpy(_Kernel(), tool, places).stacks([1], within_s=5.0)
+    told = PySpy(_Kernel(), tool, places).stacks([1], within_s=60.0)
     os.close(tool)
     assert told == {1: "py-spy said what can't be read"}

@@ -61,19 +61,18 @@ def only(found: Sequence[Reading], metric: str) -> Reading:
     return reading
 
 
-@pytest.mark.spec("SRC-2")
-async def test_one_that_hangs_holds_nothing_up_and_is_not_asked_again_until_it_is_back() -> None:
+async def _read_beside_one_that_hangs() -> float:
     clock, free = ManualClock(), threading.Event()
     good = telling("processes", "processes", 3)
 
     def hang(jobs: Sequence[NodeJob]) -> Found:
-        free.wait(30)
+        free.wait(120)
         return {each.identity: (Sample("cpu_cores", 4, NOW),) for each in jobs}
 
     bad = Told("nvml", frozenset({"cpu_cores"}), hang)
-    registry = Registry([bad, good], clock, patience_s=0.05)
+    registry = Registry([bad, good], clock, patience_s=0.5)
     found = (await registry.read([job()]))[job().identity]
-    assert only(found, "cpu_cores") == Absence("cpu_cores", "nvml did not answer in 0.05 s")
+    assert only(found, "cpu_cores") == Absence("cpu_cores", "nvml did not answer in 0.5 s")
     assert only(found, "processes") == Sample("processes", 3, NOW)
 
     found = (await registry.read([job()]))[job().identity]
@@ -81,31 +80,41 @@ async def test_one_that_hangs_holds_nothing_up_and_is_not_asked_again_until_it_i
     clock.advance(12)
     begun = asyncio.get_running_loop().time()
     found = (await registry.read([job()], patience_s=20))[job().identity]
-    assert asyncio.get_running_loop().time() - begun < 10
+    took_s = asyncio.get_running_loop().time() - begun
     assert only(found, "cpu_cores") == Absence("cpu_cores", "nvml has not answered for 12 s")
     assert only(found, "processes") == Sample("processes", 3, NOW)
     assert bad.asked == 1
 
     free.set()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while isinstance(only(found, "cpu_cores"), Absence):
-            found = (await registry.read([job()], patience_s=5))[job().identity]
+            found = (await registry.read([job()], patience_s=60))[job().identity]
     assert only(found, "cpu_cores") == Sample("cpu_cores", 4, NOW)
     assert bad.asked == 2
     registry.close()
+    return took_s
+
+
+async def test_one_that_hangs_holds_nothing_up_and_is_not_asked_again_until_it_is_back() -> None:
+    await _read_beside_one_that_hangs()
+
+
+@pytest.mark.timing
+async def test_beside_one_that_hangs_the_others_answer_within_ten_seconds() -> None:
+    assert await _read_beside_one_that_hangs() < 10
 
 
 @pytest.mark.spec("SRC-2")
 async def test_whoever_shares_a_thread_with_one_that_hangs_says_so() -> None:
     free = threading.Event()
     first = telling("cgroup", "cpu_cores", 2)
-    hanging = Told("processes", frozenset({"processes"}), lambda _: free.wait(30) and {})
+    hanging = Told("processes", frozenset({"processes"}), lambda _: free.wait(120) and {})
     last = telling("network", "threads", 9)
     clock = ManualClock()
-    registry = Registry([], clock, together=[first, hanging, last], patience_s=0.05)
+    registry = Registry([], clock, together=[first, hanging, last], patience_s=0.5)
     found = (await registry.read([job()]))[job().identity]
     assert only(found, "cpu_cores") == Sample("cpu_cores", 2, NOW)
-    assert only(found, "processes") == Absence("processes", "processes did not answer in 0.05 s")
+    assert only(found, "processes") == Absence("processes", "processes did not answer in 0.5 s")
     clock.advance(3)
     found = (await registry.read([job()]))[job().identity]
     assert only(found, "cpu_cores") == Absence(

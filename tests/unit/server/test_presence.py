@@ -25,6 +25,7 @@ from lattice.domain.presence import (
 )
 from lattice.domain.state import Expect, Put
 from lattice.server.presence import SETTLE_S, PresenceKeeper
+from tests.eventually import eventually_async
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.interleaved_state import InterleavedStateStore
 from tests.fakes.manual_clock import ManualClock
@@ -315,9 +316,7 @@ async def test_it_runs_by_itself(store: InMemoryStateStore, clock: ManualClock) 
     for view in views:
         await view.refresh()
     task = asyncio.ensure_future(keeper.run())
-    async with asyncio.timeout(5):
-        while (await record(store)).linked:
-            await asyncio.sleep(0)
+    await eventually_async(lambda: record(store), lambda found: not found.linked)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert all(0.75 <= each <= 1.25 for each in slept)

@@ -237,7 +237,7 @@ async def test_it_follows_its_view_by_itself(clock: ManualClock) -> None:
     view = WatchedStateView(store, PREFIX, clock)
     slots = Slots(store, view, LimitTable(), clock, replica="server-1", lease=lambda: lease.id)
     other = await Replica.up(store.another(), "server-2", 5)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         tasks = [asyncio.ensure_future(view.run()), asyncio.ensure_future(slots.run())]
         slot = await slots.take("u", ATTACH, "s")
         await other.slots.take("u", ATTACH, "s")

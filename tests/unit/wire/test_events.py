@@ -42,7 +42,7 @@ class Reader:
 
     async def reads(self, told: Told) -> None:
         stream = EventStream(told, "r-1", self.recheck, self.defects.append)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await stream.stream_response(self.send)
 
 

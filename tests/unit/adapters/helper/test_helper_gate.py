@@ -160,7 +160,7 @@ async def test_the_channel_over_a_real_socket(tmp_path: Path) -> None:
                 packet.send(connection, reply)
                 return read_request(raw)[2], script
 
-        asking = gate(HelperChannel(tmp_path / "s", timeout_s=5))
+        asking = gate(HelperChannel(tmp_path / "s", timeout_s=60))
         reply = write_answer(Answer(outcome=Outcome.DONE, output="9"))
         served = asyncio.create_task(asyncio.to_thread(serve, reply))
         assert (await asking.submit(WHO, ASKED, SCRIPT)).job_id == 9

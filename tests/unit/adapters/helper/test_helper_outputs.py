@@ -71,7 +71,7 @@ class Served:
         self, raw: bytes, descriptors: Sequence[int] = (), verb: str = "open_output"
     ) -> Any:
         serving = asyncio.create_task(asyncio.to_thread(self.answer, raw, descriptors))
-        port = HelperOutputs(HelperChannel(self.path, timeout_s=5))
+        port = HelperOutputs(HelperChannel(self.path, timeout_s=60))
         try:
             if verb == "note_output":
                 return await port.note_output(7, (7,))

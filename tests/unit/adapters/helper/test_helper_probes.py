@@ -46,7 +46,7 @@ async def asked(
         return answer, passed
 
     async with helper_at(tmp_path / "helper", reply) as path:
-        port = HelperProbes(HelperChannel(path, timeout_s=5.0))
+        port = HelperProbes(HelperChannel(path, timeout_s=60.0))
         told: object = await getattr(port, verb)(REQUEST)
     assert heard == [REQUEST], "the server's own words go to the helper"
     return told

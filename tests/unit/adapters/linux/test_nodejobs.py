@@ -41,7 +41,7 @@ class _Story:
 
     async def next(self, kind: type[_T]) -> NodeJob:
         """The job of the next event of this kind; changes between are let through."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for event in self._events:
                 if isinstance(event, kind):
                     return event.job
@@ -49,7 +49,7 @@ class _Story:
         raise AssertionError("unreachable")
 
     async def until_changed(self, wanted: list[str]) -> NodeJob:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for event in self._events:
                 if isinstance(event, JobChanged) and _steps(event.job) == wanted:
                     return event.job

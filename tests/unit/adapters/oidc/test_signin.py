@@ -20,6 +20,7 @@ from lattice.adapters.oidc.signin import Provider
 from lattice.base.errors import ConfigurationError, LatticeError, LoginRequired, Unavailable
 from lattice.base.http1 import Door
 from lattice.domain.signin import DeviceCode, GrantRefused
+from tests.eventually import eventually
 from tests.fakes.web import Answer, Request, Web, web
 
 WELL_KNOWN = "/.well-known/openid-configuration"
@@ -54,7 +55,7 @@ class Person:
     def __init__(self, issuer: str, **options: Any) -> None:
         self.slept: list[float] = []
         self.provider = Provider(
-            Endpoints(Door(environment={}, timeout_s=5), issuer, issuer),
+            Endpoints(Door(environment={}, timeout_s=60), issuer, issuer),
             issuer,
             "lattice",
             environment={},
@@ -357,20 +358,20 @@ def test_loopback_takes_one_answer() -> None:
         assert base.startswith("http://127.0.0.1:")
         for query in ("", "?state=wrong&code=x", "?code=x"):
             with pytest.raises(OSError, match="400"):
-                urlopen(base + query, timeout=5)
+                urlopen(base + query, timeout=60)
         assert loopback.wait(0) is None
-        with urlopen(f"{base}?state=right&code=first", timeout=5) as page:
+        with urlopen(f"{base}?state=right&code=first", timeout=60) as page:
             assert b"close this window" in page.read()
         with pytest.raises(OSError, match="410"):
-            urlopen(f"{base}?state=right&code=second", timeout=5)
-        found = loopback.wait(1)
+            urlopen(f"{base}?state=right&code=second", timeout=60)
+        found = loopback.wait(60)
     assert found is not None
     assert found["code"] == "first"
     with pytest.raises(OSError, match="refused"):
-        urlopen(base, timeout=5)
+        urlopen(base, timeout=60)
 
 
-def test_slow_visitor_holds_nobody_up() -> None:
+def _sign_in_beside_a_slow_visitor() -> float:
     import socket
 
     with Loopback("right") as loopback:
@@ -378,9 +379,18 @@ def test_slow_visitor_holds_nobody_up() -> None:
         assert port is not None
         with socket.create_connection(("127.0.0.1", port)) as idle:
             idle.sendall(b"GET /call")
-            start = time.monotonic()
-            urlopen(f"{loopback.address}?state=right&code=c", timeout=5).close()
-            assert time.monotonic() - start < 2
+            begun = time.monotonic()
+            urlopen(f"{loopback.address}?state=right&code=c", timeout=60).close()
+            return time.monotonic() - begun
+
+
+def test_slow_visitor_holds_nobody_up() -> None:
+    _sign_in_beside_a_slow_visitor()
+
+
+@pytest.mark.timing
+def test_who_signs_in_beside_a_slow_visitor_is_answered_within_two_seconds() -> None:
+    assert _sign_in_beside_a_slow_visitor() < 2
 
 
 # The browser
@@ -395,8 +405,6 @@ def test_browser_variable(tmp_path: Path) -> None:
     for entry, expected in ((f"{script}", url), (f"missing:{script} --new %s", f"--new {url}")):
         seen.unlink(missing_ok=True)
         assert open_page(url, {"BROWSER": entry, "PATH": "/usr/bin:/bin"})
-        end = time.monotonic() + 5
-        while not seen.exists() and time.monotonic() < end:
-            time.sleep(0.01)
+        eventually(seen.exists)
         assert seen.read_text() == expected
     assert not open_page(url, {"BROWSER": "missing", "PATH": "/nowhere"})

@@ -52,7 +52,7 @@ async def telling(path: Path, teller: Teller) -> AsyncIterator[HttpExchange]:
 
 
 async def ask(exchange: HttpExchange, limit_bytes: int = 10_000) -> RestReply:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return await exchange.get("/it?a=b", {"Accept": "application/json"}, limit_bytes)
 
 

@@ -257,7 +257,7 @@ async def test_run_polls_until_it_is_cancelled_and_leaves_no_task(
     scheduler = SlurmScheduler("lab", slurm.rest(), commands, vclusters, clock, sleep=sleeper)
     before = asyncio.all_tasks()
     task = asyncio.create_task(scheduler.run(), name="slurm")
-    await asyncio.wait_for(sleeper.enough.wait(), 10)
+    await asyncio.wait_for(sleeper.enough.wait(), 60)
     names = {each.get_name() for each in asyncio.all_tasks()}
     parts = ("jobs", "nodes", "accounts", "associations", "topology", "origins")
     assert {f"slurm {part}" for part in parts} <= names

@@ -53,7 +53,7 @@ def socket(tmp_path: Path) -> Path:
 async def test_a_question_goes_over_the_unix_socket(socket: Path) -> None:
     async with listening(socket, saying("200 OK", b'{"jobs": []}')) as asked:
         rest = SlurmRest(f"unix:{socket}")
-        reply = await rest.get("/slurm/v0.0.38/jobs", {"update_time": "7"}, timeout_s=2)
+        reply = await rest.get("/slurm/v0.0.38/jobs", {"update_time": "7"}, timeout_s=60)
         await rest.aclose()
     assert (reply.status, reply.body) == (200, b'{"jobs": []}')
     assert asked[0].startswith(b"GET /slurm/v0.0.38/jobs?update_time=7 HTTP/1.1\r\n")
@@ -63,7 +63,7 @@ async def test_query_values_are_encoded_as_slurmrestd_needs_them(socket: Path) -
     async with listening(socket, saying("200 OK")) as asked:
         rest = SlurmRest(f"unix:{socket}")
         await rest.get(
-            "/jobs", {"step": "1,2_3", "t": "00:26", "het": "4+1", "a": "b&c=d"}, timeout_s=2
+            "/jobs", {"step": "1,2_3", "t": "00:26", "het": "4+1", "a": "b&c=d"}, timeout_s=60
         )
         await rest.aclose()
     assert b"?step=1%2C2_3&t=00%3A26&het=4%2B1&a=b%26c%3Dd " in asked[0]
@@ -74,10 +74,10 @@ async def test_the_token_is_read_again_when_its_file_changes(socket: Path, tmp_p
     token.write_text("first\n")
     async with listening(socket, saying("200 OK")) as asked:
         rest = SlurmRest(f"unix:{socket}", user="lattice", token_file=token)
-        await rest.get("/ping", timeout_s=2)
+        await rest.get("/ping", timeout_s=60)
         token.with_name("next").write_text("SLURM_JWT=second")
         token.with_name("next").replace(token)
-        await rest.get("/ping", timeout_s=2)
+        await rest.get("/ping", timeout_s=60)
         await rest.aclose()
     assert b"x-slurm-user-name: lattice" in asked[0].lower()
     assert b"x-slurm-user-token: first\r\n" in asked[0].lower()
@@ -87,7 +87,7 @@ async def test_the_token_is_read_again_when_its_file_changes(socket: Path, tmp_p
 async def test_no_token_is_sent_where_none_is_configured(socket: Path) -> None:
     async with listening(socket, saying("200 OK")) as asked:
         rest = SlurmRest(f"unix:{socket}")
-        await rest.get("/ping", timeout_s=2)
+        await rest.get("/ping", timeout_s=60)
         await rest.aclose()
     assert b"slurm-user" not in asked[0].lower()
 
@@ -97,7 +97,7 @@ async def test_a_missing_token_file_is_unavailable_and_says_so(
 ) -> None:
     rest = SlurmRest(f"unix:{socket}", token_file=tmp_path / "nothing")
     with pytest.raises(Unavailable, match="No such file"):
-        await rest.get("/ping", timeout_s=2)
+        await rest.get("/ping", timeout_s=60)
     await rest.aclose()
 
 
@@ -108,7 +108,7 @@ async def test_a_redirect_is_not_followed(socket: Path, status: str) -> None:
     async with listening(socket, saying(status, b"", extra)) as asked:
         rest = SlurmRest(f"unix:{socket}")
         with pytest.raises(Unavailable, match="redirect"):
-            await rest.get("/ping", timeout_s=2)
+            await rest.get("/ping", timeout_s=60)
         await rest.aclose()
     assert len(asked) == 1
 
@@ -116,7 +116,7 @@ async def test_a_redirect_is_not_followed(socket: Path, status: str) -> None:
 async def test_not_modified_is_an_answer(socket: Path) -> None:
     async with listening(socket, saying("304 Not Modified", b"")):
         rest = SlurmRest(f"unix:{socket}")
-        assert (await rest.get("/jobs", timeout_s=2)).status == 304
+        assert (await rest.get("/jobs", timeout_s=60)).status == 304
         await rest.aclose()
 
 
@@ -130,11 +130,11 @@ async def test_a_too_large_answer_is_cut_off(socket: Path) -> None:
     async with listening(socket, endless):
         rest = SlurmRest(f"unix:{socket}")
         with pytest.raises(Unavailable, match="larger than 1 MiB"):
-            await rest.get("/jobs", timeout_s=10, limit_bytes=1024 * 1024)
+            await rest.get("/jobs", timeout_s=60, limit_bytes=1024 * 1024)
         await rest.aclose()
 
 
-async def test_a_silent_slurmrestd_is_given_up_in_time(socket: Path) -> None:
+async def _give_up_a_silent_slurmrestd(socket: Path) -> float:
     async def silent(_: bytes, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(60)
 
@@ -143,8 +143,18 @@ async def test_a_silent_slurmrestd_is_given_up_in_time(socket: Path) -> None:
         begun = asyncio.get_running_loop().time()
         with pytest.raises(Unavailable, match="no answer"):
             await rest.get("/jobs", timeout_s=0.2)
-        assert asyncio.get_running_loop().time() - begun < 2
+        took_s = asyncio.get_running_loop().time() - begun
         await rest.aclose()
+        return took_s
+
+
+async def test_a_silent_slurmrestd_is_given_up(socket: Path) -> None:
+    await _give_up_a_silent_slurmrestd(socket)
+
+
+@pytest.mark.timing
+async def test_a_silent_slurmrestd_is_given_up_within_two_seconds(socket: Path) -> None:
+    assert await _give_up_a_silent_slurmrestd(socket) < 2
 
 
 async def test_dripping_bytes_do_not_stretch_the_time(socket: Path) -> None:
@@ -173,14 +183,14 @@ async def test_a_broken_connection_is_unavailable(socket: Path, said: bytes) -> 
     async with listening(socket, broken):
         rest = SlurmRest(f"unix:{socket}")
         with pytest.raises(Unavailable, match="can't be reached"):
-            await rest.get("/jobs", timeout_s=2)
+            await rest.get("/jobs", timeout_s=60)
         await rest.aclose()
 
 
 async def test_nobody_listening_is_unavailable_with_a_hint(socket: Path) -> None:
     rest = SlurmRest(f"unix:{socket}")
     with pytest.raises(Unavailable) as caught:
-        await rest.get("/jobs", timeout_s=2)
+        await rest.get("/jobs", timeout_s=60)
     assert str(socket) in caught.value.message
     assert caught.value.hint == "Is slurmrestd running, and may the server open that address?"
     await rest.aclose()
@@ -193,7 +203,7 @@ async def test_a_file_without_a_token_is_not_sent(socket: Path, tmp_path: Path, 
     async with listening(socket, saying("200 OK")) as asked:
         rest = SlurmRest(f"unix:{socket}", token_file=token)
         with pytest.raises(Unavailable, match="holds no token"):
-            await rest.get("/ping", timeout_s=2)
+            await rest.get("/ping", timeout_s=60)
         await rest.aclose()
     assert asked == []
 
@@ -215,11 +225,11 @@ async def test_tls_is_checked(tmp_path: Path) -> None:
     port = server.sockets[0].getsockname()[1]
     async with server:
         rest = SlurmRest(f"https://localhost:{port}", ca_file=ca_file)
-        assert (await rest.get("/jobs", timeout_s=5)).body == b'{"jobs": []}'
+        assert (await rest.get("/jobs", timeout_s=60)).body == b'{"jobs": []}'
         await rest.aclose()
         stranger = SlurmRest(f"https://localhost:{port}")
         with pytest.raises(Unavailable, match="certificate verify failed"):
-            await stranger.get("/jobs", timeout_s=5)
+            await stranger.get("/jobs", timeout_s=60)
         await stranger.aclose()
 
 

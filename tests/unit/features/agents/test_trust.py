@@ -17,6 +17,7 @@ from lattice.domain.source import Source
 from lattice.features.agents.service.records import QUARANTINE, REVOKED, TRUST
 from lattice.features.agents.service.trust import TrustedNodes
 from lattice.wire.peer import read_peer
+from tests.eventually import eventually_async
 from tests.fakes.agent_site import ADMIN, AgentSite
 from tests.fakes.certificates import CLUSTER, new_key, request
 from tests.fakes.manual_clock import ManualClock
@@ -179,9 +180,7 @@ async def test_whoever_holds_links_hears_of_each_node_that_is_believed_no_more(
         await site.enrolment.renew(site.node("n4"), request(new_key()).decode())
         await site.trust.restore(ADMIN, "n1")
         await other.view.refresh()
-        async with asyncio.timeout(5):
-            while len(heard) < 2:
-                await asyncio.sleep(0)
+        await eventually_async(lambda: len(heard) >= 2)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)

@@ -28,6 +28,7 @@ from lattice.features.attach.service.asking import Asking
 from lattice.features.link.node.sessions import Sessions
 from lattice.wire.conduit import Conduit
 from lattice.wire.v1 import link_pb2 as pb
+from tests.eventually import eventually_async
 from tests.fakes.cluster import allocation
 from tests.fakes.held_terminals import CutCarrier, joined
 from tests.fakes.helper_door import helper_at
@@ -125,7 +126,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
     clock = SystemClock()
     signer = GrantSigner(SigningKey.generate(), clock)
     replica = Replica()
-    terminals = HelperTerminals(HelperChannel(tmp_path / "h", timeout_s=5))
+    terminals = HelperTerminals(HelperChannel(tmp_path / "h", timeout_s=60))
     sessions = Sessions(
         replica,  # type: ignore[arg-type]
         GrantChecker("n1", clock, signer.public_keys),
@@ -215,9 +216,7 @@ async def test_the_relay_ends_with_the_holder_and_with_the_server(node: Node) ->
             ours.cut()
         await carrying
         await asyncio.gather(node.carrying[-1], return_exceptions=True)
-        async with asyncio.timeout(5):
-            while node.sessions.open:
-                await asyncio.sleep(0)
+        await eventually_async(lambda: not node.sessions.open)
 
 
 @pytest.mark.parametrize(

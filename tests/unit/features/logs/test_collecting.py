@@ -31,6 +31,7 @@ from lattice.features.logs.node.collecting import Collecting
 from lattice.features.logs.node.intake import Admission, PastJob
 from lattice.features.logs.node.writers import ProcessLook
 from lattice.wire.v1 import logs_pb2 as pb
+from tests.eventually import eventually_async
 from tests.fakes.in_memory_outputs import Held, InMemoryOutputs
 from tests.fakes.manual_clock import ManualClock
 
@@ -163,9 +164,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not done():
-            await asyncio.sleep(0.01)
+    await eventually_async(done)
 
 
 def streams(agent: Collecting) -> dict[str, bytes]:

@@ -68,7 +68,7 @@ class Server:
         return await self.questions.get()
 
     async def until(self, wanted: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not wanted():
                 self._news.clear()
                 await self._news.wait()
@@ -435,7 +435,7 @@ async def test_what_comes_under_the_same_number_later_is_not_taken_for_it(
     signer = GrantSigner(SigningKey.generate(), SystemClock())
     feeds = Feeds(nodes, signer, SystemClock(), attempt_of)
     try:
-        async with feeds.of(attempt_began(100), "n1") as feed, asyncio.timeout(20):
+        async with feeds.of(attempt_began(100), "n1") as feed, asyncio.timeout(60):
             while not first.listeners:
                 await asyncio.sleep(0.01)
             first.write(b"of the first\n")

@@ -11,6 +11,7 @@ import pytest
 from lattice.features.logs.node import noting as module
 from lattice.features.logs.node.noting import Noting
 from lattice.features.logs.node.writers import Writer
+from tests.eventually import eventually_async
 from tests.fakes.in_memory_outputs import InMemoryOutputs
 
 LOOKS = 3
@@ -35,9 +36,7 @@ class Bench:
         self.pids.append(pid)
 
     async def until(self, done: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5):
-            while not done():
-                await asyncio.sleep(0)
+        await eventually_async(done)
 
 
 @pytest.fixture

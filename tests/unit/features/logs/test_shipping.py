@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from lattice.features.logs.node.shipping import Shipping
 from lattice.features.logs.node.spool import StreamSpool
 from lattice.wire.carriers import STREAM_OPTIONS
 from lattice.wire.v1 import logs_pb2 as pb
+from tests.eventually import eventually_async
 from tests.unit.features.logs.test_spool import HEAD
 
 LARGEST_MESSAGE = dict(STREAM_OPTIONS)["grpc.max_send_message_length"]
@@ -28,6 +28,7 @@ class Server:
         self.refused_job = 0
         self.away = False
         self.stored: list[tuple[int, bytes]] = []
+        self.refusals = 0
 
     async def store(self, parts: AsyncIterator[pb.ChunkPart]) -> int:
         head, body = pb.ChunkHead(), b""
@@ -37,8 +38,10 @@ class Server:
                 head = part.head
             body += part.body
         if self.away:
+            self.refusals += 1
             raise Unavailable("away")
         if head.job_id == self.refused_job:
+            self.refusals += 1
             raise PermissionRefused("not there")
         assert len(body) == head.size_bytes
         self.stored.append((head.job_id, body))
@@ -53,11 +56,13 @@ def spool_of(folder: Path, job_id: int, text: bytes) -> StreamSpool:
     return made
 
 
-async def shipped(server: Server, *spools: StreamSpool) -> None:
+async def shipped(wanted: Callable[[], object], server: Server, *spools: StreamSpool) -> None:
+    """Ship until it is as wanted."""
     shipping = Shipping(server, lambda: spools)  # type: ignore[arg-type]
-    with suppress(TimeoutError):
-        async with asyncio.timeout(0.5):
-            await shipping.run()
+    running = asyncio.create_task(shipping.run())
+    await eventually_async(wanted)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.mark.spec("LOG-3")
@@ -68,7 +73,7 @@ async def test_a_chunk_larger_than_a_message(tmp_path: Path) -> None:
     (_, waiting), *_ = spool.closed()
     content = waiting.read_bytes()
     assert len(content) > LARGEST_MESSAGE
-    await shipped(server, spool)
+    await shipped(lambda: not spool.closed(), server, spool)
     assert server.stored == [(7, content)]
     assert spool.closed() == []
 
@@ -78,11 +83,11 @@ async def test_what_is_refused_stays_and_holds_up_nobody(tmp_path: Path) -> None
     server = Server()
     server.refused_job = 7
     refused, taken = spool_of(tmp_path, 7, b"a\n"), spool_of(tmp_path, 8, b"b\n")
-    await shipped(server, refused, taken)
+    await shipped(lambda: not taken.closed() and server.refusals, server, refused, taken)
     assert [job for job, _ in server.stored] == [8]
     assert len(refused.closed()) == 1
     server.refused_job = 0
-    await shipped(server, refused)
+    await shipped(lambda: not refused.closed(), server, refused)
     assert refused.closed() == []
 
 
@@ -91,8 +96,8 @@ async def test_what_a_server_that_is_away_did_not_take_is_sent_later(tmp_path: P
     server = Server()
     server.away = True
     spool = spool_of(tmp_path, 7, b"a\n")
-    await shipped(server, spool)
+    await shipped(lambda: server.refusals, server, spool)
     assert len(spool.closed()) == 1
     server.away = False
-    await shipped(server, spool)
+    await shipped(lambda: not spool.closed(), server, spool)
     assert (len(server.stored), spool.closed()) == (1, [])

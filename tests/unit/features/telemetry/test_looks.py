@@ -42,11 +42,12 @@ from lattice.features.telemetry.service.followed import Followed
 from lattice.features.telemetry.service.following import Means
 from lattice.features.telemetry.service.looks import AgentLooks
 from lattice.wire.v1 import telemetry_pb2 as pb
+from tests.eventually import eventually_async
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.echoing_nodes import QueueCarrier, answered_by
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = [pytest.mark.spec("WATCH-1", "SRC-2"), pytest.mark.timeout(180)]
 
 CLOCK = SystemClock()
 BEGUN = CLOCK.now().replace(microsecond=0) - timedelta(minutes=10)
@@ -201,10 +202,10 @@ async def test_every_node_is_looked_at_once(site: Site) -> None:
 @pytest.mark.spec("SRC-2")
 async def test_who_does_not_answer_in_time_is_a_silence_with_words(site: Site) -> None:
     site.nodes["n1"].say(sight(), None)
-    sights, silences = await site.looks.look(site.attempt, within_s=0.2)
+    sights, silences = await site.looks.look(site.attempt, within_s=1.5)
     assert [each.node for each in sights] == ["n1"]
     assert [(each.node, each.reason) for each in silences] == [
-        ("n2", "it did not answer within 0.2 s")
+        ("n2", "it did not answer within 1.5 s")
     ]
 
 
@@ -264,14 +265,12 @@ async def test_the_black_box_comes_oldest_first(site: Site) -> None:
 
 
 async def take(news: AsyncIterator[NodeNews], count: int) -> list[NodeNews]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return [await anext(news) for _ in range(count)]
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not holds():
-            await asyncio.sleep(0.005)
+    await eventually_async(holds)
 
 
 @pytest.mark.spec("WATCH-1")

@@ -237,7 +237,7 @@ async def test_the_same_is_told_again_with_the_time_of_slurms_word(
     telling = site.stamping()
     telling.look()
     agent, idle = Agent(site, "n1"), Agent(site, "n9")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not agent.told:
             await asyncio.sleep(0)
         site.clock.advance(30)

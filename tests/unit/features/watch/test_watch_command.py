@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from lattice.client.decode import decode
 from lattice.features.watch.api import KINDS
 from lattice.features.watch.command.watch import WATCH
 from lattice.features.watch.render.values import number, span
+from tests.eventually import eventually
 from tests.fakes.shell import FakeFollowed, FakeShell
 
 TIME = "2026-11-15T14:02:11Z"
@@ -391,10 +391,7 @@ class TestNotices:
         program.write_text(script)
         shell = shell_of(alert(words="$(touch /tmp/owned)"), state())
         run(shell, "42", "--notify", f"{sys.executable} {program}")
-        deadline = time.monotonic() + 10
-        while not (note.exists() and note.read_text().endswith("]")):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        eventually(lambda: note.exists() and note.read_text().endswith("]"))
         told, arguments = note.read_text().split("\n")
         assert json.loads(told)["words"] == "$(touch /tmp/owned)"
         assert arguments == f"['{program}']"

@@ -131,7 +131,7 @@ class Reader:
         self.cursor = ""
 
     async def until(self, kind: type[Any], **facts: Any) -> Any:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             async for record, cursor in self._told:
                 self.records.append(record)
                 self.cursor = cursor or self.cursor
@@ -142,7 +142,7 @@ class Reader:
         raise AssertionError(f"it ended without {kind.__name__} {facts}: {self.records}")
 
     async def rest(self) -> list[WatchRecord]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return [record async for record, _ in self._told]
 
     async def close(self) -> None:

@@ -28,7 +28,7 @@ from tests.fakes.echoing_nodes import QueueCarrier, answered_by
 from tests.fakes.manual_clock import ManualClock
 from tests.unit.features.telemetry.node.measuring import T0, Node, job_of
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = [pytest.mark.spec("WATCH-1", "TOP-2"), pytest.mark.timeout(180)]
 
 
 def attempt() -> JobAttempt:
@@ -95,7 +95,7 @@ async def test_a_job_that_is_not_there_is_a_silence_with_its_reason() -> None:
 async def test_who_follows_hears_of_each_moment_and_of_the_end() -> None:
     async with Node(job_of()) as node, looking(node) as looks:
         await node.pass_s(2)
-        async with looks.follow(attempt()) as followed, asyncio.timeout(20):
+        async with looks.follow(attempt()) as followed, asyncio.timeout(60):
             news = aiter(followed)
             first = await anext(news)
             assert isinstance(first, NodeMeasured)

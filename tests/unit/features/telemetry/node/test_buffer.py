@@ -105,7 +105,7 @@ async def test_waiting_ends_when_there_is_something() -> None:
     await asyncio.sleep(0)
     assert not waiting.done(), "a reason is nothing to store"
     buffer.add(snapshot(T0))
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 60)
     buffer.take(1 << 20)
     assert not buffer._some.is_set()
 

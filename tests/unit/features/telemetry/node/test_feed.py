@@ -23,6 +23,7 @@ from lattice.features.telemetry.convert.looks import (
     tell_of,
 )
 from lattice.features.telemetry.node.feed import MetricFeed
+from tests.eventually import eventually_async
 from tests.unit.features.telemetry.node.measuring import T0, Node, job_of, settle
 
 BEGAN = job_of().identity.started
@@ -73,9 +74,7 @@ def asking(node: Node, want: Want, *, started: float = BEGAN) -> tuple[Server, a
 
 
 async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not done():
-            await asyncio.sleep(0)
+    await eventually_async(done)
 
 
 @pytest.mark.spec("WATCH-1")

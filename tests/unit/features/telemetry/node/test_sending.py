@@ -15,6 +15,7 @@ from lattice.features.telemetry.convert.batches import batch_of
 from lattice.features.telemetry.node.buffer import SampleBuffer
 from lattice.features.telemetry.node.sending import Sending, Stored
 from lattice.wire.v1 import telemetry_pb2 as pb
+from tests.eventually import eventually_async
 
 T0 = 1_794_702_390.0
 
@@ -78,9 +79,7 @@ def filled(rows: int, width: int = 1) -> SampleBuffer:
 async def until(sending: Sending, done: Callable[[], bool]) -> None:
     running = asyncio.create_task(sending.run())
     try:
-        async with asyncio.timeout(20):
-            while not done():
-                await asyncio.sleep(0)
+        await eventually_async(done)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -11,6 +11,7 @@ from lattice.base.errors import LatticeError, Unavailable
 from lattice.domain.telemetry import Mode
 from lattice.features.telemetry.node.told import JobsTold
 from lattice.wire.v1 import telemetry_pb2 as pb
+from tests.eventually import eventually_async
 
 T0 = 1_794_702_390.0
 DEBUG = pb.JobsTold(
@@ -55,9 +56,7 @@ class Following:
 
     async def through(self) -> JobsTold:
         running = asyncio.create_task(self.told.run())
-        async with asyncio.timeout(5):
-            while self._server.streams:
-                await asyncio.sleep(0)
+        await eventually_async(lambda: not self._server.streams)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         return self.told
