@@ -30,7 +30,8 @@ from bench.figures import Figure, paired, say
 from bench.measuring import Part, resident_kb
 from lattice.adapters.pki.replica import ReplicaIdentity
 from lattice.wire.carriers import EOF, STREAM_OPTIONS
-from tests.integration.link.site import Agent, Caller, NodeKey, Server, Site, eventually
+from tests.eventually import eventually_async
+from tests.integration.link.site import Agent, Caller, NodeKey, Server, Site
 
 ECHOES = 300
 CHUNK = 64 * 1024
@@ -53,7 +54,7 @@ async def serve_ours(folder: Path) -> None:
 async def agent_ours(folder: Path, port: str) -> None:
     agent = Agent(Site(folder), "n1", [f"127.0.0.1:{port}"])
     agent.start()
-    await eventually(lambda: agent.keeper.line is not None, 20)
+    await eventually_async(lambda: agent.keeper.line is not None)
     say({"ready": True})
     await asyncio.Event().wait()
 

@@ -38,7 +38,7 @@ class Jobs:
         return _STATE.findall(self.show(job))
 
     def wait_state(
-        self, job: int | str, states: str | Collection[str], timeout_s: float = 30.0
+        self, job: int | str, states: str | Collection[str], timeout_s: float = 120.0
     ) -> str:
         """Wait until the job (every task of an array) is in one of the states."""
         wanted = {states} if isinstance(states, str) else set(states)
@@ -55,7 +55,7 @@ class Jobs:
     def cancel(self, *jobs: int | str) -> None:
         self._room.run(["scancel", *(str(job) for job in jobs)])
 
-    def cancel_all(self, timeout_s: float = 30.0) -> None:
+    def cancel_all(self, timeout_s: float = 120.0) -> None:
         """End every job and wait until Slurm is done with all of them."""
         deadline = time.monotonic() + timeout_s
         while left := self._queued():

@@ -298,7 +298,7 @@ class Lab:
         return self.jobs.submit(user, *options, script=script, wrap=wrap)
 
     def wait_job_state(
-        self, job: int | str, states: str | Collection[str], timeout_s: float = 30.0
+        self, job: int | str, states: str | Collection[str], timeout_s: float = 120.0
     ) -> str:
         return self.jobs.wait_state(job, states, timeout_s)
 

@@ -88,7 +88,7 @@ class Screen:
         """What stands on the screen now, line by line."""
         return [line.rstrip() for line in self._picture.display]
 
-    def until(self, pattern: str, timeout_s: float = 30.0) -> re.Match[str]:
+    def until(self, pattern: str, timeout_s: float = 120.0) -> re.Match[str]:
         """Until what is shown matches; what was shown up to there is let go of."""
         deadline = time.perf_counter() + timeout_s
         while not (found := re.search(pattern, self.text)):
@@ -98,7 +98,7 @@ class Screen:
         self.seen = self.text[found.end() :].encode()
         return found
 
-    def wait(self, timeout_s: float = 30.0) -> int:
+    def wait(self, timeout_s: float = 120.0) -> int:
         """The exit code; what is shown meanwhile is kept."""
         deadline = time.perf_counter() + timeout_s
         while (code := self.process.poll()) is None:

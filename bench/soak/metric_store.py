@@ -22,8 +22,9 @@ from urllib.parse import urlencode
 
 from lab.laboratory import Lab
 from lattice.features.telemetry.node.buffer import KEPT_S
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
 from tests.e2e.topped import cell, debugged, measured_top, top
+from tests.eventually import eventually
 
 _NAME = "soak"
 _PARTS = ("slurm", "oidc", "etcd", "victoriametrics", "server", "agents")
@@ -120,7 +121,7 @@ def soak(lab: Lab, alice: Person, away_s: float) -> bool:
         found = eventually(
             lambda: samples(lab, job),
             lambda seen: holes(seen, begin, back) <= _HOLE_S or time.time() > back + 290,
-            _REPLAYED_WITHIN_S,
+            patience_s=_REPLAYED_WITHIN_S,
         )
         whole_s = time.time() - back
         answer = measured_top(alice, job)

@@ -14,7 +14,8 @@ import time
 
 from lab.laboratory import Lab
 from tests.e2e.log_lines import numbers, script
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
+from tests.eventually import eventually
 
 _NAME = "soak"
 _PARTS = ("slurm", "oidc", "etcd", "seaweedfs", "server", "agents")
@@ -70,7 +71,7 @@ def _complete(alice: Person, job: int, writer: str, count: int) -> None:
     seen = eventually(
         lambda: numbers(alice.tries("logs", str(job)).out.splitlines(), writer),
         lambda found: len(found) >= count,
-        300,
+        patience_s=300,
     )
     assert seen == list(range(count)), f"job {job}: {len(seen)} of {count}"
 

@@ -127,7 +127,7 @@ async def _answering(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def _asked(url: str) -> None:
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         answer.read()
 
 

@@ -25,6 +25,7 @@ from lattice.domain.allocation import Allocation, Array, Attempt, ExitCode, Stat
 from lattice.domain.node import Node, NodeState, Switch, Topology
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.vcluster import Kind, Vcluster, Vclusters
+from tests.eventually import eventually_async
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
 
@@ -239,15 +240,14 @@ class SlurmSite:
         await asyncio.sleep(seconds)
 
     async def until(self, seen: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
-            while True:
-                await self._slurm.refresh()
-                try:
-                    if seen():
-                        return
-                except Unavailable:
-                    pass
-                await asyncio.sleep(0.25)
+        async def refreshed() -> bool:
+            await self._slurm.refresh()
+            try:
+                return seen()
+            except Unavailable:
+                return False
+
+        await eventually_async(refreshed, pause_s=0.25)
 
     async def aclose(self) -> None:
         await self._slurm.past_reader.aclose()

@@ -138,7 +138,7 @@ async def test_nothing_written_is_nothing_asked(place: Place) -> None:
     place.go_on()
 
 
-async def test_a_store_that_hangs_is_silent_in_time_and_answers_again(place: Place) -> None:
+async def _ask_a_store_that_hangs(place: Place) -> float:
     at = now()
     await place.store.write([series("lattice_e", 1.0, at)])
     await place.settle()
@@ -148,10 +148,20 @@ async def test_a_store_that_hangs_is_silent_in_time_and_answers_again(place: Pla
         await place.store.write([series("lattice_e", 2.0, at + 1)])
     with pytest.raises(StoreSilent):
         await place.store.query("lattice_e", at=at + 1, within_s=0.5)
-    assert time.monotonic() - began < 5
+    took_s = time.monotonic() - began
     place.go_on()
-    (found,) = await place.store.query("lattice_e", at=at + 1, within_s=5)
+    (found,) = await place.store.query("lattice_e", at=at + 1, within_s=60)
     assert found.points[0][1] in {1.0, 2.0}
+    return took_s
+
+
+async def test_a_store_that_hangs_is_silent_and_answers_again(place: Place) -> None:
+    await _ask_a_store_that_hangs(place)
+
+
+@pytest.mark.timing
+async def test_a_store_that_hangs_is_given_up_within_five_seconds(place: Place) -> None:
+    assert await _ask_a_store_that_hangs(place) < 5
 
 
 class TestTheMeanOfACounter:
@@ -237,7 +247,7 @@ async def test_what_a_node_writes_by_itself_is_found_as_what_servers_write(
         try:
             await store.write([series("lattice_over", 1.25, at, alloc="1", user="alice")])
             if kind == "victoriametrics":
-                with urllib.request.urlopen(f"{endpoint}/internal/force_flush", timeout=5):
+                with urllib.request.urlopen(f"{endpoint}/internal/force_flush", timeout=60):
                     pass
             found = await store.query('{__name__=~"lattice_(straight|over)"}', at=at + 1)
         finally:

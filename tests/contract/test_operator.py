@@ -14,6 +14,7 @@ from lattice.domain.nodeset import NodeSet
 from lattice.domain.operation import NodeOperator
 from lattice.features.nodes.service.draining import DrainTerms, FailedNodeDrain
 from tests.contract.sites import IN_THE_LAB
+from tests.eventually import eventually_async
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
@@ -97,7 +98,10 @@ async def test_a_node_in_failure_is_drained_once_and_only_a_person_puts_it_back(
 
 async def until_ready(operator: NodeOperator) -> None:
     """Right after it was put back a node may count as not responding."""
-    async with asyncio.timeout(60):
-        while set((states := await operator.states(NODES)).values()) != {NodeState.READY}:
-            assert set(states.values()) <= {NodeState.READY, NodeState.UNKNOWN}
-            await asyncio.sleep(0.2)
+
+    async def states() -> set[NodeState]:
+        found = set((await operator.states(NODES)).values())
+        assert found <= {NodeState.READY, NodeState.UNKNOWN}
+        return found
+
+    await eventually_async(states, lambda found: found == {NodeState.READY}, pause_s=0.2)

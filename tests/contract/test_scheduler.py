@@ -55,7 +55,7 @@ async def past(site: Site, name: str, scope: Scope = EVERYTHING) -> tuple[Alloca
 
 async def eventually(site: Site, told: Callable[[], Awaitable[T | None]]) -> T:
     """The accounting store learns a little later than the controller, and bit by bit."""
-    for _ in range(60):
+    for _ in range(240):
         found = await told()
         if found is not None:
             return found

@@ -17,6 +17,7 @@ from lattice.domain.sharing import Share, Standing, Way
 from lattice.features.sharing.service.reads import WrittenReads
 from lattice.features.sharing.service.shares import SHARES, SharedAllocations
 from tests.contract.places import EtcdPlace, FilePlace, MemoryPlace, Place
+from tests.eventually import eventually_async
 from tests.fakes.cluster import allocation
 
 pytestmark = pytest.mark.timeout(180)
@@ -61,11 +62,8 @@ def share(user: str = "bob", hours: float = 1.0) -> Share:
 
 async def seen(place: Place, shares: SharedAllocations, user: str, *, there: bool) -> bool:
     """Once the watch has told it."""
-    for _ in range(200):
-        if bool(shares.with_user(user)) is there:
-            return True
-        await place.settle()
-    return False
+    await eventually_async(lambda: bool(shares.with_user(user)) is there)
+    return True
 
 
 @pytest.mark.spec("AUTH-7")

@@ -16,6 +16,7 @@ from typing import Any
 
 from lab.laboratory import Lab
 from tests.e2e.people import Person
+from tests.eventually import PATIENCE_S
 
 _CHECKOUT = Path(__file__).parents[2]
 
@@ -52,7 +53,7 @@ class Attached:
         self._lines.put("")
 
     def until(
-        self, wanted: Callable[[dict[str, Any]], bool], timeout_s: float = 20.0
+        self, wanted: Callable[[dict[str, Any]], bool], timeout_s: float = PATIENCE_S
     ) -> dict[str, Any]:
         """The next event that is as wanted."""
         deadline = time.monotonic() + timeout_s
@@ -68,20 +69,20 @@ class Attached:
             if wanted(event):
                 return event
 
-    def word(self, kind: str, timeout_s: float = 20.0) -> dict[str, Any]:
+    def word(self, kind: str, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         """The next word of that type."""
         event = self.until(lambda each: each.get("word", {}).get("type") == kind, timeout_s)
         found: dict[str, Any] = event["word"]
         return found
 
-    def notice(self, kind: str, timeout_s: float = 20.0) -> str:
+    def notice(self, kind: str, timeout_s: float = PATIENCE_S) -> str:
         event = self.until(lambda each: each.get("word", {}).get("kind") == kind, timeout_s)
         return str(event["word"]["words"])
 
-    def message(self, kind: str, timeout_s: float = 20.0) -> dict[str, Any]:
+    def message(self, kind: str, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         return self.until(lambda each: each.get("message") == kind, timeout_s)
 
-    def shows(self, text: str, timeout_s: float = 20.0) -> str:
+    def shows(self, text: str, timeout_s: float = PATIENCE_S) -> str:
         """Everything shown until that text is among it."""
         shown = ""
 
@@ -119,14 +120,14 @@ class Attached:
                 with suppress(OSError):
                     pipe.close()
 
-    def ended(self, timeout_s: float = 20.0) -> list[dict[str, Any]]:
+    def ended(self, timeout_s: float = PATIENCE_S) -> list[dict[str, Any]]:
         """Everything it told until it ended."""
         try:
             self.until(lambda _: False, timeout_s)
         except AssertionError as over:
             if over.args[0][0] != "it ended":
                 raise
-        self.process.wait(timeout=10)
+        self.process.wait(timeout=60)
         return self.events
 
     def _order(self, order: Any) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import yaml
 
 from lab.laboratory import Lab
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
 from tests.e2e.put_right import NODES, administrator, linked
 from tests.e2e.topped import debugged, measured_top
+from tests.eventually import PATIENCE_S, eventually
 
 PAUSE_S = 2.1
 """Between two pages: thirty a minute are allowed."""
@@ -32,15 +33,20 @@ def sick(answer: dict[str, Any]) -> dict[str, set[str]]:
     return found
 
 
-def told(person: Person, job: int, rule: str, timeout_s: float = 40) -> dict[str, set[str]]:
+def told(
+    person: Person, job: int, rule: str, patience_s: float = PATIENCE_S
+) -> dict[str, set[str]]:
     """What cries once that rule does."""
-    return sick(telling(person, job, rule, timeout_s))
+    return sick(telling(person, job, rule, patience_s))
 
 
-def telling(person: Person, job: int, rule: str, timeout_s: float = 40) -> dict[str, Any]:
+def telling(person: Person, job: int, rule: str, patience_s: float = PATIENCE_S) -> dict[str, Any]:
     """The first page on which that rule cries."""
     return eventually(
-        lambda: page(person, job), lambda found: rule in sick(found), timeout_s, pause_s=PAUSE_S
+        lambda: page(person, job),
+        lambda found: rule in sick(found),
+        patience_s=patience_s,
+        pause_s=PAUSE_S,
     )
 
 
@@ -72,10 +78,10 @@ def measured_against(lab: Lab, targets: Mapping[str, Any]) -> Iterator[None]:
         for server, usual in before.items():
             server.write_config(usual | {"diag": dict(targets)})
             server.process.restart()
-        eventually(lambda: set(linked(olga)), lambda seen: seen == set(NODES), 60)
+        eventually(lambda: set(linked(olga)), lambda seen: seen == set(NODES))
         yield
     finally:
         for server, usual in before.items():
             server.write_config(usual)
             server.process.restart()
-        eventually(lambda: set(linked(olga)), lambda seen: seen == set(NODES), 60)
+        eventually(lambda: set(linked(olga)), lambda seen: seen == set(NODES))

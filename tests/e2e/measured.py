@@ -13,7 +13,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lab.laboratory import Lab
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
+from tests.eventually import eventually
 
 _PROGRAM = r"""
 import json, os, resource, signal, socket, sys, time
@@ -107,7 +108,7 @@ class Load:
 
     def told(self, timeout_s: float = 200.0) -> dict[str, float]:
         """What the load itself says that it used."""
-        eventually(self._file("told").exists, bool, timeout_s)
+        eventually(self._file("told").exists, bool, patience_s=timeout_s)
         found: dict[str, float] = json.loads(self._file("told").read_text())
         return found
 
@@ -154,7 +155,7 @@ class Measured:
             fresh = self.query(f"timestamp({selector}) > {since}")
             return self.query(f"sum({selector})") if fresh else []
 
-        found = eventually(look, bool, 90)
+        found = eventually(look, bool)
         return float(found[0]["value"][1])
 
 

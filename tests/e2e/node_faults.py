@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lab.command import run
 from lab.laboratory import Lab
-from tests.e2e.people import eventually
+from tests.eventually import eventually
 
 SHARE = Path("/home/share")
 """Where a share is mounted on a node; `/home` there is the lab's own."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from lab.laboratory import Lab
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -65,25 +62,3 @@ class Person:
     def card(self, job: int | str) -> dict[str, Any]:
         found: dict[str, Any] = self.asks("status", str(job))
         return found
-
-
-def eventually(
-    look: Callable[[], T],
-    until: Callable[[T], bool],
-    timeout_s: float = 30.0,
-    *,
-    pause_s: float = 0.3,
-) -> T:
-    """Look again and again until it is as wanted; fails with what was last seen.
-
-    Half of the time at most is spent looking: what is waited for needs the processor, too.
-    """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        begun = time.monotonic()
-        seen = look()
-        if until(seen):
-            return seen
-        now = time.monotonic()
-        assert now < deadline, seen
-        time.sleep(max(pause_s, now - begun))

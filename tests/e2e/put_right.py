@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from lab.laboratory import Lab
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
+from tests.eventually import eventually
 
 NODES = ("n1", "n2", "n3")
 
@@ -57,4 +58,4 @@ def put_right(lab: Lab, olga: Person) -> None:
             node.agent.start()
         if cut:
             lab.slurm.wait_nodes([name])
-    eventually(lambda: linked(olga), lambda seen: set(seen) == set(NODES), 60)
+    eventually(lambda: linked(olga), lambda seen: set(seen) == set(NODES))

@@ -17,7 +17,8 @@ import pytest
 from lab.laboratory import Lab
 from lab.screen import Screen, screen
 from tests.e2e.at_terminal import PROMPT, at, piped
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 

@@ -14,8 +14,9 @@ from lab.laboratory import Lab
 from lab.screen import Screen
 from lab.users import AGENT_USER
 from tests.e2e.at_terminal import PROMPT, at, piped
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
 from tests.e2e.put_right import administrator, linked, put_right
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
@@ -53,7 +54,7 @@ def _leave(shown: Screen) -> None:
 
 
 def _all_lines_once(shown: Screen) -> str:
-    text = shown.until("all-81\r\n", 60).string
+    text = shown.until("all-81\r\n").string
     counts = {n: text.count(f"line-{n}\r\n") for n in range(21, 251)}
     assert set(counts.values()) == {1}, {n: count for n, count in counts.items() if count != 1}
     return text
@@ -74,8 +75,9 @@ def test_an_agent_that_is_killed_is_a_pause(lab: Lab, alice: Person, job: int) -
         _leave(shown)
 
 
-@pytest.mark.spec("ATTACH-4")
-def test_a_server_that_is_killed_is_a_pause(lab: Lab, alice: Person, job: int) -> None:
+def _kill_each_server(lab: Lab, alice: Person, job: int) -> float:
+    """The longest pause until something was shown again."""
+    pauses_s = []
     with at(alice, "attach", str(job)) as shown:
         shown.until(PROMPT)
         shown.type(_COUNT)
@@ -83,10 +85,24 @@ def test_a_server_that_is_killed_is_a_pause(lab: Lab, alice: Person, job: int) -
         for server in lab.servers:
             # The client may be at either: one after the other, never both.
             server.process.kill()
-            shown.until("line-[0-9]+\r\n", 5)
+            begun = time.monotonic()
+            shown.until("line-[0-9]+\r\n")
+            pauses_s.append(time.monotonic() - begun)
             server.start()
-        shown.until("all-81", 30)
+        shown.until("all-81")
         _leave(shown)
+    return max(pauses_s)
+
+
+def test_a_server_that_is_killed_is_a_pause(lab: Lab, alice: Person, job: int) -> None:
+    _kill_each_server(lab, alice, job)
+
+
+@pytest.mark.timing
+def test_a_server_that_is_killed_is_a_pause_of_five_seconds_at_most(
+    lab: Lab, alice: Person, job: int
+) -> None:
+    assert _kill_each_server(lab, alice, job) <= 5
 
 
 @pytest.mark.spec("ATTACH-4")
@@ -102,17 +118,27 @@ def test_a_node_cut_off_for_a_while_is_a_pause(lab: Lab, alice: Person, job: int
         _leave(shown)
 
 
-@pytest.mark.spec("ATTACH-3", "ATTACH-4")
-def test_a_frozen_agent_is_told_of_and_one_can_leave(lab: Lab, alice: Person, job: int) -> None:
+def _leave_a_frozen_agent(lab: Lab, alice: Person, job: int) -> float:
+    """The seconds until it was told."""
     with at(alice, "attach", str(job)) as shown:
         shown.until(PROMPT)
         lab.node("n1").agent.freeze()
         begun = time.monotonic()
-        shown.until(r"node n1 not answering since 1\d s", 25)
-        assert time.monotonic() - begun <= 20
+        shown.until(r"node n1 not answering since \d\d+ s")
+        told_s = time.monotonic() - begun
         shown.type("\r~.")
-        assert shown.wait(5) == 128 + signal.SIGHUP
+        assert shown.wait() == 128 + signal.SIGHUP
         assert shown.modes_now == shown.modes
+    return told_s
+
+
+def test_a_frozen_agent_is_told_of_and_one_can_leave(lab: Lab, alice: Person, job: int) -> None:
+    _leave_a_frozen_agent(lab, alice, job)
+
+
+@pytest.mark.timing
+def test_a_frozen_agent_is_told_of_within_twenty_seconds(lab: Lab, alice: Person, job: int) -> None:
+    assert _leave_a_frozen_agent(lab, alice, job) <= 20
 
 
 @pytest.mark.spec("ATTACH-4", "AUTH-9")
@@ -131,7 +157,7 @@ def test_a_certificate_that_changes_is_not_noticed(lab: Lab, alice: Person, job:
         )
         agent.process.signal(signal.SIGHUP)
         eventually(
-            lambda: agent.process.log_file.read_text().count(_LINKED), lambda now: now > told, 20
+            lambda: agent.process.log_file.read_text().count(_LINKED), lambda now: now > told
         )
         assert "---" not in _all_lines_once(shown), "nothing was to be told of"
         # And the next is entered under the new certificate.
@@ -139,21 +165,34 @@ def test_a_certificate_that_changes_is_not_noticed(lab: Lab, alice: Person, job:
         _leave(shown)
 
 
-@pytest.mark.spec("ATTACH-5")
-@pytest.mark.long
-def test_a_node_without_power_is_told_within_twenty_seconds(lab: Lab, alice: Person) -> None:
+def _cut_the_power_of_a_node(lab: Lab, alice: Person) -> float:
+    """The seconds until it was told."""
     own = lab.sbatch("alice", "-w", "n2", "--no-requeue", wrap="sleep 600")
     lab.wait_job_state(own, "RUNNING")
     with at(alice, "attach", str(own)) as shown:
         shown.until(PROMPT)
         lab.node("n2").power_cut()
         begun = time.monotonic()
-        shown.until("connection to node lost — attach session ended", 30)
-        assert time.monotonic() - begun <= 20
-        assert shown.wait(5) == 75
+        shown.until("connection to node lost — attach session ended")
+        told_s = time.monotonic() - begun
+        assert shown.wait() == 75
         assert shown.modes_now == shown.modes
     last = alice.asks("sessions", "--all")["sessions"][0]
     assert (last["node"], last["reason"]) == ("n2", "node_unreachable")
+    return told_s
+
+
+@pytest.mark.spec("ATTACH-5")
+@pytest.mark.long
+def test_a_node_without_power_is_told(lab: Lab, alice: Person) -> None:
+    _cut_the_power_of_a_node(lab, alice)
+
+
+@pytest.mark.timing
+@pytest.mark.spec("ATTACH-5")
+@pytest.mark.long
+def test_a_node_without_power_is_told_within_twenty_seconds(lab: Lab, alice: Person) -> None:
+    assert _cut_the_power_of_a_node(lab, alice) <= 20
 
 
 @pytest.mark.spec("OPS-1")
@@ -164,7 +203,7 @@ def test_an_etcd_leader_that_dies_is_not_noticed(lab: Lab, alice: Person, job: i
         assert leader is not None
         lab.etcd.members[leader].kill()
         asked = ("attach", str(job), "--", "echo", "new")
-        eventually(lambda: piped(alice, *asked).stdout, lambda said: said == b"new\n", 8)
+        eventually(lambda: piped(alice, *asked).stdout, lambda said: said == b"new\n")
         shown.type("echo still-$((6*7))\n")
         shown.until("still-42")
         assert "---" not in shown.text
@@ -180,7 +219,6 @@ def test_without_slurm_a_running_job_is_entered_and_its_age_told(
         eventually(
             lambda: piped(alice, "attach", str(job), "--", "hostname"),
             lambda done: done.stdout == b"n1\n" and b"ago" in done.stderr,
-            40,
         )
         unknown = piped(alice, "attach", "999999999", "--", "hostname")
         assert unknown.returncode == 75, unknown.stderr
@@ -199,9 +237,9 @@ def test_a_client_that_is_killed_leaves_the_terminal_as_it_was(
         shown.until("~")
         assert shown.modes_now != shown.modes
         shown.process.send_signal(number)
-        code = shown.wait(5)
+        code = shown.wait()
         assert code == (-number if number is signal.SIGKILL else 128 + number)
-        eventually(lambda: shown.modes_now, lambda modes: modes == shown.modes, 3)
+        eventually(lambda: shown.modes_now, lambda modes: modes == shown.modes)
         if number is not signal.SIGKILL:
             assert b"\x1b[?1049l" in shown.seen, "the screen before the program's is back"
 
@@ -231,8 +269,8 @@ def test_a_sign_in_that_ends_is_told_before(lab: Lab, job: int) -> None:
     finally:
         lab.oidc.set_access_token_ttl(600)
     with at(alice, "attach", str(job)) as shown:
-        shown.until(r"your sign-in ends in \d+ s, and this session with it", 10)
-        assert shown.wait(20) == 77
+        shown.until(r"your sign-in ends in \d+ s, and this session with it")
+        assert shown.wait() == 77
         assert "your sign-in has ended" in shown.text
         assert "lattice login" in shown.text
         assert shown.modes_now == shown.modes
@@ -249,8 +287,8 @@ def test_a_preempted_job_ends_its_terminal_with_the_words(lab: Lab, alice: Perso
             r"\[lattice\] Allocation preempted. Session suspended. "
             rf"Use 'lattice attach {own}' to reconnect after rescheduling."
         )
-        shown.until(words, 30)
-        assert shown.wait(5) == 75
+        shown.until(words)
+        assert shown.wait() == 75
         assert shown.modes_now == shown.modes
     lab.jobs.cancel(own)
 
@@ -281,8 +319,7 @@ def test_a_full_disk_of_the_agent_is_not_felt(
         node.agent.start()
 
 
-@pytest.mark.spec("ATTACH-1")
-def test_a_flood_of_another_job_is_not_felt(lab: Lab, alice: Person, job: int) -> None:
+def _type_beside_a_flood(lab: Lab, alice: Person, job: int) -> list[float]:
     """Beside 1 GB of output a minute on the same node."""
     pour = "while :; do head -c 1700000 /dev/zero | tr '\\0' x; sleep 0.1; done"
     flood = lab.sbatch("alice", "-w", "n1", "--mem=50", wrap=pour)
@@ -297,4 +334,16 @@ def test_a_flood_of_another_job_is_not_felt(lab: Lab, alice: Person, job: int) -
             took.append(time.monotonic() - begun)
         _leave(shown)
     lab.jobs.cancel(flood)
+    return took
+
+
+def test_one_types_beside_a_flood_of_another_job(lab: Lab, alice: Person, job: int) -> None:
+    _type_beside_a_flood(lab, alice, job)
+
+
+@pytest.mark.timing
+def test_beside_a_flood_of_another_job_what_is_typed_is_answered_within_a_second(
+    lab: Lab, alice: Person, job: int
+) -> None:
+    took = _type_beside_a_flood(lab, alice, job)
     assert sorted(took)[-2] < 1, took

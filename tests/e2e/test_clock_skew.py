@@ -15,10 +15,11 @@ from lab.laboratory import Lab
 from lab.wrongclock import wrong_clock
 from tests.e2e.at_terminal import PROMPT, at
 from tests.e2e.measured import now
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
 from tests.e2e.put_right import administrator, linked
 from tests.e2e.test_watch import Watching
 from tests.e2e.topped import cell, debugged, measured_top, row
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
@@ -40,10 +41,10 @@ def ahead_s(request: pytest.FixtureRequest, lab: Lab) -> Iterator[int]:
     lab.jobs.cancel_all()
     olga = administrator(lab)
     with wrong_clock(lab.node("n2"), request.param):
-        eventually(lambda: linked(olga), lambda seen: "n2" in seen, 60)
+        eventually(lambda: linked(olga), lambda seen: "n2" in seen)
         yield request.param
         lab.jobs.cancel_all()
-    eventually(lambda: linked(olga), lambda seen: "n2" in seen, 60)
+    eventually(lambda: linked(olga), lambda seen: "n2" in seen)
 
 
 def _ticks(text: str) -> list[tuple[str, int, float]]:
@@ -123,20 +124,16 @@ def _age_s(moment: str) -> float:
     return now() - datetime.fromisoformat(moment).timestamp()
 
 
-@pytest.mark.spec("TOP-4", "WATCH-1", "SRC-2")
-def test_what_is_measured_there_is_neither_old_nor_of_the_future(
-    ahead_s: int, quiet_lab: Lab, alice: Person
-) -> None:
+def _seconds_since_it_was_measured(quiet_lab: Lab, alice: Person) -> list[float]:
     """By top and by watch: told is when it was measured, whatever the node's clock says."""
-    assert ahead_s
     work = "srun -N2 -n2 sh -c 'while :; do for i in $(seq 5000); do :; done; sleep 0.05; done'"
     with debugged(quiet_lab, alice, "-w", "n[1-2]", wrap=work) as job:
         answer = eventually(
             lambda: measured_top(alice, job, "--per-node", node="n2"),
             lambda seen: seen["origin"]["coverage"] == {"measured": 2, "nodes": 2},
         )
+        ages = [float(row(answer, node)["age_s"]) for node in ("n1", "n2")]
         for node in ("n1", "n2"):
-            assert 0 <= row(answer, node)["age_s"] < 10
             assert 0 < cell(answer, "cpu_utilization", node)["value"] < 150
         watching = Watching(alice, job)
         try:
@@ -146,10 +143,32 @@ def test_what_is_measured_there_is_neither_old_nor_of_the_future(
                 )
             )
             (there,) = [each for each in record["nodes"] if each["node"] == "n2"]
-            assert -2 < _age_s(there["time"]) < 10
+            ages.append(_age_s(there["time"]))
         finally:
             watching.end()
         assert not [each for each in watching.told if each["type"] == "node"], "none was away"
+    return ages
+
+
+@pytest.mark.spec("TOP-4", "WATCH-1", "SRC-2")
+def test_what_is_measured_there_is_not_of_the_future(
+    ahead_s: int, quiet_lab: Lab, alice: Person
+) -> None:
+    *top_ages, watch_age = _seconds_since_it_was_measured(quiet_lab, alice)
+    assert min(top_ages) >= 0
+    # By the clock of this machine, to which the nodes' is corrected within a second or two.
+    assert watch_age + 2 >= 0
+    # And it is not old by what the node's clock is wrong.
+    assert max(*top_ages, watch_age) < abs(ahead_s)
+
+
+@pytest.mark.timing
+@pytest.mark.spec("TOP-4", "WATCH-1", "SRC-2")
+def test_what_is_measured_there_is_less_than_ten_seconds_old(
+    ahead_s: int, quiet_lab: Lab, alice: Person
+) -> None:
+    assert ahead_s
+    assert max(_seconds_since_it_was_measured(quiet_lab, alice)) < 10
 
 
 @pytest.mark.spec("WATCH-2")
@@ -162,7 +181,7 @@ def test_an_alert_from_there_is_told_with_its_true_time(
     with debugged(quiet_lab, alice, "-w", "n2", "--mem=150M", wrap=wrap) as job:
         watching = Watching(alice, job)
         try:
-            alert = watching.until(lambda told: told.get("rule") == "oom_kill", 60)
+            alert = watching.until(lambda told: told.get("rule") == "oom_kill")
             assert alert["node"] == "n2"
             assert begun - 2 < datetime.fromisoformat(alert["since"]).timestamp() < now() + 2
         finally:

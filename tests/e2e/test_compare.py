@@ -7,8 +7,9 @@ from contextlib import ExitStack
 import pytest
 
 from lab.laboratory import Lab
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
 from tests.e2e.topped import debugged
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
 
@@ -28,7 +29,6 @@ def test_two_runs_that_use_different_memory(lab: Lab, alice: Person, bob: Person
     (memory,) = eventually(
         lambda: alice.asks("compare", *jobs, "--metric", "memory_used")["metrics"],
         lambda found: [each["sureness"] for each in found[0]["differences"]] == ["sure"],
-        60,
     )
     (one,) = memory["differences"]
     assert one["change"]["absolute"] == pytest.approx(40 << 20, rel=0.05)

@@ -6,8 +6,9 @@ import pytest
 
 from lab.laboratory import Lab
 from tests.e2e.diagnosed import healthy, page, sick, told
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
 from tests.e2e.topped import WORKS, debugged, measured_top
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
 
@@ -122,12 +123,11 @@ def test_the_stacks_of_all_ranks_in_one_picture(lab: Lab, alice: Person, bob: Pe
         answer = eventually(
             lambda: alice.asks("diag", str(job), "--stacks"),
             lambda seen: sum(len(each["ranks"]) for each in seen["groups"]) == 4,
-            40,
         )
         (odd,) = [each for each in answer["groups"] if each["is_odd"]]
         assert odd["ranks"] == [3]
         assert bob.tries("diag", str(job), "--stacks").code == 102
         (home / "stacks-go").touch()
-        lab.wait_job_state(job, "COMPLETED", 30)
+        lab.wait_job_state(job, "COMPLETED")
         said = alice.tries("logs", str(job))
         assert said.out.count("done") == 4

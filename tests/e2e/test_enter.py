@@ -18,7 +18,7 @@ from lab.laboratory import Lab
 from lattice.domain.privileged import Outcome, Rejoin
 from lattice.domain.terminal import EndCause, Resize, Signal, StdinEnd, TerminalSignal
 from tests.e2e.entered import Door, asking, door_of
-from tests.e2e.people import eventually
+from tests.eventually import eventually
 from tests.fakes.terminal_client import TerminalClient
 
 pytestmark = pytest.mark.lab
@@ -254,7 +254,7 @@ def test_a_helper_that_dies_takes_no_terminal_along(lab: Lab, door: Door, job: i
     helper.up()
     client.cut()
     # A grant of before its start is not believed, so the first may be too early by a second.
-    eventually(lambda: _rejoined(door, session, job, client), lambda worked: worked, timeout_s=10)
+    eventually(lambda: _rejoined(door, session, job, client), lambda worked: worked)
     client.type(b"again\n")
     client.see(b"again\r\nagain\r\n")
 
@@ -285,13 +285,12 @@ def test_a_client_that_stays_away_is_hung_up_on_and_the_job_is_not(lab: Lab, job
                 found = on_n1(lab, "pgrep", "-u", "alice", "-f", "sleep 400")
                 return found.split()
 
-            eventually(left, lambda pids: not pids, timeout_s=10)
+            eventually(left, lambda pids: not pids)
             assert work
             assert on_n1(lab, "pgrep", "-u", "alice", "-f", "sleep 300") == work
             eventually(
                 lambda: list((helper.folder / "sessions" / str(_uid())).iterdir()),
                 lambda names: not names,
-                timeout_s=10,
             )
     finally:
         helper.stop()

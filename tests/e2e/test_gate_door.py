@@ -36,7 +36,7 @@ from lattice.domain.privileged import (
 from lattice.domain.submission import CancelQuestion, SubmitQuestion
 from tests.contract.identities import being
 from tests.e2e import knocking
-from tests.e2e.people import eventually
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
 

@@ -9,8 +9,9 @@ import pytest
 from lab.gpus import uuid_of
 from lab.laboratory import Lab
 from lab.slurm_config import GPUS
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
 from tests.e2e.topped import cell, debugged, top
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
 SLEEP = "sleep 600"
@@ -39,12 +40,8 @@ def test_two_jobs_on_one_node_see_their_own_cards(lab: Lab, alice: Person, bob: 
         debugged(lab, alice, "-w", "n1", "--gres=gpu:2", wrap=SLEEP) as first,
         debugged(lab, bob, "-w", "n1", "--gres=gpu:1", wrap=SLEEP) as second,
     ):
-        mine = eventually(
-            lambda: by_card(top(alice, first, "--per-gpu"), "gpu_power_draw"), bool, 45
-        )
-        theirs = eventually(
-            lambda: by_card(top(bob, second, "--per-gpu"), "gpu_power_draw"), bool, 45
-        )
+        mine = eventually(lambda: by_card(top(alice, first, "--per-gpu"), "gpu_power_draw"), bool)
+        theirs = eventually(lambda: by_card(top(bob, second, "--per-gpu"), "gpu_power_draw"), bool)
         told = alice.asks("status", str(first))["allocation"]["gpu_indices"]
     assert len(mine) == 2
     assert len(theirs) == 1
@@ -63,7 +60,6 @@ def test_the_same_shape_from_a_broken_node_and_from_one_without_a_driver(
         answer = eventually(
             lambda: top(alice, job, "--per-node"),
             lambda seen: cell(seen, "gpu_utilization", "n1").get("value") is not None,
-            45,
         )
         n1, n2, n3 = (cell(answer, "gpu_utilization", node) for node in ("n1", "n2", "n3"))
     assert 80 <= n1["value"] < 80 + GPUS
@@ -80,13 +76,13 @@ def test_a_card_that_falls_off_the_bus_stands_beside_the_node(lab: Lab, alice: P
         found: dict[str, Any] = alice.asks("nodes", node)["node"]["agent"]
         return found
 
-    broken = eventually(lambda: agent("n2"), lambda seen: seen["health"] == "failure", 45)
+    broken = eventually(lambda: agent("n2"), lambda seen: seen["health"] == "failure")
     assert "Failed to initialize NVML: Driver Not Loaded" in broken["health_words"]
     assert agent("n3")["health"] == "unknown"
     with lab.slurm.nodes["n1"].agent.gpus.changed() as cards:
-        eventually(lambda: agent("n1"), lambda seen: seen["health"] == "healthy", 45)
+        eventually(lambda: agent("n1"), lambda seen: seen["health"] == "healthy")
         cards.card(0, lost=1)
-        sick = eventually(lambda: agent("n1"), lambda seen: seen["health"] == "failure", 60)
+        sick = eventually(lambda: agent("n1"), lambda seen: seen["health"] == "failure")
         assert f"{uuid_of(0)} is lost (GPU is lost)" in sick["health_words"]
         assert "ready (failure)" in alice.tries("nodes").out
-    eventually(lambda: agent("n1"), lambda seen: seen["health"] == "healthy", 60)
+    eventually(lambda: agent("n1"), lambda seen: seen["health"] == "healthy")

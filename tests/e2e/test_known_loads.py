@@ -15,8 +15,9 @@ import pytest
 from lab.laboratory import Lab
 from tests.e2e.diagnosed import page, sick
 from tests.e2e.measured import Load, Measured, accounted, now
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
 from tests.e2e.put_right import administrator, linked
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
 
@@ -74,7 +75,7 @@ def _virtual_machine(lab: Lab) -> Iterator[None]:
             f"chmod 1777 {V2.disk}",
         ):
             lab.vm.run(command.split())
-        eventually(lambda: linked(administrator(lab)), lambda seen: V2.node in seen, 240)
+        eventually(lambda: linked(administrator(lab)), lambda seen: V2.node in seen, patience_s=240)
         yield
         lab.jobs.cancel_all(timeout_s=60)
     finally:
@@ -103,7 +104,6 @@ def _start(lab: Lab, alice: Person, debug: list[int], *words: str, wrap: str) ->
     said = eventually(
         lambda: alice.tries("telemetry", "--alloc", str(job), "--mode", "debug"),
         lambda said: said.code == 0,
-        120,
     )
     assert said.code == 0, said
     return job
@@ -241,7 +241,6 @@ def test_a_victim_of_its_own_hunger(
     kills = eventually(
         lambda: measured.query(f'lattice_memory_oom_kills_total{{alloc="{job}"}}'),
         lambda found: bool(found) and float(found[0]["value"][1]) >= 2,
-        120,
     )
     assert [float(each["value"][1]) for each in kills] == [2.0]
 

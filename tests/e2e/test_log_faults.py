@@ -20,7 +20,8 @@ from lab.addresses import SEAWEED_S3_PORT
 from lab.laboratory import Lab
 from lattice.base.failpoints import VARIABLE
 from tests.e2e.log_lines import Gate, numbers, script
-from tests.e2e.people import Person, Said, eventually
+from tests.e2e.people import Person, Said
+from tests.eventually import PATIENCE_S, eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -51,12 +52,14 @@ def said_of(alice: Person, job: int, *words: str) -> Said:
     return alice.tries("logs", str(job), *words)
 
 
-def complete(alice: Person, job: int, writer: str, count: int, timeout_s: float = 90) -> None:
+def complete(
+    alice: Person, job: int, writer: str, count: int, patience_s: float = PATIENCE_S
+) -> None:
     """Every line once and in order."""
     seen = eventually(
         lambda: numbers(said_of(alice, job, "--grep", f" {writer}\\.").out.splitlines(), writer),
         lambda found: len(found) >= count,
-        timeout_s,
+        patience_s=patience_s,
     )
     assert seen == list(range(count))
 
@@ -67,7 +70,6 @@ def stored(lab: Lab, alice: Person, job: int) -> None:
     eventually(
         lambda: [each for folder in folders for each in folder.glob(f"{job}-*")],
         lambda left: not left,
-        60,
     )
 
 
@@ -152,7 +154,7 @@ def test_a_server_killed_while_storing(quiet_lab: Lab, alice: Person, name: str)
         server.process.up()
     job = quiet_lab.sbatch("alice", wrap=script("s", 300))
     quiet_lab.wait_job_state(job, "COMPLETED")
-    eventually(lambda: [each for each in quiet_lab.servers if not each.process.alive], bool, 60)
+    eventually(lambda: [each for each in quiet_lab.servers if not each.process.alive], bool)
     for server in quiet_lab.servers:
         server.process.kill()
         del server.environment[VARIABLE]
@@ -238,13 +240,13 @@ def test_text_that_was_gone_before_it_was_read(quiet_lab: Lab, alice: Person) ->
     quiet_lab.seaweedfs.process.freeze()
     try:
         job = quiet_lab.sbatch("alice", "--nodelist=n1", wrap="; ".join(steps))
-        eventually(written_so_far.exists, bool, 90)
+        eventually(written_so_far.exists, bool)
         written_so_far.unlink()
         spool = agent.folder / "state" / "logs"
-        eventually(lambda: _steady_bytes(spool), lambda size: size >= 16 << 20, 60)
+        eventually(lambda: _steady_bytes(spool), lambda size: size >= 16 << 20)
         # From here on nothing is read: whether there is room is looked at every second.
         full.open()
-        eventually(written_so_far.exists, bool, 90)
+        eventually(written_so_far.exists, bool)
         written_so_far.unlink()
         # How much is lost is known of what was seen: a look a second, and later on a busy machine.
         time.sleep(6)
@@ -293,7 +295,6 @@ def test_a_node_without_power(quiet_lab: Lab, alice: Person) -> None:
     eventually(
         lambda: numbers(said_of(alice, job).out.splitlines(), "p"),
         lambda seen: len(seen) >= len(left),
-        120,
     )
     assert numbers(said_of(alice, job).out.splitlines(), "p") == left
 
@@ -302,11 +303,11 @@ def test_a_node_without_power(quiet_lab: Lab, alice: Person) -> None:
 def test_a_job_id_that_is_used_again(quiet_lab: Lab, alice: Person, bob: Person) -> None:
     job = quiet_lab.sbatch("alice", wrap="echo the elder")
     quiet_lab.wait_job_state(job, "COMPLETED")
-    eventually(lambda: said_of(alice, job).out, lambda text: text == "the elder\n", 60)
+    eventually(lambda: said_of(alice, job).out, lambda text: text == "the elder\n")
     quiet_lab.slurm.reset_controller(first_job_id=job)
     again = quiet_lab.sbatch("bob", "-A", "genomics", wrap="echo the younger")
     assert again == job
-    eventually(lambda: said_of(bob, job).out, lambda text: text == "the younger\n", 60)
+    eventually(lambda: said_of(bob, job).out, lambda text: text == "the younger\n")
     assert said_of(alice, job).out == "the elder\n"
 
 

@@ -17,7 +17,8 @@ import pytest
 
 from lab.laboratory import Lab
 from tests.e2e.log_lines import Gate, numbers, script
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -61,7 +62,6 @@ def stored(lab: Lab, job: int) -> None:
     eventually(
         lambda: [each for folder in folders for each in folder.glob(f"{job}-*")],
         lambda left: not left,
-        60,
     )
 
 
@@ -89,7 +89,7 @@ def test_agents_away_while_tasks_end(quiet_lab: Lab, alice: Person) -> None:
     for agent in agents:
         agent.start()
     wanted = {rank: list(range(400)) for rank in range(4)}
-    eventually(lambda: lines_by_rank(alice, job, "t"), lambda found: found == wanted, 90)
+    eventually(lambda: lines_by_rank(alice, job, "t"), lambda found: found == wanted)
     stored(quiet_lab, job)
     assert lines_by_rank(alice, job, "t") == wanted
     assert not [each for each in records(alice, job) if each["type"] == "gap"]
@@ -107,7 +107,7 @@ def test_servers_away_while_short_steps_come_and_go(quiet_lab: Lab, alice: Perso
     job = quiet_lab.sbatch("alice", "-w", "n1", "-n2", wrap=f"{steps}; {script('b', 20)}")
     home = quiet_lab.layout.home / "alice"
     eventually(
-        lambda: numbers(_lines(home / f"slurm-{job}.out"), "b"), lambda seen: len(seen) == 20, 90
+        lambda: numbers(_lines(home / f"slurm-{job}.out"), "b"), lambda seen: len(seen) == 20
     )
     time.sleep(3)
     for server in quiet_lab.servers:
@@ -116,7 +116,6 @@ def test_servers_away_while_short_steps_come_and_go(quiet_lab: Lab, alice: Perso
     eventually(
         lambda: {rank: sorted(seen) for rank, seen in lines_by_rank(alice, job, "s").items()},
         lambda found: found == {rank: sorted(seen) for rank, seen in wanted.items()},
-        120,
     )
     stored(quiet_lab, job)
     lines = [each for each in records(alice, job) if each["type"] == "line"]
@@ -143,9 +142,7 @@ def test_a_file_that_is_gone_when_the_agent_is_back_is_a_gap(quiet_lab: Lab, ali
     quiet_lab.wait_job_state(job, "COMPLETED", timeout_s=120)
     (quiet_lab.layout.home / "alice" / f"f{job}-0.out").unlink()
     agent.start()
-    told = eventually(
-        lambda: [each for each in records(alice, job) if each["type"] == "gap"], bool, 90
-    )
+    told = eventually(lambda: [each for each in records(alice, job) if each["type"] == "gap"], bool)
     assert [(each["cause"], each["source"]) for each in told] == [("unreadable", "0.0")]
     assert lines_by_rank(alice, job, "g") == {0: list(range(100))}
     assert lines_by_rank(alice, job, "h") == {}

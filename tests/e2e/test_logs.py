@@ -11,7 +11,8 @@ import pytest
 from lab.laboratory import Lab
 from lattice.base.failpoints import VARIABLE
 from tests.e2e.log_lines import numbers, script
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
@@ -81,15 +82,13 @@ def test_an_agent_killed_at(quiet_lab: Lab, alice: Person, name: str) -> None:
     job = quiet_lab.sbatch(
         "alice", "--nodelist=n1", wrap=script("k", 3000, size=200, pause_s=0.001)
     )
-    deadline = time.monotonic() + 60
-    while agent.process.alive and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert not agent.process.alive, f"{name} was never reached"
+    # Where it stays alive, the place of that name was never reached.
+    eventually(lambda: (name, agent.process.alive), lambda seen: not seen[1], pause_s=0.2)
     del agent.environment[VARIABLE]
     agent.start()
     quiet_lab.wait_job_state(job, "COMPLETED")
     complete = eventually(
-        lambda: numbers(lines_of(alice, job), "k"), lambda seen: len(seen) >= 3000, 60
+        lambda: numbers(lines_of(alice, job), "k"), lambda seen: len(seen) >= 3000
     )
     assert complete == list(range(3000))
 
@@ -126,16 +125,14 @@ def test_attempts_are_kept_apart(quiet_lab: Lab, alice: Person) -> None:
     quiet_lab.wait_job_state(job, "RUNNING")
     eventually(lambda: lines_of(alice, job), lambda seen: seen == ["attempt"])
     quiet_lab.ctl(["scontrol", "requeue", str(job)])
-    waiting = eventually(
-        lambda: alice.tries("logs", str(job)), lambda said: "REQUEUE" in said.out, 60
-    )
+    waiting = eventually(lambda: alice.tries("logs", str(job)), lambda said: "REQUEUE" in said.out)
     assert waiting.out.startswith("attempt\n"), "what it wrote before it waited to run again"
     eventually(lambda: alice.card(job)["allocation"]["state"], lambda state: state == "pending")
     # For a moment nobody may know when it ran before: that is said, never "nothing was written".
-    shown = eventually(lambda: alice.tries("logs", str(job)), lambda said: said.code != 75, 60)
+    shown = eventually(lambda: alice.tries("logs", str(job)), lambda said: said.code != 75)
     assert shown.out == waiting.out
     quiet_lab.start_requeued(job)
-    eventually(lambda: alice.tries("logs", str(job)), lambda said: said.out == "attempt 1\n", 60)
+    eventually(lambda: alice.tries("logs", str(job)), lambda said: said.out == "attempt 1\n")
     assert lines_of(alice, job, "--attempt", "1") == waiting.out.splitlines()
 
 
@@ -154,7 +151,6 @@ def test_files_of_their_own(quiet_lab: Lab, alice: Person) -> None:
     eventually(
         lambda: {each for each in lines_of(alice, job, "--prefix", "none") if "rank" in each},
         lambda seen: seen == {f"rank {number}" for number in range(4)},
-        60,
     )
     assert lines_of(alice, job, "--rank", "3", "--prefix", "none") == ["rank 3"]
 
@@ -171,9 +167,7 @@ def test_the_store_away(quiet_lab: Lab, alice: Person) -> None:
         time.sleep(5)
     finally:
         store.thaw()
-    eventually(
-        lambda: numbers(lines_of(alice, job), "w"), lambda seen: seen == list(range(100)), 90
-    )
+    eventually(lambda: numbers(lines_of(alice, job), "w"), lambda seen: seen == list(range(100)))
 
 
 @pytest.mark.story

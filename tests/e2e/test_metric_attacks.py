@@ -8,8 +8,9 @@ import pytest
 
 from lab.laboratory import Lab
 from tests.e2e.measured import Measured
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
 from tests.e2e.topped import debugged
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
 
@@ -36,7 +37,7 @@ ESCAPES = (
 def test_no_query_of_bobs_shows_a_point_of_alices(lab: Lab, alice: Person, bob: Person) -> None:
     with debugged(lab, alice, wrap="sleep 600") as job:
         mine = Measured(lab, alice)
-        found = eventually(lambda: mine.query("lattice_cpu_seconds_total"), bool, 30)
+        found = eventually(lambda: mine.query("lattice_cpu_seconds_total"), bool)
         assert {each["metric"]["user"] for each in found} == {"alice"}
         theirs = Measured(lab, bob)
         for query in ESCAPES:

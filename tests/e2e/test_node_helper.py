@@ -26,7 +26,7 @@ from lattice.domain.privileged import (
 from lattice.domain.submission import CancelQuestion
 from tests.contract.identities import being
 from tests.e2e.knocking import knock
-from tests.e2e.people import eventually
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
 

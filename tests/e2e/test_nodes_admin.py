@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from lab.laboratory import Lab
-from tests.e2e.people import Person, Said, eventually
+from tests.e2e.people import Person, Said
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
 

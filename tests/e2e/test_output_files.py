@@ -27,7 +27,7 @@ from lattice.base.signing import SigningKey
 from lattice.domain.outputs import OpenedOutputs, OutputFile
 from lattice.domain.privileged import OpenOutput, OpenOutputFile, Question, digest_of, verb_of
 from tests.contract.identities import being
-from tests.e2e.people import eventually
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lab.laboratory import Lab
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
 from tests.e2e.topped import debugged
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
 
@@ -21,7 +22,6 @@ def test_a_job_that_is_over(lab: Lab, alice: Person, bob: Person) -> None:
         report = eventually(
             lambda: alice.tries("report", str(job)),
             lambda said: "completed" in said.out and "100 % of nodes" in said.out,
-            60,
         )
         (memory,) = [line for line in report.out.splitlines() if "Memory peak" in line]
         peak = float(memory.split()[2])

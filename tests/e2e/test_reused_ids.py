@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lab.laboratory import Lab
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
 

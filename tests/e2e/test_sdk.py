@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab.laboratory import Lab
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
 

@@ -16,7 +16,8 @@ from lab.addresses import SERVER_GRPC_PORT, SERVER_REST_PORT
 from lab.certificates import Authority
 from lab.laboratory import Lab
 from lab.server import Server
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
 

@@ -9,7 +9,8 @@ import pytest
 
 from lab.laboratory import Lab
 from tests.e2e.log_lines import numbers, script
-from tests.e2e.people import Person, Said, eventually
+from tests.e2e.people import Person, Said
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
@@ -83,10 +84,8 @@ def test_alice_shares_with_bob_and_takes_it_back(
     assert readers(alice, job)["bob"][0] == "shared", "that he read it stays"
 
 
-@pytest.mark.spec("AUTH-7")
-def test_a_followed_stream_ends_when_it_is_no_longer_shared(
-    quiet_lab: Lab, alice: Person, bob: Person
-) -> None:
+def _follow_what_is_no_longer_shared(quiet_lab: Lab, alice: Person, bob: Person) -> float:
+    """The seconds until the stream ended."""
     job = quiet_lab.sbatch("alice", wrap=script("f", 4000, pause_s=0.05))
     quiet_lab.wait_job_state(job, "RUNNING")
     assert alice.tries("share", str(job), "--with", "bob").code == 0
@@ -96,13 +95,27 @@ def test_a_followed_stream_ends_when_it_is_no_longer_shared(
     assert following.poll() is None, following.communicate()
     assert alice.tries("unshare", str(job), "--with", "bob").code == 0
     ended = time.monotonic()
-    out, err = following.communicate(timeout=30)
-    assert time.monotonic() - ended < 10
+    out, err = following.communicate(timeout=120)
+    took_s = time.monotonic() - ended
     assert following.returncode == 102, err
     assert f"No allocation {job} of yours" in err
     seen = numbers(out.splitlines(), "f")
     assert seen == list(range(len(seen)))
     assert seen
+    return took_s
+
+
+def test_a_followed_stream_ends_when_it_is_no_longer_shared(
+    quiet_lab: Lab, alice: Person, bob: Person
+) -> None:
+    _follow_what_is_no_longer_shared(quiet_lab, alice, bob)
+
+
+@pytest.mark.timing
+def test_a_followed_stream_ends_within_ten_seconds_when_it_is_no_longer_shared(
+    quiet_lab: Lab, alice: Person, bob: Person
+) -> None:
+    assert _follow_what_is_no_longer_shared(quiet_lab, alice, bob) < 10
 
 
 @pytest.mark.story
@@ -152,5 +165,5 @@ def test_what_cannot_be_written_down_is_not_shown(
     assert (own.code, own.out) == (0, "what it wrote\n"), own
     for each in no_quorum.etcd.members[:2]:
         each.start()
-    eventually(lambda: reads(carol, his), lambda said: said.out == "what it wrote\n", 60)
-    eventually(lambda: readers(bob, his), lambda seen: seen["carol"][0] == "tenant admin", 60)
+    eventually(lambda: reads(carol, his), lambda said: said.out == "what it wrote\n")
+    eventually(lambda: readers(bob, his), lambda seen: seen["carol"][0] == "tenant admin")

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from lab.laboratory import Lab
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
 
@@ -35,7 +36,6 @@ def test_slurmctld_stopped(quiet_lab: Lab, controller_away: tuple[int, int], ali
     answer = eventually(
         lambda: alice.asks("status"),
         lambda seen: not _source(seen, "slurmctld")["ok"],
-        timeout_s=40,
     )
     assert str(hers) in {each["id"] for each in answer["allocations"]}
     source = _source(answer, "slurmctld")
@@ -55,9 +55,7 @@ def test_slurmctld_stopped(quiet_lab: Lab, controller_away: tuple[int, int], ali
     assert alice.asks("nodes")["nodes"] != []
 
     quiet_lab.slurm.ctld.up()
-    eventually(
-        lambda: alice.asks("status"), lambda seen: _source(seen, "slurmctld")["ok"], timeout_s=40
-    )
+    eventually(lambda: alice.asks("status"), lambda seen: _source(seen, "slurmctld")["ok"])
     eventually(lambda: alice.tries("status", str(his)).code, lambda code: code == 102)
 
 
@@ -68,7 +66,7 @@ def test_slurmdbd_stopped(quiet_lab: Lab, alice: Person) -> None:
     eventually(lambda: alice.sees("status"), lambda seen: str(job) in seen)
     quiet_lab.slurm.dbd.stop()
     try:
-        said = eventually(lambda: alice.tries("history"), lambda said: said.code != 0, timeout_s=40)
+        said = eventually(lambda: alice.tries("history"), lambda said: said.code != 0)
         assert said.code == 75
         assert "slurmdbd" in said.err
         answer = eventually(
@@ -77,7 +75,6 @@ def test_slurmdbd_stopped(quiet_lab: Lab, alice: Person) -> None:
                 not _source(seen, "slurmdbd")["ok"]
                 and str(job) in {each["id"] for each in seen["allocations"]}
             ),
-            timeout_s=40,
         )
         assert _source(answer, "slurmctld")["ok"]
         assert "slurmdbd" in alice.tries("status").err
@@ -86,7 +83,7 @@ def test_slurmdbd_stopped(quiet_lab: Lab, alice: Person) -> None:
         eventually(lambda: alice.sees("status"), lambda seen: str(fresh) in seen)
     finally:
         quiet_lab.slurm.dbd.up()
-    eventually(lambda: alice.tries("history").code, lambda code: code == 0, timeout_s=40)
+    eventually(lambda: alice.tries("history").code, lambda code: code == 0)
 
 
 def _source(answer: dict, name: str) -> dict:

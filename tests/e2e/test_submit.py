@@ -11,7 +11,8 @@ import pytest
 
 from lab.laboratory import Lab
 from lattice.domain.labels import read_comment
-from tests.e2e.people import Person, Said, eventually
+from tests.e2e.people import Person, Said
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
 

@@ -8,8 +8,9 @@ import pytest
 
 from lab.laboratory import Lab
 from tests.e2e.measured import Measured
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
 from tests.e2e.topped import debugged
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
 
@@ -27,12 +28,10 @@ def test_debug_takes_effect_within_five_seconds_and_reverts(lab: Lab, alice: Per
     with debugged(lab, alice, wrap="sleep 600") as job:
         # Of the three seconds that begin five seconds from now, each has a sample.
         then = int(time.time()) + 8
-        eventually(lambda: samples(job, f"3s] @ {then}"), lambda count: count >= 3, 30)
+        eventually(lambda: samples(job, f"3s] @ {then}"), lambda count: count >= 3)
         said = alice.tries("telemetry", str(job), "--mode", "debug", "--duration", "10s")
         assert said.code == 0
-        eventually(
-            lambda: alice.asks("telemetry", str(job))["mode"], lambda mode: mode == "prod", 20
-        )
+        eventually(lambda: alice.asks("telemetry", str(job))["mode"], lambda mode: mode == "prod")
         time.sleep(6)
         before = samples(job, "10m]")
         time.sleep(4)

@@ -10,10 +10,11 @@ import pytest
 
 from lab.laboratory import Lab
 from tests.e2e.measured import Measured
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
 from tests.e2e.put_right import administrator, put_right
 from tests.e2e.test_watch import Watching
 from tests.e2e.topped import WORKS, cell, debugged, measured_top, row, top
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -57,13 +58,12 @@ def test_the_store_is_away_for_a_minute(lab: Lab, alice: Person) -> None:
             return float(found[0]["value"][1]) if found else 0.0
 
         wanted = (back - gone) * 0.9
-        eventually(points, lambda count: count >= wanted, 90)
+        eventually(points, lambda count: count >= wanted)
         answer = measured_top(alice, job)
         assert answer["origin"]["via"] == "store" or "agents" not in answer["origin"]["via"]
 
 
-@pytest.mark.spec("SRC-2")
-def test_a_store_that_hangs_is_not_waited_for(lab: Lab, alice: Person) -> None:
+def _look_while_the_store_hangs(lab: Lab, alice: Person) -> float:
     store = lab.victoriametrics.processes[0]
     with debugged(lab, alice, "-w", "n1") as job:
         measured_top(alice, job)
@@ -72,8 +72,19 @@ def test_a_store_that_hangs_is_not_waited_for(lab: Lab, alice: Person) -> None:
         said = alice.tries("top", str(job), "--once")
         took_s = time.monotonic() - began
         assert said.code == 0, said
-        assert took_s < 8, took_s
         assert "store" in said.out + said.err
+    return took_s
+
+
+def test_a_store_that_hangs_is_not_waited_for(lab: Lab, alice: Person) -> None:
+    _look_while_the_store_hangs(lab, alice)
+
+
+@pytest.mark.timing
+def test_while_the_store_hangs_an_answer_comes_within_eight_seconds(
+    lab: Lab, alice: Person
+) -> None:
+    assert _look_while_the_store_hangs(lab, alice) < 8
 
 
 @pytest.mark.spec("SRC-1", "SRC-2")
@@ -86,7 +97,6 @@ def test_an_agent_frozen_and_one_killed(lab: Lab, alice: Person) -> None:
             answer = eventually(
                 lambda: top(alice, job, "--per-node"),
                 lambda seen: cell(seen, "cpu_utilization", "n2").get("value") is None,
-                45,
             )
             assert row(answer, "n2")["reason"]
             assert cell(answer, "cpu_utilization", "n1")["value"] is not None
@@ -98,7 +108,6 @@ def test_an_agent_frozen_and_one_killed(lab: Lab, alice: Person) -> None:
         eventually(
             lambda: top(alice, job, "--per-node"),
             lambda seen: cell(seen, "cpu_utilization", "n1").get("value") is None,
-            45,
         )
         lab.node("n1").agent.start()
         measured_top(alice, job, "--per-node", node="n1")
@@ -113,15 +122,13 @@ def test_a_watched_node_is_cut_off(lab: Lab, alice: Person) -> None:
             watching.until(lambda told: told["type"] == "measured" and told["measured"] == 2)
             lab.node("n2").cut_off()
             cut = time.monotonic()
-            stale = watching.until(
-                lambda told: told["type"] == "node" and told["word"] == "stale", 40
-            )
+            stale = watching.until(lambda told: told["type"] == "node" and told["word"] == "stale")
             print(f"stale after {time.monotonic() - cut:.1f} s")
             assert stale["node"] == "n2"
             assert stale["since"]
             watching.until(lambda told: told["type"] == "measured" and told["measured"] == 1)
             lab.node("n2").heal()
-            watching.until(lambda told: told["type"] == "node" and told["word"] == "back", 60)
+            watching.until(lambda told: told["type"] == "node" and told["word"] == "back")
         finally:
             watching.end()
 
@@ -139,12 +146,12 @@ def test_a_server_killed_under_a_watcher(lab: Lab, alice: Person) -> None:
     ) as job:
         watching = Watching(alice, job)
         try:
-            watching.until(lambda told: told.get("rule") == "oom_kill", 60)
+            watching.until(lambda told: told.get("rule") == "oom_kill")
             lab.servers[0].kill()
             time.sleep(1)
-            watching.until(lambda told: told["type"] == "measured", 30)
+            watching.until(lambda told: told["type"] == "measured")
             for _ in range(3):
-                watching.until(lambda told: told["type"] == "measured", 30)
+                watching.until(lambda told: told["type"] == "measured")
             told = [each["phase"] for each in watching.told if each.get("rule") == "oom_kill"]
             # A node that is away for a moment makes it unknown, and firing again.
             assert all(one != other for one, other in pairwise(told)), told

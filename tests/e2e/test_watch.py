@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from lab.laboratory import Lab
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
 from tests.e2e.topped import debugged
+from tests.eventually import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.lab
 
@@ -31,7 +32,7 @@ class Watching:
         self.told: list[dict[str, Any]] = []
 
     def until(
-        self, wanted: Callable[[dict[str, Any]], bool], timeout_s: float = 30
+        self, wanted: Callable[[dict[str, Any]], bool], timeout_s: float = PATIENCE_S
     ) -> dict[str, Any]:
         """The first record that is as wanted."""
         assert self.process.stdout is not None
@@ -47,7 +48,7 @@ class Watching:
 
     def end(self) -> None:
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(60)
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
@@ -71,9 +72,9 @@ def test_two_nodes_until_the_end(lab: Lab, alice: Person) -> None:
         try:
             watching.until(lambda told: told["type"] == "measured" and told["measured"] == 2)
             watching.until(lambda told: _figure(told, "n1", "cpu_utilization") > 15)
-            ended = watching.until(lambda told: told["type"] == "ended", 60)
+            ended = watching.until(lambda told: told["type"] == "ended")
             assert ended["state"] == "failed"
-            assert watching.process.wait(10) == 100
+            assert watching.process.wait(60) == 100
         finally:
             watching.end()
 
@@ -85,7 +86,7 @@ def test_an_oom_kill_is_told_once(lab: Lab, alice: Person) -> None:
     with debugged(lab, alice, "-w", "n1", "--mem=150M", wrap=f"sleep 9; {eater}; sleep 300") as job:
         watching = Watching(alice, job, "--alerts-only")
         try:
-            alert = watching.until(lambda told: told.get("rule") == "oom_kill", 60)
+            alert = watching.until(lambda told: told.get("rule") == "oom_kill")
             assert alert["node"] == "n1"
             assert alert["phase"] == "firing"
             assert alert["words"]
@@ -103,6 +104,6 @@ def test_until_it_runs(lab: Lab, alice: Person) -> None:
             "watch", str(job), "--until", "running", env=alice.bearer, timeout_s=60
         )
         assert said.code == 0, said
-        lab.wait_job_state(job, "RUNNING", 2)
+        lab.wait_job_state(job, "RUNNING")
     finally:
         lab.run_as("alice", ["scancel", str(job)])

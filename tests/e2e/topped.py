@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from lab.laboratory import Lab
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
+from tests.eventually import eventually
 
 WORKS = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done; sleep 0.2; done"
 """For a shell: something to measure, and the rest of the machine for those who measure."""
@@ -57,5 +58,4 @@ def measured_top(person: Person, job: int, *words: str, node: str = "") -> dict[
     return eventually(
         lambda: top(person, job, *words),
         lambda answer: cell(answer, "cpu_utilization", node).get("value") is not None,
-        45,
     )

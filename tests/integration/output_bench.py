@@ -11,10 +11,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
 
 from lab import users
 from lattice.access.grants import GrantSigner
@@ -32,10 +31,10 @@ from lattice.domain.privileged import (
     verb_of,
 )
 from tests.contract.identities import being
+from tests.eventually import eventually
 
 JOB = 4242
 _JOIN = 'for each in $1; do echo $$ >"$each" || exit 125; done; shift; exec "$@"'
-_T = TypeVar("_T")
 
 
 class Bench:
@@ -54,7 +53,7 @@ class Bench:
         keys = folder / "keys"
         keys.write_text(base64.b64encode(key.public).decode())
         self.socket = folder / "socket"
-        self.port = HelperOutputs(HelperChannel(self.socket, timeout_s=15))
+        self.port = HelperOutputs(HelperChannel(self.socket, timeout_s=60))
         self.log = folder / "helper.log"
         with self.log.open("wb") as log:
             self.helper = subprocess.Popen(
@@ -177,13 +176,3 @@ class Bench:
 
 def content(file: OutputFile) -> bytes:
     return os.pread(file.fd, 4096, 0)
-
-
-def eventually(look: Callable[[], _T], until: Callable[[_T], bool], timeout_s: float = 20.0) -> _T:
-    deadline = time.monotonic() + timeout_s
-    while True:
-        seen = look()
-        if until(seen):
-            return seen
-        assert time.monotonic() < deadline, seen
-        time.sleep(0.02)

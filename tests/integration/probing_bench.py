@@ -30,7 +30,7 @@ from lattice.domain.privileged import (
 )
 from lattice.domain.probed import MountsLook, StackLook, TaskLook
 from tests.contract.identities import being
-from tests.integration.output_bench import eventually
+from tests.eventually import eventually
 
 JOB = 4243
 _JOIN = 'echo $$ >"$1" || exit 125; shift; exec "$@"'
@@ -65,7 +65,7 @@ class ProbingBench:
             )
         eventually(self.socket.exists, bool)
         time.sleep(1.1)  # grants of the second in which it started are not believed
-        self.port = HelperProbes(HelperChannel(self.socket, timeout_s=30))
+        self.port = HelperProbes(HelperChannel(self.socket, timeout_s=60))
 
     def mounts(self, timeout_ms: int = 1000, user: str = "alice", job: int = JOB) -> MountsLook:
         request = self.request(ProbeMounts(timeout_ms), user, job)
@@ -140,9 +140,7 @@ class ProbingBench:
         self._started.clear()
         for folder, _, _ in os.walk(self._base, topdown=False):
             with suppress(OSError):
-                eventually(
-                    (Path(folder) / "cgroup.procs").read_text, lambda left: not left, timeout_s=3
-                )
+                eventually((Path(folder) / "cgroup.procs").read_text, lambda left: not left)
                 Path(folder).rmdir()
 
     def close(self) -> None:

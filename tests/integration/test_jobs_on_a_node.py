@@ -18,6 +18,7 @@ from lab.laboratory import Lab
 from lab.users import SERVER_USER
 from lattice.domain.allocation import Attempt, State
 from lattice.domain.nodejobs import match_attempt
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -53,7 +54,6 @@ class Watcher:
             text=True,
         )
         self.events: list[_Json] = []
-        self._more = threading.Condition()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         ready = self.wait(lambda told: told["event"] == "ready")
@@ -62,29 +62,23 @@ class Watcher:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with self._more:
-                self.events.append(json.loads(line))
-                self._more.notify_all()
+            self.events.append(json.loads(line))
 
-    def wait(self, wanted: Callable[[_Json], bool], timeout_s: float = 30.0) -> _Json:
+    def wait(self, wanted: Callable[[_Json], bool]) -> _Json:
         """The first event of this kind, already there or to come."""
-        deadline = time.monotonic() + timeout_s
-        with self._more:
-            while True:
-                for event in self.events:
-                    if wanted(event):
-                        return event
-                left_s = deadline - time.monotonic()
-                assert left_s > 0, f"not seen; but: {self.events}"
-                self._more.wait(left_s)
+
+        def is_there(events: list[_Json]) -> bool:
+            return any(map(wanted, events))
+
+        return next(filter(wanted, eventually(lambda: list(self.events), is_there)))
 
     @property
     def jobs(self) -> set[int]:
         """The numbers of all that was ever seen."""
         return {event["id"] for event in self.events if "id" in event}
 
-    def of(self, job: int, kind: str, timeout_s: float = 30.0) -> _Json:
-        return self.wait(lambda told: (told.get("id"), told["event"]) == (job, kind), timeout_s)
+    def of(self, job: int, kind: str) -> _Json:
+        return self.wait(lambda told: (told.get("id"), told["event"]) == (job, kind))
 
     def with_tasks(self, job: int, **tasks: int) -> _Json:
         """The job once it has so many tasks with processes in these steps."""

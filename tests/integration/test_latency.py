@@ -37,6 +37,7 @@ from lattice.helper.privilege import Kernel
 from lattice.probes.helperlook import HelperLook
 from lattice.probes.latency import IO_LATENCY, RETRANSMITS, LatencyProbe
 from tests.contract.identities import being
+from tests.eventually import eventually
 
 pytestmark = [
     pytest.mark.lab,
@@ -233,13 +234,6 @@ def throttle(disk: str) -> Iterator[Callable[[str, int], Path]]:
     yield group
     for each in [*made, _BLKIO]:
         _remove(each)
-
-
-def eventually(look: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not look():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def counted(before: JobSnapshot, now: JobSnapshot) -> int:

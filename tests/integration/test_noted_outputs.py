@@ -6,6 +6,7 @@ Real processes and the real kernel; attacks on a note between its writing and it
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ import pytest
 
 from lattice.base.errors import DataUnavailable, PermissionRefused, Unavailable
 from tests.contract.identities import being
+from tests.eventually import eventually
 from tests.integration.output_bench import JOB, Bench, content
 
 pytestmark = pytest.mark.lab
@@ -51,7 +53,10 @@ def noted(bench: Bench, out: Path, *, user: str = "alice", job: int = JOB) -> No
 
 
 def test_notes_are_root_s_alone(bench: Bench) -> None:
+    # Whole ticks of the kernel, counted from a boot that is known to a second.
+    before_ms = (time.time() - 60) * 1000
     noted(bench, bench.file("out"))
+    after_ms = (time.time() + 60) * 1000
     folder = bench.folder / "notes"
     files = list(folder.rglob("*"))
     assert len(files) == 2
@@ -60,7 +65,8 @@ def test_notes_are_root_s_alone(bench: Bench) -> None:
         assert (found.st_uid, found.st_mode & 0o077) == (0, 0)
     told = json.loads(next(each for each in files if each.suffix == ".json").read_text())
     assert told["path"] == str(bench.folder / "out")
-    assert abs(told["holders"][0]["began_ms"] / 1000 - time.time()) < 60
+    order = [before_ms, told["holders"][0]["began_ms"], after_ms]
+    assert order == sorted(order)
 
 
 def test_noting_is_written_to_the_helper_s_log(bench: Bench) -> None:
@@ -122,9 +128,10 @@ def test_rights_are_asked_anew(bench: Bench) -> None:
     assert [each.why for each in opened.skipped] == ["alice may not write to it"]
 
 
-@pytest.mark.spec("LOG-2")
-@pytest.mark.parametrize("target", ["/etc/shadow", "/dev/zero", "/proc/self/mem", "bobs", "fifo"])
-def test_a_path_that_leads_elsewhere_by_now(bench: Bench, target: str) -> None:
+ELSEWHERE = ["/etc/shadow", "/dev/zero", "/proc/self/mem", "bobs", "fifo"]
+
+
+def _open_a_path_that_leads_elsewhere(bench: Bench, target: str) -> float:
     """Attack 14 with a note between: the file is exchanged for a link after it was noted."""
     out = bench.file("out")
     bench.file("bobs", owner="bob", mode=0o644)
@@ -136,7 +143,20 @@ def test_a_path_that_leads_elsewhere_by_now(bench: Bench, target: str) -> None:
     with bench.open_noted() as opened:
         assert opened.files == ()
         assert [each.why for each in opened.skipped] == ["there is another file now"]
-    assert time.monotonic() - began < 5
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("target", ELSEWHERE)
+def test_a_path_that_leads_elsewhere_by_now(bench: Bench, target: str) -> None:
+    _open_a_path_that_leads_elsewhere(bench, target)
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("target", ELSEWHERE)
+def test_a_path_that_leads_elsewhere_is_passed_over_within_five_seconds(
+    bench: Bench, target: str
+) -> None:
+    assert _open_a_path_that_leads_elsewhere(bench, target) < 5
 
 
 @pytest.mark.spec("LOG-3")
@@ -196,9 +216,7 @@ def test_pages(bench: Bench) -> None:
     link.symlink_to("/usr/bin/python3")
     for turn in ("a", "b"):
         pid = bench.start([str(link), "-S", "-c", code.format(folder, turn)])
-        deadline = time.monotonic() + 20
-        while bench.note(pid) < 50:
-            assert time.monotonic() < deadline
+        eventually(functools.partial(bench.note, pid), lambda count: count >= 50)
         bench.end(pid)
     with bench.open_noted() as first, bench.open_noted(skip=64) as second:
         assert (len(first.files), first.more) == (64, True)

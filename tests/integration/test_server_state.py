@@ -18,6 +18,7 @@ import pytest
 
 from lab.doorway import Doorway
 from lab.laboratory import Lab
+from tests.eventually import eventually
 
 PROGRAM = Path(sys.prefix) / "bin" / "lattice-server"
 
@@ -42,7 +43,7 @@ class Site:
             [PROGRAM, "--config", self.config, *options],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 
@@ -64,21 +65,20 @@ class Site:
 
     def health(self, process: subprocess.Popen[str] | None = None) -> dict[str, Any]:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        deadline = time.monotonic() + 30
-        while True:
-            with suppress(OSError), opener.open(self.url, timeout=2) as answer:
+
+        def asked() -> dict[str, Any] | None:
+            with suppress(OSError), opener.open(self.url, timeout=60) as answer:
                 told: dict[str, Any] = json.load(answer)
                 return told
             assert process is None or process.poll() is None, (self.folder / "log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+            return None
 
-    def wait_state(self, wanted: str, within_s: float) -> dict[str, Any]:
-        deadline = time.monotonic() + within_s
-        while (health := self.health())["state"] != wanted:
-            assert time.monotonic() < deadline, health
-            time.sleep(0.2)
-        return health
+        found = eventually(asked, pause_s=0.05)
+        assert found is not None
+        return found
+
+    def wait_state(self, wanted: str) -> dict[str, Any]:
+        return eventually(self.health, lambda health: health["state"] == wanted, pause_s=0.2)
 
     def logged(self, event: str) -> list[dict[str, Any]]:
         # Of a line that is just being written there is a part.
@@ -101,7 +101,7 @@ def test_a_single_server_begins_its_state_and_says_what_it_is(tmp_path: Path) ->
     site = Site(tmp_path)
     folder = str(tmp_path / "state")
     with site.serving("--single", folder) as server:
-        health = site.wait_state("ok", 10)
+        health = site.wait_state("ok")
         assert "no high availability" in health["note"]
         assert len(site.logged("bootstrapped")) == 1
         assert "no high availability" in site.logged("single server")[0]["note"]
@@ -112,7 +112,7 @@ def test_a_single_server_begins_its_state_and_says_what_it_is(tmp_path: Path) ->
         server.send_signal(signal.SIGKILL)
         server.wait()
     with site.serving("--single", folder):
-        site.wait_state("ok", 10)
+        site.wait_state("ok")
         first, again = (each["cluster"] for each in site.logged("agreed state"))
         assert first == again
         assert len(site.logged("bootstrapped")) == 1
@@ -123,7 +123,7 @@ def test_a_single_server_begins_its_state_and_says_what_it_is(tmp_path: Path) ->
 def test_failed_nodes_are_drained_only_where_the_site_says_so(tmp_path: Path, wanted: bool) -> None:
     site = Site(tmp_path, "node_agent: {drain_failed: true}\n" if wanted else "")
     with site.serving("--single", str(tmp_path / "state")):
-        site.wait_state("ok", 10)
+        site.wait_state("ok")
         told = [each["most_per_hour"] for each in site.logged("failed nodes are drained")]
         assert told == ([4] if wanted else [])
 
@@ -147,17 +147,28 @@ def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     assert "quorum.endpoints" in refused.stderr
 
 
-@pytest.mark.long
-@pytest.mark.spec("OPS-1")
-def test_bootstrap_without_etcd_fails_in_time(tmp_path: Path) -> None:
+def _bootstrap_without_etcd(tmp_path: Path) -> float:
     (port,) = _free_ports(1)
     site = Site(tmp_path, f"quorum: {{endpoints: ['http://127.0.0.1:{port}']}}\n")
     began = time.monotonic()
     done = site.run("--bootstrap")
     assert done.returncode == 75
     assert "can't be reached" in done.stderr
+    return time.monotonic() - began
+
+
+@pytest.mark.long
+@pytest.mark.spec("OPS-1")
+def test_bootstrap_without_etcd_fails(tmp_path: Path) -> None:
+    _bootstrap_without_etcd(tmp_path)
+
+
+@pytest.mark.timing
+@pytest.mark.long
+@pytest.mark.spec("OPS-1")
+def test_bootstrap_without_etcd_fails_within_40_s(tmp_path: Path) -> None:
     # Five seconds are etcd's; the rest is for a slow machine to start a process on.
-    assert time.monotonic() - began < 40
+    assert _bootstrap_without_etcd(tmp_path) < 40
 
 
 @pytest.mark.lab
@@ -183,7 +194,7 @@ def test_a_cluster_is_begun_once_and_outlives_its_etcd(
     assert twice.returncode == 78
     assert "bootstrapped already" in twice.stderr
     with site.serving():
-        health = site.wait_state("ok", 10)
+        health = site.wait_state("ok")
         assert health["note"] == ""
     etcd_doorway.shut()
     try:
@@ -192,6 +203,6 @@ def test_a_cluster_is_begun_once_and_outlives_its_etcd(
             assert "does not answer" in site.health()["note"]
             assert site.health()["status"] == "degraded"
             etcd_doorway.open()
-            site.wait_state("ok", 15)
+            site.wait_state("ok")
     finally:
         etcd_doorway.open()

@@ -19,6 +19,7 @@ import uvicorn
 from cryptography import x509
 
 from lattice.server.tls import ServerTls, TlsFiles
+from tests.eventually import eventually_async
 
 HOST = "127.0.0.1"
 
@@ -260,9 +261,10 @@ async def test_the_watch_finds_every_way_a_file_can_change(running: Running, mtl
     watching = asyncio.create_task(running.tls.watch(interval_s=0.05))
 
     async def shown() -> None:
-        async with asyncio.timeout(60):
-            while await serial_at(running.rest, client, "http/1.1") != site.serial:
-                await asyncio.sleep(0.05)
+        await eventually_async(
+            lambda: serial_at(running.rest, client, "http/1.1"),
+            lambda serial: serial == site.serial,
+        )
 
     site.new_certificate()
     await shown()

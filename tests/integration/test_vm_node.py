@@ -10,7 +10,6 @@ import os
 import pwd
 import re
 import shlex
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -20,7 +19,8 @@ from lab.laboratory import Lab
 from lab.users import SERVER_USER
 from tests.e2e.at_terminal import PROMPT, at, piped
 from tests.e2e.log_lines import numbers, script
-from tests.e2e.people import Person, eventually
+from tests.e2e.people import Person
+from tests.eventually import eventually
 from tests.integration.test_jobs_on_a_node import (
     _TWO_STEPS,
     _Json,
@@ -64,7 +64,7 @@ def test_its_agent_links_and_opens_no_port(machine: Lab) -> None:
     olga = Person(machine, "alice")
     olga._token = str(machine.oidc.token("olga", "openid admin")["access_token"])
     said = eventually(
-        lambda: olga.tries("admin", "ping", "v1", "--count", "3"), lambda said: said.code == 0, 120
+        lambda: olga.tries("admin", "ping", "v1", "--count", "3"), lambda said: said.code == 0
     )
     assert said.out.startswith("v1")
     shown = machine.vm.run(["ss", "--no-header", "-lntup"]).stdout
@@ -89,13 +89,10 @@ def test_its_jobs_are_seen_under_cgroup_v2(machine: Lab) -> None:
         return [json.loads(line) for line in vm.run(["cat", "/run/seen"]).stdout.splitlines()]
 
     def wait(wanted: Callable[[_Json], bool]) -> _Json:
-        deadline = time.monotonic() + 200
-        while time.monotonic() < deadline:
-            for event in told():
-                if wanted(event):
-                    return event
-            time.sleep(0.5)
-        raise AssertionError(f"not seen; but: {told()}")
+        seen = eventually(
+            told, lambda events: any(map(wanted, events)), patience_s=200, pause_s=0.5
+        )
+        return next(filter(wanted, seen))
 
     vm.run(["bash", "-c", start])
     wait(lambda event: event["event"] == "ready")
@@ -141,13 +138,12 @@ def test_what_its_jobs_write_is_all_there(machine: Lab) -> None:
     assert numbers(out.splitlines(), "v") == list(range(300)), err
     for rank in ("0", "1"):
         ask = partial(alice.tries, "logs", str(job), "--rank", rank)
-        by_rank = eventually(ask, lambda said: said.out.count("\n") >= 20, 60)
+        by_rank = eventually(ask, lambda said: said.out.count("\n") >= 20)
         assert numbers(by_rank.out.splitlines(), "t") == list(range(20))
     # A node that is slow to answer is said to be, and its lines come with the next look.
     eventually(
         lambda: numbers(alice.tries("logs", str(job), "--prefix", "none").out.splitlines(), "v"),
         lambda seen: seen == list(range(300)),
-        60,
     )
 
 
@@ -165,16 +161,16 @@ def test_its_clock_is_set_wrong_while_it_runs(machine: Lab, ahead_s: int) -> Non
     before = int(told().stdout or 0)
     vm.run(["date", "-s", f"{ahead_s} seconds"])
     try:
-        eventually(lambda: int(told().stdout or 0), lambda count: count > before, 120)
+        eventually(lambda: int(told().stdout or 0), lambda count: count > before)
         wrap = f"{script('c', 100, pause_s=0.1)}; sleep 600"
         job = machine.sbatch("alice", "-w", vm.name, "-n1", "--mem=120", wrap=wrap)
         machine.wait_job_state(job, "RUNNING", timeout_s=120)
         live = eventually(
-            lambda: alice.tries("logs", str(job)), lambda said: said.out.count("\n") >= 100, 120
+            lambda: alice.tries("logs", str(job)), lambda said: said.out.count("\n") >= 100
         )
         assert numbers(live.out.splitlines(), "c") == list(range(100))
         asked = ("attach", str(job), "--", "id", "-un")
-        eventually(lambda: piped(alice, *asked), lambda said: said.stdout == b"alice\n", 60)
+        eventually(lambda: piped(alice, *asked), lambda said: said.stdout == b"alice\n")
     finally:
         vm.run(["date", "-s", f"{-ahead_s} seconds"])
         machine.jobs.cancel_all(timeout_s=60)
@@ -187,7 +183,7 @@ def test_a_terminal_in_a_job_under_cgroup_v2(machine: Lab) -> None:
     job = machine.sbatch("alice", "-w", "v1", "-n1", "--mem=120", wrap="sleep 900")
     machine.wait_job_state(job, "RUNNING", timeout_s=120)
     asked = ("attach", str(job), "--", "sh", "-c")
-    eventually(lambda: piped(alice, *asked, "id -un").stdout, lambda said: said == b"alice\n", 120)
+    eventually(lambda: piped(alice, *asked, "id -un").stdout, lambda said: said == b"alice\n")
     with at(alice, "attach", str(job)) as shown:
         shown.until(PROMPT, 60)
         shown.resize(33, 101)

@@ -19,6 +19,7 @@ from lab.identity import Identity, boot_id
 from lab.layout import MARKER, Layout
 from lab.process import Process
 from lab.room import Room
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
 
@@ -76,12 +77,12 @@ def test_frozen_stands_still_and_thawed_goes_on(layout: Layout, room: Room, tmp_
     process.start()
     process.wait_healthy(ticks.exists)
     process.freeze()
-    _wait(lambda: process.condition == "frozen")
+    eventually(lambda: process.condition == "frozen")
     before = ticks.stat().st_size
     time.sleep(0.3)
     assert ticks.stat().st_size == before
     process.thaw()
-    _wait(lambda: ticks.stat().st_size > before)
+    eventually(lambda: ticks.stat().st_size > before)
     process.freeze()
     process.stop()  # SIGTERM reaches a frozen process as well
     assert process.condition == "absent"
@@ -130,13 +131,5 @@ def test_the_record_names_this_boot(layout: Layout, room: Room) -> None:
         "boot": boot_id(),
     }
     os.kill(process.pid, signal.SIGKILL)
-    _wait(lambda: process.condition == "dead")
+    eventually(lambda: process.condition == "dead")
     process.stop()
-
-
-def _wait(true: object, timeout_s: float = 10.0) -> None:
-    assert callable(true)
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

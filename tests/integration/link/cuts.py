@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
-from tests.integration.link.site import Caller, Site, eventually
+from tests.eventually import eventually_async
+from tests.integration.link.site import Caller, Site
 
 _Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -113,7 +114,7 @@ async def run_cuts(site: Site, cuts: int, seed: int) -> CutRun:
     to_people = CuttingDoor(server.people_port, chance)
     door = await to_people.start()
     agent = site.agent("n1", server)
-    await eventually(lambda: agent.keeper.line is not None)
+    await eventually_async(lambda: agent.keeper.line is not None)
     caller = Caller("n1", [f"127.0.0.1:{door}"])
     expected: asyncio.Queue[bytes | None] = asyncio.Queue()
 
