@@ -65,12 +65,16 @@ def _script(bench: ProbingBench, name: str, text: str) -> str:
     return str(path)
 
 
+def _wait_until_asleep(pid: int) -> None:
+    """It has reached the line where it sleeps."""
+    eventually(Path(f"/proc/{pid}/wchan").read_text, lambda place: "nanosleep" in place)
+
+
 def _name_the_line_in_which_a_python_stands(bench: ProbingBench) -> float:
     script = _script(bench, "train.py", _STUCK)
     pid = bench.start([PYTHON, script], environment={"SLURM_PROCID": "3"})
     bench.start(["sleep", "300"], environment={"SLURM_PROCID": "4"})
-    # It has reached the line where it sleeps.
-    eventually(Path(f"/proc/{pid}/wchan").read_text, lambda place: "nanosleep" in place)
+    _wait_until_asleep(pid)
     before = Path(f"/proc/{pid}/status").read_text()
     begun = time.monotonic()
     python, sleep = bench.stacks()
@@ -144,8 +148,8 @@ def test_tasks_say_whether_their_output_waits_in_a_buffer(bench: ProbingBench) -
         (([PYTHON, script, "--token=secret"], {}), ([PYTHON, "-u", script], {}),
          ([PYTHON, script], {"PYTHONUNBUFFERED": "1"}))
     ):  # fmt: skip
-        bench.start(words, environment={"SLURM_PROCID": str(rank), **extra}, stdout=subprocess.PIPE)
-    time.sleep(0.3)
+        own = {"SLURM_PROCID": str(rank), **extra}
+        _wait_until_asleep(bench.start(words, environment=own, stdout=subprocess.PIPE))
     looks = bench.tasks()
     assert [(each.rank, each.python_unbuffered, each.output_piped) for each in looks] == [
         (0, False, True),
