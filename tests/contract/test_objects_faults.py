@@ -112,12 +112,14 @@ async def _use_a_store_that_stays_away(site: Site, act: str, fault: Fault) -> fl
     return took_s
 
 
+@pytest.mark.spec("LOG-3")
 @pytest.mark.parametrize(("act", "fault"), cases(LASTING, [Fault.TORN]))
 async def test_a_store_that_stays_away_is_told(site: Site, act: str, fault: Fault) -> None:
     await _use_a_store_that_stays_away(site, act, fault)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("LOG-3")
 @pytest.mark.parametrize(("act", "fault"), cases(LASTING, [Fault.TORN]))
 async def test_a_store_that_stays_away_is_told_within_ten_seconds_of_patience(
     site: Site, act: str, fault: Fault

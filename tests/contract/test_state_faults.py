@@ -139,11 +139,14 @@ async def _kill_the_leader(place: EtcdPlace) -> float:
     return writer.longest_gap_s
 
 
+@pytest.mark.story
+@pytest.mark.spec("OPS-1")
 async def test_the_leader_is_killed(place: EtcdPlace) -> None:
     await _kill_the_leader(place)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("OPS-1")
 async def test_a_killed_leader_stops_writes_for_at_most_three_seconds(place: EtcdPlace) -> None:
     assert await _kill_the_leader(place) <= 3.0
 
@@ -159,12 +162,14 @@ async def _freeze_the_leader(place: EtcdPlace) -> float:
     return writer.longest_gap_s
 
 
+@pytest.mark.spec("OPS-1")
 @pytest.mark.long
 async def test_the_leader_is_frozen(place: EtcdPlace) -> None:
     await _freeze_the_leader(place)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("OPS-1")
 @pytest.mark.long
 async def test_a_frozen_leader_stops_writes_for_at_most_five_seconds(place: EtcdPlace) -> None:
     assert await _freeze_the_leader(place) <= 5.0
@@ -188,11 +193,13 @@ async def _watch_while_the_member_is_frozen(place: EtcdPlace) -> float:
         return time.monotonic() - began
 
 
+@pytest.mark.spec("OPS-1")
 async def test_a_watch_leaves_a_frozen_member(place: EtcdPlace) -> None:
     await _watch_while_the_member_is_frozen(place)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("OPS-1")
 async def test_a_watch_leaves_a_frozen_member_within_five_seconds(place: EtcdPlace) -> None:
     assert await _watch_while_the_member_is_frozen(place) <= 5.0
 
@@ -224,12 +231,14 @@ async def _read_without_one_follower(place: EtcdPlace, harm: str) -> list[float]
     return spent_s
 
 
+@pytest.mark.spec("OPS-1")
 @pytest.mark.parametrize("harm", HARMS)
 async def test_calls_go_on_without_one_follower(place: EtcdPlace, harm: str) -> None:
     await _read_without_one_follower(place, harm)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("OPS-1")
 @pytest.mark.parametrize("harm", HARMS)
 async def test_without_one_follower_the_first_read_takes_three_seconds_and_the_others_one(
     place: EtcdPlace, harm: str
@@ -260,11 +269,13 @@ async def _watch_through_a_member_cut_off_from_its_peers(place: EtcdPlace) -> fl
         return took_s
 
 
+@pytest.mark.spec("OPS-1")
 async def test_a_member_cut_off_from_its_peers_is_left(place: EtcdPlace) -> None:
     await _watch_through_a_member_cut_off_from_its_peers(place)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("OPS-1")
 async def test_a_member_cut_off_from_its_peers_is_left_within_six_seconds(
     place: EtcdPlace,
 ) -> None:
@@ -344,11 +355,13 @@ async def _lose_and_regain_the_quorum(place: EtcdPlace) -> list[float]:
     return spent_s
 
 
+@pytest.mark.spec("OPS-1")
 async def test_a_lost_quorum_is_told_and_heals_by_itself(place: EtcdPlace) -> None:
     await _lose_and_regain_the_quorum(place)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("OPS-1")
 async def test_a_lost_quorum_is_told_within_six_seconds(place: EtcdPlace) -> None:
     assert max(await _lose_and_regain_the_quorum(place)) <= 6.0
 

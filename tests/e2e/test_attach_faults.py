@@ -94,11 +94,13 @@ def _kill_each_server(lab: Lab, alice: Person, job: int) -> float:
     return max(pauses_s)
 
 
+@pytest.mark.spec("ATTACH-4")
 def test_a_server_that_is_killed_is_a_pause(lab: Lab, alice: Person, job: int) -> None:
     _kill_each_server(lab, alice, job)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("ATTACH-4")
 def test_a_server_that_is_killed_is_a_pause_of_five_seconds_at_most(
     lab: Lab, alice: Person, job: int
 ) -> None:
@@ -132,11 +134,13 @@ def _leave_a_frozen_agent(lab: Lab, alice: Person, job: int) -> float:
     return told_s
 
 
+@pytest.mark.spec("ATTACH-3", "ATTACH-4")
 def test_a_frozen_agent_is_told_of_and_one_can_leave(lab: Lab, alice: Person, job: int) -> None:
     _leave_a_frozen_agent(lab, alice, job)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("ATTACH-3", "ATTACH-4")
 def test_a_frozen_agent_is_told_of_within_twenty_seconds(lab: Lab, alice: Person, job: int) -> None:
     assert _leave_a_frozen_agent(lab, alice, job) <= 20
 
@@ -337,11 +341,13 @@ def _type_beside_a_flood(lab: Lab, alice: Person, job: int) -> list[float]:
     return took
 
 
+@pytest.mark.spec("ATTACH-1")
 def test_one_types_beside_a_flood_of_another_job(lab: Lab, alice: Person, job: int) -> None:
     _type_beside_a_flood(lab, alice, job)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("ATTACH-1")
 def test_beside_a_flood_of_another_job_what_is_typed_is_answered_within_a_second(
     lab: Lab, alice: Person, job: int
 ) -> None:

@@ -232,7 +232,7 @@ def _take_the_place_of_a_vanished_client(lab: Lab, alice: Person) -> float:
 
 
 @pytest.mark.long
-@pytest.mark.spec("LIMIT-1")
+@pytest.mark.spec("LIMIT-1", "LIMIT-3")
 def test_the_sixth_terminal_is_refused_and_a_vanished_client_frees_its_place(
     lab: Lab, alice: Person
 ) -> None:
@@ -241,6 +241,6 @@ def test_the_sixth_terminal_is_refused_and_a_vanished_client_frees_its_place(
 
 @pytest.mark.timing
 @pytest.mark.long
-@pytest.mark.spec("LIMIT-1")
+@pytest.mark.spec("LIMIT-1", "LIMIT-3")
 def test_a_vanished_client_frees_its_place_within_45_s(lab: Lab, alice: Person) -> None:
     assert _take_the_place_of_a_vanished_client(lab, alice) <= 45

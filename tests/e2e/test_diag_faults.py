@@ -15,7 +15,7 @@ from tests.e2e.put_right import administrator, linked
 from tests.e2e.topped import debugged, measured_top
 from tests.eventually import PATIENCE_S, eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("DIAG-1", "DIAG-5"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
 
 QUIET_S = 30
 SOON_S = 20
@@ -35,7 +35,8 @@ def patience_s(request: pytest.FixtureRequest) -> float:
     return float(request.param)
 
 
-@pytest.mark.spec("DIAG-2")
+@pytest.mark.story
+@pytest.mark.spec("DIAG-1", "DIAG-2")
 def test_a_link_that_goes_down_and_then_flaps(lab: Lab, alice: Person, patience_s: float) -> None:
     with (
         second_links(lab, "n1", "n2") as links,
@@ -83,13 +84,14 @@ def _stop_a_share(lab: Lab, alice: Person, patience_s: float) -> float:
         return float(answer["took_s"])
 
 
-@pytest.mark.spec("DIAG-3")
+@pytest.mark.story
+@pytest.mark.spec("DIAG-1", "DIAG-3")
 def test_a_share_that_is_slow_and_then_stops_answering(lab: Lab, alice: Person) -> None:
     _stop_a_share(lab, alice, PATIENCE_S)
 
 
 @pytest.mark.timing
-@pytest.mark.spec("DIAG-3")
+@pytest.mark.spec("DIAG-1", "DIAG-3")
 def test_a_share_that_stops_answering_is_found_within_20_s_and_again_within_two(
     lab: Lab, alice: Person
 ) -> None:

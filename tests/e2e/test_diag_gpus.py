@@ -18,7 +18,7 @@ from tests.e2e.put_right import administrator, agents, linked
 from tests.e2e.topped import debugged, top
 from tests.eventually import PATIENCE_S, eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.spec("DIAG-4", "DIAG-5"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
 
 NODE = "n1"
 PRINTS = "while :; do echo on; sleep 0.2; done"
@@ -116,6 +116,8 @@ def patience_s(request: pytest.FixtureRequest) -> float:
     return float(request.param)
 
 
+@pytest.mark.story
+@pytest.mark.spec("DIAG-4")
 def test_heat_that_slows_a_card_down(lab: Lab, alice: Person, patience_s: float) -> None:
     with two_cards(lab, alice, PRINTS) as (job, cards):
         # At its own power limit a card is at work: that alone is no finding.
@@ -152,6 +154,7 @@ def test_a_memory_error_that_could_not_be_corrected_and_how_the_card_is_judged(
         assert "--exclude=n1" in bob.tries("diag", str(job), "--gpu").out
 
 
+@pytest.mark.spec("DIAG-4")
 def test_full_use_at_idle_power_without_progress(
     lab: Lab, carol: Person, patience_s: float
 ) -> None:

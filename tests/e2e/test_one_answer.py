@@ -29,6 +29,7 @@ def _seconds_of_refusals(quiet_lab: Lab, alice: Person, bob: Person) -> dict[str
     return dict(_asked(quiet_lab, bob, {"held": held, "done": done, "absent": 7_000_000}))
 
 
+@pytest.mark.spec("AUTH-12")
 @pytest.mark.timeout(300)
 def test_nobody_elses_jobs_are_all_refused(quiet_lab: Lab, alice: Person, bob: Person) -> None:
     times = _seconds_of_refusals(quiet_lab, alice, bob)
@@ -36,6 +37,7 @@ def test_nobody_elses_jobs_are_all_refused(quiet_lab: Lab, alice: Person, bob: P
 
 
 @pytest.mark.timing
+@pytest.mark.spec("AUTH-12")
 @pytest.mark.timeout(300)
 def test_refusals_cost_the_same(quiet_lab: Lab, alice: Person, bob: Person) -> None:
     times = _seconds_of_refusals(quiet_lab, alice, bob)

@@ -105,6 +105,7 @@ def _follow_what_is_no_longer_shared(quiet_lab: Lab, alice: Person, bob: Person)
     return took_s
 
 
+@pytest.mark.spec("AUTH-7")
 def test_a_followed_stream_ends_when_it_is_no_longer_shared(
     quiet_lab: Lab, alice: Person, bob: Person
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_followed_stream_ends_when_it_is_no_longer_shared(
 
 
 @pytest.mark.timing
+@pytest.mark.spec("AUTH-7")
 def test_a_followed_stream_ends_within_ten_seconds_when_it_is_no_longer_shared(
     quiet_lab: Lab, alice: Person, bob: Person
 ) -> None:

@@ -76,11 +76,13 @@ def _look_while_the_store_hangs(lab: Lab, alice: Person) -> float:
     return took_s
 
 
+@pytest.mark.spec("SRC-2")
 def test_a_store_that_hangs_is_not_waited_for(lab: Lab, alice: Person) -> None:
     _look_while_the_store_hangs(lab, alice)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("SRC-2")
 def test_while_the_store_hangs_an_answer_comes_within_eight_seconds(
     lab: Lab, alice: Person
 ) -> None:

@@ -33,7 +33,6 @@ from tests.fakes.held_terminals import HeldTerminals
 from tests.fakes.server import bearer, composed, token
 
 pytestmark = [
-    pytest.mark.spec("ATTACH-8"),
     pytest.mark.timeout(180),
     pytest.mark.asyncio(loop_scope="module"),
 ]

@@ -146,12 +146,14 @@ def _open_a_path_that_leads_elsewhere(bench: Bench, target: str) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize("target", ELSEWHERE)
 def test_a_path_that_leads_elsewhere_by_now(bench: Bench, target: str) -> None:
     _open_a_path_that_leads_elsewhere(bench, target)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize("target", ELSEWHERE)
 def test_a_path_that_leads_elsewhere_is_passed_over_within_five_seconds(
     bench: Bench, target: str

@@ -243,12 +243,14 @@ def _open_what_is_no_file(bench: Bench, code: str, why: str) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.spec("LOG-2")
 @NO_FILES
 def test_what_is_no_file_is_named_and_not_opened(bench: Bench, code: str, why: str) -> None:
     _open_what_is_no_file(bench, code, why)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("LOG-2")
 @NO_FILES
 def test_what_is_no_file_is_named_within_five_seconds(bench: Bench, code: str, why: str) -> None:
     assert _open_what_is_no_file(bench, code, why) < 5
@@ -480,11 +482,13 @@ def _open_a_file_system_that_the_job_runs(bench: Bench) -> float:
         os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_file_system_that_the_job_runs_itself_is_not_looked_at(bench: Bench) -> None:
     _open_a_file_system_that_the_job_runs(bench)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("LOG-2")
 def test_a_file_system_that_the_job_runs_itself_is_passed_over_within_five_seconds(
     bench: Bench,
 ) -> None:
@@ -526,14 +530,14 @@ def _read_beside_a_share_that_never_answers(bench: Bench, silent: Path) -> tuple
     return given_up_s, max(beside_s)
 
 
-@pytest.mark.slow
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize("silent", ["deaf", "half"], indirect=True)
 def test_a_share_that_never_answers_holds_up_nobody_else(bench: Bench, silent: Path) -> None:
     _read_beside_a_share_that_never_answers(bench, silent)
 
 
 @pytest.mark.timing
-@pytest.mark.slow
+@pytest.mark.spec("LOG-2")
 @pytest.mark.parametrize("silent", ["deaf", "half"], indirect=True)
 def test_a_share_that_never_answers_is_given_up_within_25_s_and_others_wait_for_five_at_most(
     bench: Bench, silent: Path

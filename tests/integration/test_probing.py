@@ -181,11 +181,13 @@ def _look_at_the_mounts_the_job_sees(bench: ProbingBench) -> float:
     return mine.answered_s
 
 
+@pytest.mark.spec("DIAG-3")
 def test_mounts_are_those_the_job_sees(bench: ProbingBench) -> None:
     assert _look_at_the_mounts_the_job_sees(bench) >= 0
 
 
 @pytest.mark.timing
+@pytest.mark.spec("DIAG-3")
 def test_a_mount_in_memory_answers_within_a_second(bench: ProbingBench) -> None:
     assert _look_at_the_mounts_the_job_sees(bench) < 1.0
 
@@ -220,11 +222,13 @@ def _look_at_a_dead_share(bench: ProbingBench) -> tuple[float, float]:
     return took_s, dead.waited_s
 
 
+@pytest.mark.spec("DIAG-3")
 def test_a_dead_share_is_told_and_holds_nobody_up(bench: ProbingBench) -> None:
     _look_at_a_dead_share(bench)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("DIAG-3")
 def test_a_dead_share_is_given_up_after_half_a_second_and_told_within_three(
     bench: ProbingBench,
 ) -> None:

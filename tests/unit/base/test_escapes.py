@@ -228,12 +228,14 @@ def _made_safe(piece: str) -> float:
     return took_s
 
 
+@pytest.mark.spec("LOG-7")
 @pytest.mark.parametrize("piece", HOSTILE, ids=repr)
 def test_long_hostile_lines_are_made_safe(piece: str) -> None:
     _made_safe(piece)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("LOG-7")
 @pytest.mark.parametrize("piece", HOSTILE, ids=repr)
 def test_a_long_hostile_line_is_made_safe_within_two_seconds(piece: str) -> None:
     """Not quadratic in what is written: 64 KB of the worst, each in well under a second."""

@@ -146,11 +146,13 @@ def _refuse_a_stranger(begin: Begin) -> float:
     return took_s
 
 
+@pytest.mark.spec("AUTH-9")
 def test_a_stranger_is_refused_and_waits_in_nobodys_way(begin: Begin) -> None:
     _refuse_a_stranger(begin)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("AUTH-9")
 def test_a_stranger_is_refused_within_a_second(begin: Begin) -> None:
     assert _refuse_a_stranger(begin) < 0.9
 

@@ -120,6 +120,7 @@ def _seconds_until_a_folder_answers(asked: list[tuple[JobMount, int]]) -> float:
     return told.answered_s
 
 
+@pytest.mark.spec("DIAG-3")
 def test_a_folder_answers_and_one_that_is_not_there_is_not_seen(
     asked: list[tuple[JobMount, int]],
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_folder_answers_and_one_that_is_not_there_is_not_seen(
 
 
 @pytest.mark.timing
+@pytest.mark.spec("DIAG-3")
 def test_a_folder_answers_within_a_second(asked: list[tuple[JobMount, int]]) -> None:
     assert _seconds_until_a_folder_answers(asked) < 1.0
 
@@ -155,6 +157,7 @@ def _seconds_that_a_held_place_is_waited_for(
     return waited_s
 
 
+@pytest.mark.spec("DIAG-3")
 def test_a_place_that_another_look_holds_is_waited_for_and_then_told(
     places: Places, asked: list[tuple[JobMount, int]]
 ) -> None:
@@ -162,6 +165,7 @@ def test_a_place_that_another_look_holds_is_waited_for_and_then_told(
 
 
 @pytest.mark.timing
+@pytest.mark.spec("DIAG-3")
 def test_a_place_that_another_look_holds_is_waited_for_a_tenth_to_three_seconds(
     places: Places, asked: list[tuple[JobMount, int]]
 ) -> None:
@@ -185,6 +189,7 @@ def _look_at_a_mount_that_has_not_answered_for_long(
     return took_s
 
 
+@pytest.mark.spec("DIAG-3")
 def test_what_has_not_answered_for_long_is_told(
     places: Places, asked: list[tuple[JobMount, int]]
 ) -> None:
@@ -192,6 +197,7 @@ def test_what_has_not_answered_for_long_is_told(
 
 
 @pytest.mark.timing
+@pytest.mark.spec("DIAG-3")
 def test_what_has_not_answered_for_long_is_told_within_half_of_the_time(
     places: Places, asked: list[tuple[JobMount, int]]
 ) -> None:

@@ -139,11 +139,13 @@ def _leave_a_reader_that_hangs(tmp_path: Path, places: list[int], within_s: floa
     return took_s
 
 
+@pytest.mark.spec("DIAG-6")
 def test_a_reader_that_hangs_is_left_after_its_time(tmp_path: Path, places: list[int]) -> None:
     _leave_a_reader_that_hangs(tmp_path, places, within_s=60.0)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("DIAG-6")
 def test_readers_that_hang_are_left_within_two_and_a_half_seconds(
     tmp_path: Path, places: list[int]
 ) -> None:
@@ -164,11 +166,13 @@ def _read_many_stacks_in_half_a_second(tmp_path: Path, places: list[int]) -> flo
     return took_s
 
 
+@pytest.mark.spec("DIAG-6")
 def test_all_of_them_have_one_time(tmp_path: Path, places: list[int]) -> None:
     _read_many_stacks_in_half_a_second(tmp_path, places)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("DIAG-6")
 def test_all_of_them_together_take_less_than_a_second_and_a_half(
     tmp_path: Path, places: list[int]
 ) -> None:

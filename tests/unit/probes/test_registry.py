@@ -95,11 +95,13 @@ async def _read_beside_one_that_hangs() -> float:
     return took_s
 
 
+@pytest.mark.spec("SRC-2")
 async def test_one_that_hangs_holds_nothing_up_and_is_not_asked_again_until_it_is_back() -> None:
     await _read_beside_one_that_hangs()
 
 
 @pytest.mark.timing
+@pytest.mark.spec("SRC-2")
 async def test_beside_one_that_hangs_the_others_answer_within_ten_seconds() -> None:
     assert await _read_beside_one_that_hangs() < 10
 

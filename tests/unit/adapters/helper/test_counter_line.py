@@ -151,11 +151,13 @@ def _give_up_a_helper_that_hangs(door: Door) -> float:
     return took_s
 
 
+@pytest.mark.spec("SRC-2")
 def test_one_that_hangs_is_given_up_and_its_late_answer_is_nobody_s(door: Door) -> None:
     _give_up_a_helper_that_hangs(door)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("SRC-2")
 def test_one_that_hangs_is_given_up_within_ten_seconds(door: Door) -> None:
     assert _give_up_a_helper_that_hangs(door) < 10
 

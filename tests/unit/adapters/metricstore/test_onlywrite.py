@@ -12,7 +12,7 @@ from lattice.domain.metricstore import SeriesPoints, StoreSilent, WriteRefused
 from tests.fakes.web import Answer, web
 from tests.unit.adapters.metricstore.test_remotewrite import read
 
-pytestmark = [pytest.mark.spec("TOP-2"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 ONE = [SeriesPoints({"__name__": "lattice_a", "user": "alice"}, ((1.7e9, 1.5),))]
 
 

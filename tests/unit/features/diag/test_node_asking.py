@@ -50,7 +50,7 @@ from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.echoing_nodes import QueueCarrier, answered_by
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 
-pytestmark = [pytest.mark.spec("DIAG-1", "DIAG-6"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 CLOCK = SystemClock()
 BEGUN = CLOCK.now().replace(microsecond=0) - timedelta(minutes=10)
@@ -242,11 +242,13 @@ async def _check_with_a_source_that_hangs(site: Site) -> float:
     return took_s
 
 
+@pytest.mark.spec("SRC-2")
 async def test_a_source_that_hangs_is_an_absence_and_keeps_nobody(site: Site) -> None:
     await _check_with_a_source_that_hangs(site)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("SRC-2")
 async def test_with_a_source_that_hangs_the_check_ends_within_its_time(site: Site) -> None:
     assert await _check_with_a_source_that_hangs(site) < 1.2
 
@@ -345,11 +347,13 @@ async def _check_with_facts_that_come_too_late(site: Site) -> float:
     return took_s
 
 
+@pytest.mark.spec("SRC-2")
 async def test_facts_that_come_too_late_keep_no_figures_back(site: Site) -> None:
     await _check_with_facts_that_come_too_late(site)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("SRC-2")
 async def test_with_facts_that_come_too_late_the_check_ends_within_its_time(site: Site) -> None:
     assert await _check_with_facts_that_come_too_late(site) < 1.5
 
@@ -444,11 +448,13 @@ async def _give_up_a_node_that_never_ends(site: Site) -> float:
     return took_s
 
 
+@pytest.mark.spec("SRC-2")
 async def test_a_node_that_never_ends_is_given_up(site: Site) -> None:
     await _give_up_a_node_that_never_ends(site)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("SRC-2")
 async def test_a_node_that_never_ends_is_given_up_within_a_second_and_a_half(site: Site) -> None:
     assert await _give_up_a_node_that_never_ends(site) < 1.5
 

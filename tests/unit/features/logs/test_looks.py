@@ -35,12 +35,14 @@ def _match_the_longest_line(pattern: str) -> float:
     return took_s
 
 
+@pytest.mark.spec("LOG-4")
 @pytest.mark.parametrize("pattern", WORST)
 def test_a_pattern_that_would_take_for_ever_comes_to_an_end(pattern: str) -> None:
     _match_the_longest_line(pattern)
 
 
 @pytest.mark.timing
+@pytest.mark.spec("LOG-4")
 @pytest.mark.parametrize("pattern", WORST)
 def test_a_pattern_that_would_take_for_ever_takes_less_than_five_seconds(pattern: str) -> None:
     assert _match_the_longest_line(pattern) < 5.0

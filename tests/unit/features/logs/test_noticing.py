@@ -12,8 +12,6 @@ import pytest
 from lattice.features.logs.node import noticing as module
 from lattice.features.logs.node.noticing import LONGEST_WAIT_S, MUCH, WINDOW_S, Noticing
 
-pytestmark = pytest.mark.spec("LOG-2")
-
 SOON_S = 0.1
 
 
@@ -87,6 +85,7 @@ def test_a_notice_ends_the_wait(job: Job) -> None:
     job.noticing.close()
 
 
+@pytest.mark.spec("LOG-2")
 def test_who_writes_much_is_looked_at_until_quiet_and_then_watched_again(job: Job) -> None:
     watch, kernel = job.watch()
     assert job.writes(MUCH) <= SOON_S
@@ -130,6 +129,7 @@ def test_where_the_kernel_has_no_watch_to_give_again_it_is_looked_at(job: Job) -
     job.noticing.close()
 
 
+@pytest.mark.spec("LOG-2")
 def test_a_flood_that_comes_back_is_not_interrupted_by_late_watches(job: Job) -> None:
     _, kernel = job.watch()
     job.writes(MUCH)

@@ -47,7 +47,7 @@ from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.echoing_nodes import QueueCarrier, answered_by
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 
-pytestmark = [pytest.mark.spec("WATCH-1", "SRC-2"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 CLOCK = SystemClock()
 BEGUN = CLOCK.now().replace(microsecond=0) - timedelta(minutes=10)

@@ -28,7 +28,7 @@ from tests.fakes.echoing_nodes import QueueCarrier, answered_by
 from tests.fakes.manual_clock import ManualClock
 from tests.unit.features.telemetry.node.measuring import T0, Node, job_of
 
-pytestmark = [pytest.mark.spec("WATCH-1", "TOP-2"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 
 def attempt() -> JobAttempt:
