@@ -176,6 +176,7 @@ async def test_a_slow_reader_slows_the_node_and_nothing_piles_up(site: Site) -> 
     total = 24 * 1024 * 1024
     opening = msgspec.json.encode({"flood_bytes": total})
     caller = Caller("n1", [f"127.0.0.1:{server.people_port}"], opening)
+    await eventually_async(lambda: agent.sessions._sessions)
     await asyncio.sleep(0.5)
     (session,) = agent.sessions._sessions.values()
     assert session.conduit._pipe._written_bytes < 3 * 1024 * 1024
