@@ -248,7 +248,7 @@ async def test_an_id_used_twice_is_two_allocations_and_each_owner_sees_one(site:
 
 
 @pytest.mark.long
-@pytest.mark.spec("AUTH-12")
+@pytest.mark.spec("ALLOC-1")
 async def test_an_id_used_twice_by_the_same_owner_is_two_allocations(site: Site) -> None:
     job = site.submit("alice", "same", ends=0)
     await site.until(lambda: state(site, str(job)) is State.COMPLETED)

@@ -296,7 +296,7 @@ async def test_a_lease_is_kept_alive(place: Place) -> None:
     await lease.release()
 
 
-@pytest.mark.spec("LIMIT-2", "OPS-1")
+@pytest.mark.spec("LIMIT-3", "OPS-1")
 async def test_what_a_dead_process_held_goes_by_itself(place: Place) -> None:
     lease = await place.store.lease(SHORTEST_LEASE_S)
     await place.store.commit([], [Put("a/1", b"", lease.id), Put("a/2", b"", lease.id)])

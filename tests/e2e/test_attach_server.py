@@ -189,7 +189,7 @@ def test_the_end_of_the_job_is_said_before_the_shells(lab: Lab, alice: Person) -
     assert over["reason"] == "job_ended"
 
 
-@pytest.mark.spec("LIMIT-3")
+@pytest.mark.spec("ATTACH-9")
 def test_without_a_quorum_nobody_new_attaches_and_who_is_in_stays(lab: Lab, alice: Person) -> None:
     job = _running(lab, "alice")
     with attached(lab, alice, job) as terminal:

@@ -86,7 +86,7 @@ def test_lines_of_two_nodes_are_merged_in_their_true_order(
     _assert_whole_and_in_order(_ticks(afterwards.out), {"n1", "n2"})
 
 
-@pytest.mark.spec("LOG-3", "LOG-7")
+@pytest.mark.spec("LOG-3")
 def test_a_job_that_is_over_at_once_is_not_missed(
     ahead_s: int, quiet_lab: Lab, alice: Person
 ) -> None:

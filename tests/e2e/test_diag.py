@@ -56,7 +56,7 @@ def test_memory_near_its_limit(lab: Lab, alice: Person) -> None:
         assert told(alice, job, "memory_limit") == {"memory_limit": {"n1"}}
 
 
-@pytest.mark.spec("DIAG-1", "DIAG-3")
+@pytest.mark.spec("DIAG-1", "SRC-2")
 def test_an_agent_that_does_not_answer_is_unknown_and_not_well(lab: Lab, alice: Person) -> None:
     with debugged(lab, alice, "-w", "n[1-2]", wrap=f"srun sh -c '{WORKS}'") as job:
         measured_top(alice, job, "--per-node", node="n2")

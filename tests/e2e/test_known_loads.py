@@ -271,7 +271,7 @@ def test_two_that_want_one_processor(
 
 
 @on_v2_only
-@pytest.mark.spec("DIAG-1", "DIAG-5")
+@pytest.mark.spec("DIAG-1")
 def test_nobody_cries_over_a_healthy_job(
     place: Place, lab: Lab, alice: Person, measured: Measured, debug: list[int]
 ) -> None:

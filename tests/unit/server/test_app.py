@@ -15,7 +15,6 @@ from scripts.openapi import TARGET, current
 from tests.fakes.server import bearer, composed
 
 
-@pytest.mark.spec("AUTH-6")
 async def test_the_description_is_the_one_that_is_checked_in() -> None:
     """A change of the interface is made on purpose: `just generate` writes the file anew."""
     assert json.loads(await current()) == json.loads(TARGET.read_text())

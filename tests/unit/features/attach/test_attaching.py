@@ -169,7 +169,7 @@ async def test_the_node_is_asked_for_this_very_command_as_the_owner(site: Site) 
     assert holder.grant.started == int(job.started.timestamp())
 
 
-@pytest.mark.spec("ATTACH-1", "AUTH-12")
+@pytest.mark.spec("AUTH-7", "AUTH-12")
 async def test_anothers_job_is_not_there_and_nor_is_one_that_never_was(site: Site) -> None:
     told = []
     for name in ("1", "999"):
@@ -266,7 +266,7 @@ async def test_a_finished_job_is_not_entered(site: Site) -> None:
     assert error.code == "job_ended"
 
 
-@pytest.mark.spec("LIMIT-3", "ATTACH-9")
+@pytest.mark.spec("ATTACH-9")
 async def test_nobody_attaches_while_it_cannot_be_written_down(site: Site) -> None:
     site.state.away = True
     client = site.client()

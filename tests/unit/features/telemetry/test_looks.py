@@ -242,7 +242,6 @@ async def test_a_job_without_nodes_has_nobody_to_ask(site: Site) -> None:
     assert await site.looks.look(attempt) == ((), ())
 
 
-@pytest.mark.spec("WATCH-2")
 async def test_the_black_box_comes_oldest_first(site: Site) -> None:
     noted = [
         pb.LookTell(noted=snapshot_message(BEGAN, snapshot(each, each))).SerializeToString()
