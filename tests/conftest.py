@@ -8,7 +8,7 @@ import os
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["lab.fixtures", "tests.idle_machine"]
+pytest_plugins = ["lab.fixtures", "tests.idle_machine", "tests.one_lab"]
 
 # Examples are counted, not timed: two cores may be busy with a lab. HYPOTHESIS_PROFILE=thorough
 # looks longer; `gate` takes the same examples every time, so that what lands is judged by what
@@ -24,19 +24,12 @@ _LABS = frozenset({"lab", "etcd_lab", "seaweed_lab"})
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark contracts and what needs a lab, and put the files that take longest first.
-
-    Tests that share the whole lab are one group: with `--dist loadgroup` one worker runs them, and
-    there is one such lab.
-    """
+    """Mark contracts and what needs a lab, and put the files that take longest first."""
     for item in items:
         if item.nodeid.startswith("tests/contract/"):
             item.add_marker(pytest.mark.contract)
-        needed = _LABS.intersection(getattr(item, "fixturenames", ()))
-        if needed:
+        if _LABS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.lab)
-        if "lab" in needed:
-            item.add_marker(pytest.mark.xdist_group("lab"))
     items.sort(key=_rank)
 
 

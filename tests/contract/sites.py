@@ -11,8 +11,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-import pytest
-
 from lab.laboratory import Lab
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.mirror import SlurmScheduler
@@ -28,9 +26,6 @@ from lattice.domain.vcluster import Kind, Vcluster, Vclusters
 from tests.eventually import eventually_async
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
-
-IN_THE_LAB = (pytest.mark.lab, pytest.mark.xdist_group("lab"))
-"""For the parameter that stands for the lab's own Slurm: all such tests share one lab."""
 
 ACCOUNT = {"alice": "research", "bob": "genomics"}
 VIEWS = Vclusters((Vcluster("hpc", Kind.HPC, "batch"),))

@@ -25,7 +25,6 @@ from lattice.domain.submission import (
     Submitter,
 )
 from tests.contract.identities import being
-from tests.contract.sites import IN_THE_LAB
 from tests.fakes.in_memory_gate import InMemoryGate
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 
@@ -42,7 +41,7 @@ class Site:
     silence: Callable[[], None]
 
 
-@pytest.fixture(params=["in memory", pytest.param("helper", marks=IN_THE_LAB)])
+@pytest.fixture(params=["in memory", pytest.param("helper", marks=pytest.mark.lab)])
 async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
     if request.param == "in memory":
         fake = InMemoryGate(InMemoryScheduler(SystemClock()))

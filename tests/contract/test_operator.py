@@ -13,7 +13,6 @@ from lattice.domain.node import Node, NodeState
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.operation import NodeOperator
 from lattice.features.nodes.service.draining import DrainTerms, FailedNodeDrain
-from tests.contract.sites import IN_THE_LAB
 from tests.eventually import eventually_async
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -24,7 +23,7 @@ from tests.fakes.manual_clock import ManualClock
 NODES = NodeSet(["n1", "n2"])
 
 
-@pytest.fixture(params=["in memory", pytest.param("slurm", marks=IN_THE_LAB)])
+@pytest.fixture(params=["in memory", pytest.param("slurm", marks=pytest.mark.lab)])
 def operator(request: pytest.FixtureRequest) -> Iterator[NodeOperator]:
     if request.param == "in memory":
         scheduler = InMemoryScheduler(ManualClock())

@@ -12,7 +12,7 @@ from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation, ExitCode, State, parse_reference
 from lattice.domain.scheduler import PastQuestion, Scope
 from lattice.domain.source import LIVE
-from tests.contract.sites import IN_THE_LAB, InMemorySite, Site, SlurmSite, a_day_before
+from tests.contract.sites import InMemorySite, Site, SlurmSite, a_day_before
 
 ALICE = Scope(users=frozenset({"alice"}))
 BOB = Scope(users=frozenset({"bob"}))
@@ -21,7 +21,7 @@ EVERYTHING = Scope(everything=True)
 T = TypeVar("T")
 
 
-@pytest.fixture(params=["in memory", pytest.param("slurm", marks=IN_THE_LAB)])
+@pytest.fixture(params=["in memory", pytest.param("slurm", marks=pytest.mark.lab)])
 async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
     if request.param == "in memory":
         yield InMemorySite()

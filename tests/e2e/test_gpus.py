@@ -59,7 +59,14 @@ def test_the_same_shape_from_a_broken_node_and_from_one_without_a_driver(
     with debugged(lab, alice, "-w", "n[1-3]", "--gpus-per-node=1", wrap=SLEEP) as job:
         answer = eventually(
             lambda: top(alice, job, "--per-node"),
-            lambda seen: cell(seen, "gpu_utilization", "n1").get("value") is not None,
+            # Each node has told of itself: the first sample of another one says nothing of it.
+            lambda seen: (
+                cell(seen, "gpu_utilization", "n1").get("value") is not None
+                and not any(
+                    "just begun" in str(cell(seen, "gpu_utilization", node).get("reason"))
+                    for node in ("n2", "n3")
+                )
+            ),
         )
         n1, n2, n3 = (cell(answer, "gpu_utilization", node) for node in ("n1", "n2", "n3"))
     assert 80 <= n1["value"] < 80 + GPUS

@@ -67,8 +67,17 @@ class S3ObjectStore:
         self._limits = limits or Limits()
         self._place = place
         self._clock = clock
+        # Time is limited here, call by call; this only ends what nobody waits for.
+        self._store = self._opened(2 * self._limits.call_s(LARGEST_BODY_BYTES))
+        # The stream of a listing owns its request, and to drop it while that request waits is a
+        # panic in the client's runtime. So the requests of a listing end before their try does.
+        listing_s = self._limits.call_s(_MOST_AT_ONCE * _LISTED_BYTES)
+        self._lists = self._opened(0.9 * listing_s * self._limits.try_share)
+
+    def _opened(self, timeout_s: float) -> S3Store:
+        place = self._place
         try:
-            self._store = S3Store(
+            return S3Store(
                 place.bucket,
                 prefix=place.prefix or None,
                 config={
@@ -83,8 +92,7 @@ class S3ObjectStore:
                 client_options={
                     "allow_http": place.allow_http,
                     "connect_timeout": timedelta(seconds=self._limits.small_s / 2),
-                    # Time is limited here, call by call; this only ends what nobody waits for.
-                    "timeout": timedelta(seconds=2 * self._limits.call_s(LARGEST_BODY_BYTES)),
+                    "timeout": timedelta(seconds=timeout_s),
                     **({"root_certificate": place.ca.read_bytes()} if place.ca else {}),
                 },
                 retry_config={"max_retries": 0},
@@ -199,7 +207,7 @@ class S3ObjectStore:
 
         async def gather() -> list[ObjectInfo] | None:
             found: list[ObjectInfo] = []
-            pages = obstore.list(self._store, folder or None, offset=start or None, chunk_size=1000)
+            pages = obstore.list(self._lists, folder or None, offset=start or None, chunk_size=1000)
             async for page in pages:
                 found += map(_info, page)
                 if len(found) > _MOST_AT_ONCE:
