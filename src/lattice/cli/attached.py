@@ -304,10 +304,15 @@ class AttachedTerminal(Attached):
                 # Terminals that keep a stack of titles give the old one back at the end.
                 self._title_kept = True
                 self._sink.write(_PUSH_TITLE)
-            self._sink.write(piece)
             self._screen.feed(piece)
-            if b"\x1b" in piece and self._guardian is not None:
-                self._guardian.note(self._screen.undo())
+            undo = self._screen.undo() if b"\x1b" in piece else None
+            # Before the screen changes: a kill in between must not leave it changed.
+            if undo and self._guardian is not None:
+                self._guardian.note(undo)
+            self._sink.write(piece)
+            # And after the screen is as it was, for the same reason.
+            if undo == b"" and self._guardian is not None:
+                self._guardian.note(undo)
             self._notices.look()
         elif isinstance(message, Started):
             for warning in message.warnings:
