@@ -16,6 +16,7 @@ from lattice.agent.config import load_agent_config
 from lattice.agent.log import configure_logging
 from lattice.agent.run import run
 from lattice.base.errors import LatticeError, status_of
+from lattice.base.inherited import reset_inherited_signals
 from lattice.base.logsection import LogFormat
 
 _M_ARENA_MAX = -8
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log = told.config.log
         configure_logging(log.level, console=log.format is LogFormat.CONSOLE)
         _share_memory()
+        reset_inherited_signals()
         asyncio.run(run(told))
     except LatticeError as error:
         lines = [error.message, *getattr(error, "problems", ())]

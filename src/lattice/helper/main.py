@@ -17,6 +17,7 @@ from pathlib import Path
 from lattice import __version__
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.garbage import settle
+from lattice.base.inherited import reset_inherited_signals
 from lattice.domain.grant import GATE, Grant
 from lattice.domain.privileged import (
     Answer,
@@ -209,6 +210,7 @@ def _listener(
 
 
 def _clean_surroundings() -> None:
+    reset_inherited_signals()
     os.environ.clear()
     os.environ["LANG"] = "C.UTF-8"
     os.umask(0o077)

@@ -12,6 +12,7 @@ from pathlib import Path
 from lattice import __version__
 from lattice.base.clock import SystemClock
 from lattice.base.errors import ConfigurationError, LatticeError, status_of
+from lattice.base.inherited import reset_inherited_signals
 from lattice.base.logs import configure_logging
 from lattice.base.logsection import LogFormat
 from lattice.server.agents import begin_identity, succeed_identity, with_single_identity
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.check_config:
         return _check(options.config)
+    reset_inherited_signals()
     try:
         if options.bootstrap:
             begin_identity(options.config, os.environ)
