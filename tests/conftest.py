@@ -8,6 +8,8 @@ import os
 import pytest
 from hypothesis import settings
 
+from tests.surroundings import restore
+
 pytest_plugins = ["lab.fixtures", "tests.idle_machine", "tests.one_lab"]
 
 # Examples are counted, not timed: two cores may be busy with a lab. HYPOTHESIS_PROFILE=thorough
@@ -20,6 +22,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
 
 _LONGEST = ("test_log_faults", "test_top_faults", "test_logs", "test_attach_faults", "test_diag")
 _LABS = frozenset({"lab", "etcd_lab", "seaweed_lab"})
+
+
+def pytest_configure() -> None:
+    """Each process of a run does it, also a parallel worker."""
+    restore()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -18,16 +18,11 @@ from typing import Any
 
 import pyte
 
-from tests.eventually import PATIENCE_S
+from tests.eventually import PATIENCE_S, eventually
 
-# What runs tests in the background may have interrupts ignored, and children inherit that.
-PROGRAM = [
-    "env",
-    "--default-signal=INT",
-    sys.executable,
-    "-c",
-    "from lattice.cli.main import main; main()",
-]
+_LOCAL_MODES = 3
+"""Its place in what `tcgetattr` answers."""
+PROGRAM = [sys.executable, "-c", "from lattice.cli.main import main; main()"]
 
 
 class Witness(pyte.HistoryScreen):
@@ -104,6 +99,14 @@ class Terminal:
                 os.killpg(self.process.pid, signal.SIGTERM)
                 raise AssertionError(f"on the terminal stands {self.rows()}")
         return self.rows()
+
+    def until_raw(self) -> None:
+        """Wait until the program has put the terminal into raw mode."""
+        eventually(self._is_raw)
+
+    def _is_raw(self) -> bool:
+        self._read(0)
+        return not termios.tcgetattr(self._follower)[_LOCAL_MODES] & termios.ICANON
 
     def _read(self, timeout_s: float) -> bool:
         ready, _, _ = select.select([self._leader], [], [], timeout_s)

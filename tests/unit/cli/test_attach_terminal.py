@@ -226,11 +226,12 @@ def test_suspended_the_terminal_is_the_shells_and_afterwards_raw_again() -> None
     with attach_server(echo) as server, in_a_shell(server) as shell:
         shell.type(b"~\x1a")
         shell.until(shows("Stopped"))
+        shell.until(lambda rows: rows[-1] == "local$")
         shell.type(b"stty -a | grep -ow -e '-*icanon' -e '-*echo'\n")
         rows = shell.until(lambda rows: "icanon" in rows and "echo" in rows)
         assert "-icanon" not in rows
         shell.type(b"fg\n")
-        shell.until(lambda rows: "fg" in rows[-1] or "attach" in rows[-1])
+        shell.until_raw()
         shell.type(b"again\r")
         shell.until(shows("<again\\r>"))
         shell.type(b"exit 5")

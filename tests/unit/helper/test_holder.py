@@ -28,6 +28,7 @@ from lattice.helper.shell import Pipes, Shell, Terminal
 from tests.eventually import eventually
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.terminal_client import TerminalClient
+from tests.surroundings import forget
 
 STARTED = Started(node="n1", user="u", step="0", pid=1, directory="/", accounted=True)
 OWNER = {"user": "alice", "subject": "a-1", "job": "7"}
@@ -106,9 +107,7 @@ def _wait(shell: Shell) -> None:
 def in_terminal(*argv: str) -> Shell:
     pid, master = pty.fork()
     if pid == 0:
-        # Whoever started this in the background may have had it ignore them.
-        for number in (signal.SIGINT, signal.SIGQUIT):
-            signal.signal(number, signal.SIG_DFL)
+        forget()
         os.execvpe(argv[0], argv, {"PS1": "$ ", "PATH": os.environ["PATH"], "TERM": "dumb"})
     return Shell(pid, Terminal(master))
 
@@ -117,6 +116,7 @@ def in_pipes(*argv: str) -> Shell:
     stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
+        forget()
         os.setsid()
         for target, source in enumerate((stdin[0], stdout[1], stderr[1])):
             os.dup2(source, target)
