@@ -11,6 +11,7 @@ exercised by the VM node instead.
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +21,11 @@ from lab.command import LabError
 
 _POLL_S = 0.02
 _NODES_WEIGHT = 4 * 1024
+_FREEZERS = (
+    ("cgroup.freeze", "0", ("1",)),
+    ("freezer.state", "THAWED", ("FROZEN", "FREEZING")),
+)
+"""Of v2 and of v1: the file, what thaws, and what it holds otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +87,9 @@ class ControlGroup:
 
     def pids(self) -> list[int]:
         found: list[int] = []
-        for file in self._v2.rglob("cgroup.procs"):
+        for group in _groups(self._v2):
             with suppress(OSError):
-                found += [int(pid) for pid in file.read_text().split()]
+                found += [int(pid) for pid in (group / "cgroup.procs").read_text().split()]
         return found
 
     def kill(self) -> None:
@@ -94,18 +100,35 @@ class ControlGroup:
     def freeze(self, frozen: bool = True) -> None:
         (self._v2 / "cgroup.freeze").write_text("1" if frozen else "0")
 
-    def remove(self, timeout_s: float = 5.0) -> None:
+    def thaw(self) -> None:
+        """Let everything inside go on. A process that a v1 group holds can't even be killed."""
+        for root in self._hierarchies.all:
+            for group in _groups(root / self._path):
+                for name, thawed, frozen in _FREEZERS:
+                    with suppress(OSError):  # not of this hierarchy, or removed meanwhile
+                        if (group / name).read_text().strip() in frozen:
+                            (group / name).write_text(thawed)
+
+    def remove(self, timeout_s: float = 30.0) -> None:
         """Kill what is inside and remove the group with all below it, in every hierarchy."""
+        self.thaw()
         self.kill()
         deadline = time.monotonic() + timeout_s
-        while not all(_removed(root / self._path) for root in self._hierarchies.all):
+        while not self.try_remove():
             if time.monotonic() > deadline:
                 raise LabError(f"control group {self._path} is still in use by {self.pids()}")
             time.sleep(_POLL_S)
+
+    def try_remove(self) -> bool:
+        """Remove what can be removed now, and return whether that is all of it."""
+        left = [root for root in self._hierarchies.all if not _removed(root / self._path)]
+        if left:
+            return False
         for root in self._hierarchies.all:
             for parent in list(Path(self._path).parents)[:-1]:
                 with suppress(OSError):  # another lab still lives below it
                     (root / parent).rmdir()
+        return True
 
 
 def _weigh(group: Path, root: Path) -> None:
@@ -121,10 +144,12 @@ def _weigh(group: Path, root: Path) -> None:
 
 
 def _removed(group: Path) -> bool:
-    if not group.exists():
-        return True
-    folders = [path for path in group.rglob("*") if path.is_dir()]
-    for folder in [*sorted(folders, reverse=True), group]:
+    for folder in reversed(_groups(group)):
         with suppress(OSError):
             folder.rmdir()
     return not group.exists()
+
+
+def _groups(group: Path) -> list[Path]:
+    """The group and all below it, parents first; some may be removed while this looks."""
+    return [Path(folder) for folder, _, _ in os.walk(group)]

@@ -106,12 +106,18 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in text.split()]
 
 
-def carrying(variable: str, value: str) -> Iterator[Identity]:
-    """Every process whose environment, as it was started, holds exactly this variable."""
+def carrying(variable: str, value: str, *, not_below: str) -> Iterator[Identity]:
+    """Every process whose environment, as it was started, holds exactly this variable.
+
+    Members of control groups below that one are left out: to read the environment of a hostile
+    process may hang as long as it wishes.
+    """
     wanted = f"{variable}={value}".encode()
     for folder in _PROC.iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
             continue
         with suppress(OSError):
+            if f"/{not_below}/" in (folder / "cgroup").read_text():
+                continue
             if wanted in (folder / "environ").read_bytes().split(b"\0"):
                 yield Identity.of(int(folder.name))

@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -37,7 +37,9 @@ from lab.server import EXECUTABLE, Server
 from lab.session import Sessions
 from lab.slurm import Slurm
 from lab.slurm_config import SlurmFiles
+from lab.survivor import Survivor
 from lab.sweep import sweep
+from lab.teardown import PATIENCE_S
 from lab.victoriametrics import VictoriaMetrics
 from lab.vm import VirtualNode
 
@@ -78,7 +80,9 @@ class Lab:
         first_job_id: int = 1,
         settings: Mapping[str, dict[str, Any]] | None = None,
         access_token_ttl_s: int = 600,
+        patience_s: float = PATIENCE_S,
     ) -> None:
+        """`patience_s`: how long processes of an old lab may take, without any ending."""
         unknown = set(parts) - set(PARTS)
         if unknown:
             raise LabError(f"no such part: {sorted(unknown)}; there are {', '.join(PARTS)}")
@@ -88,6 +92,7 @@ class Lab:
         self.parts = frozenset(parts)
         self._with_vm = vm
         self._first_job_id = first_job_id
+        self._patience_s = patience_s
         self.layout = Layout(name)
         self._hierarchies = Hierarchies.of_host()
         self.network = Network(self.layout)
@@ -116,9 +121,11 @@ class Lab:
         """Handles on a lab that another program brought up."""
         try:
             made = json.loads((Layout(name).state / "lab.json").read_text())
+            return cls(name, **made)
         except FileNotFoundError:
             raise LabError(f"there is no lab {name!r}; start it with `up`") from None
-        return cls(name, **made)
+        except (ValueError, TypeError) as fault:  # cut short, or of another version
+            raise LabError(f"lab {name!r} is not one of this version: {fault}") from None
 
     @property
     def engines(self) -> list[Part]:
@@ -146,11 +153,9 @@ class Lab:
     def up(self, report: Report = _silent) -> None:
         """Start every part, after ending a lab of this name or clearing what was left of it."""
         clock = _Stopwatch(report)
-        with self._locked():
-            if self.control.holder.alive:
-                with suppress(LabError):
-                    self._stop_parts()
-            sweep(self.layout, self._hierarchies, self.network)
+        with self._locked(clock):
+            for survivor in self._end(clock):
+                clock.tell("left over", str(survivor))
             users.ensure_accounts()
             self.layout.make_folders()
             users.make_homes(self.layout.home)
@@ -190,29 +195,43 @@ class Lab:
     def down(self, *, purge: bool = False, report: Report = _silent) -> None:
         """Stop every part and remove all of it from the machine. Harmless if there is none."""
         clock = _Stopwatch(report)
-        with self._locked():
-            try:
-                if self.control.holder.alive:
-                    self._stop_parts()
-            finally:
-                sweep(self.layout, self._hierarchies, self.network)
+        with self._locked(clock):
+            survivors = self._end(clock)
             if purge and self.layout.state.exists():
                 shutil.rmtree(self.layout.state)
+        if survivors:
+            told = "; ".join(str(survivor) for survivor in survivors)
+            raise LabError(f"everything is down but what can't be ended: {told}")
         clock.tell("down", "and gone" if purge else "")
 
+    def _end(self, clock: _Stopwatch) -> list[Survivor]:
+        """Stop the parts in good order if they run, and remove what is left in any case."""
+        try:
+            if self.control.holder.alive:
+                self._stop_parts()
+        except LabError as problem:
+            # The sweep has its own means. What it can't end either, it returns.
+            clock.tell("not in order", str(problem))
+        finally:
+            survivors = self._sweep()
+        return survivors
+
+    def _sweep(self) -> list[Survivor]:
+        return sweep(self.layout, self._hierarchies, self.network, patience_s=self._patience_s)
+
     def _stop_parts(self) -> None:
-        """Let those end in good order that keep something; the sweep takes the rest."""
-        for server in self.servers:
-            server.stop()
-        self.gate.down()
-        with ThreadPoolExecutor(len(ENGINES)) as pool:
-            list(pool.map(lambda part: part.down(), self.engines))
+        """Let those end in good order that keep something; each, though an earlier one fails."""
+        with ThreadPoolExecutor(len(ENGINES)) as pool, ExitStack() as steps:
+            steps.callback(lambda: list(pool.map(lambda part: part.down(), self.engines)))
+            steps.callback(self.gate.down)
+            for server in self.servers:
+                steps.callback(server.stop)
 
     def __enter__(self) -> Self:
         try:
             self.up()
         except BaseException:
-            sweep(self.layout, self._hierarchies, self.network)
+            self._sweep()
             raise
         return self
 
@@ -232,13 +251,20 @@ class Lab:
             "first_job_id": self._first_job_id,
             "settings": self._settings,
         }
-        (self.layout.state / "lab.json").write_text(json.dumps(made))
+        # Killed in between, the next `down` must not find half of it.
+        partial = self.layout.state / "lab.json.partial"
+        partial.write_text(json.dumps(made))
+        partial.rename(self.layout.state / "lab.json")
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self, clock: _Stopwatch) -> Iterator[None]:
         """One `up` or `down` of this lab at a time."""
         with self.layout.lock_file.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                clock.tell("waiting", f"for another `up` or `down` of lab {self.name}")
+                fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     # What tests and people do in a lab that is up.

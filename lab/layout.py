@@ -16,6 +16,8 @@ DEFAULT_NAME = "default"
 MARKER = "LATTICE_LAB"
 """Environment variable that every process of a lab carries, holding the lab's name."""
 
+LABS_CGROUP = "lattice-lab"
+"""The control group that holds those of every lab."""
 _NAME = re.compile(r"[a-z][a-z0-9]{0,15}")
 
 
@@ -78,7 +80,7 @@ class Layout:
 
     def cgroup(self, unit: str = "") -> str:
         """The path of a unit's control group below each hierarchy's root."""
-        return f"lattice-lab/{self.name}/{unit}".rstrip("/")
+        return f"{LABS_CGROUP}/{self.name}/{unit}".rstrip("/")
 
     def make_folders(self) -> None:
         """Create the folders every part relies on, readable by the lab's users."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from lab.addresses import SLURMD_PORT, node_address
 from lab.agent import Agent
 from lab.cgroup import ControlGroup, Hierarchies
+from lab.command import LabError
 from lab.helper import NodeHelper
 from lab.layout import Layout
 from lab.namespaces import lowest_mount_id_cpu
@@ -21,6 +22,7 @@ from lab.process import Process
 from lab.room import Room
 from lab.shelter import SHELTER, kept_paths
 from lab.slurm_config import SlurmFiles
+from lab.teardown import end_all
 
 # The control groups are mounted anew inside the node's cgroup namespace, over a fresh tmpfs, so
 # that nothing of the host's trees stays in reach. bash reaps what is orphaned while `read` waits
@@ -132,12 +134,16 @@ class Node:
         """Everything on the node ends at once, and the cluster hears nothing of it."""
         if self._network.node_file(self.name).exists():
             self._network.unplug(self.name)
-        self._init.kill()
-        self.slurmd.kill()
-        self.agent.kill()
-        self.agent.helper.kill()
-        self._group.remove()
+        processes = (self._init, self.slurmd, self.agent.process, self.agent.helper.process)
+        known = [process.identity for process in processes]
+        survivors = end_all(self._group, lambda: filter(None, known))
+        for process in processes:
+            process.forget()
+        if not survivors:
+            self._group.remove()
         self._network.remove_node(self.name)
+        if survivors:
+            raise LabError(f"on {self.name} can't be ended: {'; '.join(map(str, survivors))}")
 
     def freeze(self) -> None:
         """Stop every process of the node; its kernel still answers pings and accepts TCP."""

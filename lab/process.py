@@ -15,17 +15,29 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 
 from lab.command import LabError
 from lab.identity import Identity, children
 from lab.layout import Layout
 from lab.room import Room
+from lab.survivor import Survivor
 
 _POLL_S = 0.03
+_KILLED_WITHIN_S = 30.0
+"""A busy machine takes its time; the kernel collects memory and open files first."""
 _LOG_TAIL_BYTES = 2000
 _STDERR = 2
 
 Probe = Callable[[], bool]
+
+
+def recorded(record: Path) -> Identity | None:
+    """Who a record names, alive or not; None if there is no record or half of one."""
+    try:
+        return Identity(**json.loads(record.read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
 
 
 class Process:
@@ -65,10 +77,7 @@ class Process:
     @property
     def identity(self) -> Identity | None:
         """Who the record names, alive or not; None if nothing is recorded."""
-        try:
-            return Identity(**json.loads(self._record.read_text()))
-        except (FileNotFoundError, ValueError, TypeError):
-            return None
+        return recorded(self._record)
 
     @property
     def alive(self) -> bool:
@@ -171,8 +180,12 @@ class Process:
         if identity is not None and identity.send(how, signal.SIGCONT):
             if not identity.wait(grace_s):
                 identity.send(signal.SIGKILL)
-            if not identity.wait(10.0):
-                raise LabError(f"{self.name} (pid {identity.pid}) can't be killed")
+            if not identity.wait(_KILLED_WITHIN_S):
+                raise LabError(f"{self.name} can't be killed: {Survivor.of(identity.pid)}")
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop the record, and collect what this program started. The process was ended before."""
         self._reap(patience_s=1.0)
         self._record.unlink(missing_ok=True)
 

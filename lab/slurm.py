@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 from lab import slurm_config as config
@@ -149,13 +150,14 @@ class Slurm:
         self._room.run(["scontrol", "update", f"nodename={self.vm.name}", "state=future"])
 
     def down(self) -> None:
-        # The controller first: it would wait for answers from nodes that are cut off.
-        with ThreadPoolExecutor() as pool:
+        # Each step is taken though an earlier one fails; a stack takes the last one first.
+        with ThreadPoolExecutor() as pool, ExitStack() as steps:
+            for process in (self.munged, self.database.process, self.dbd):
+                steps.callback(process.stop)
+            steps.callback(self.vm.power_cut)
+            steps.callback(lambda: list(pool.map(Node.power_cut, self.nodes.values())))
+            # The controller first: it would wait for answers from nodes that are cut off.
             list(pool.map(Process.stop, [self.restd, self.restd_jwt, self.ctld]))
-            list(pool.map(Node.power_cut, self.nodes.values()))
-        self.vm.power_cut()
-        for process in (self.dbd, self.database.process, self.munged):
-            process.stop()
 
     def scontrol(self, *words: str) -> str:
         """What scontrol answers to root."""
