@@ -49,4 +49,3 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector the modules: to walk them is a quarter of a run."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)

@@ -72,6 +72,7 @@ class SpokenS3:
         self.signed: set[bool] = set()
         self._since = datetime.now(UTC)
         self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context)
@@ -85,6 +86,10 @@ class SpokenS3:
     ) -> None:
         assert self._server is not None
         self._server.close()
+        # Connections that a client keeps open are closed before the loop is.
+        for each in self._serving:
+            each.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
     @property
     def address(self) -> str:
@@ -92,12 +97,20 @@ class SpokenS3:
         return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.CancelledError):
-            while request := await next_request(reader):
-                answer = self._answer(request)
-                writer.write(answer.raw(head_only=request.method == "HEAD"))
-                await writer.drain()
-        writer.close()
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        try:
+            with suppress(OSError, asyncio.CancelledError):
+                while request := await next_request(reader):
+                    answer = self._answer(request)
+                    writer.write(answer.raw(head_only=request.method == "HEAD"))
+                    await writer.drain()
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+            self._serving.discard(task)
 
     def _answer(self, request: Request) -> Answer:
         self.signed.add("authorization" in request.headers)

@@ -150,11 +150,12 @@ def _seconds_that_a_held_place_is_waited_for(
     looks, whole = MountProbe(Kernel(), 1.0, 4).look(asked)
     os.close(other)
     os.close(asked[0][1])
-    assert [each.answered_s for each in looks] == [None]
-    waited_s = looks[0].waited_s
-    assert waited_s is not None
+    # On a busy machine the folder that is not there may not have answered by then either.
+    held = looks[0]
+    assert (held.path, held.answered_s) == (asked[0][0].path, None)
+    assert held.waited_s is not None
     assert whole
-    return waited_s
+    return held.waited_s
 
 
 @pytest.mark.spec("DIAG-3")

@@ -25,14 +25,34 @@ def test_whoever_imports_a_change_is_found_at_any_distance() -> None:
     assert importers(imports, ["low"]) == {"low", "middle", "test"}
 
 
-def test_a_changed_source_brings_its_tests_and_not_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quick, "changed_files", lambda _: {"src/lattice/domain/nodeset.py"})
-    found = chosen_tests("HEAD")
-    assert "tests/unit/domain/test_nodeset.py" in found
-    assert "tests/unit/domain/test_latency.py" not in found
-    assert not any(path.startswith("tests/e2e/") for path in found)
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small project: a source, a fake above it, and tests."""
+    for name, text in {
+        "src/lattice/low.py": "",
+        "src/lattice/other.py": "",
+        "tests/fakes/site.py": "from lattice import low",
+        "tests/unit/test_low.py": "from tests.fakes import site",
+        "tests/unit/test_other.py": "import lattice.other",
+        "tests/e2e/test_story.py": "from lattice.low import x",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(quick, "ROOT", tmp_path)
+    return tmp_path
 
 
-def test_a_document_brings_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quick, "changed_files", lambda _: {"README.md"})
-    assert chosen_tests("HEAD") == []
+@pytest.mark.parametrize(
+    ("changed", "chosen"),
+    [
+        ("src/lattice/low.py", ["tests/unit/test_low.py"]),
+        ("tests/unit/test_other.py", ["tests/unit/test_other.py"]),
+        ("tests/e2e/test_story.py", []),
+        ("README.md", []),
+    ],
+)
+def test_a_change_brings_the_tests_above_it_that_need_no_lab(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, changed: str, chosen: list[str]
+) -> None:
+    monkeypatch.setattr(quick, "changed_files", lambda _: {changed})
+    assert chosen_tests("HEAD") == chosen
