@@ -6,10 +6,11 @@ For what needs many cuts or exact moments. What needs real processes is in tests
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -63,9 +64,12 @@ OLGA = Actor(sub="olga-sub", user="olga", role=Role.SYSTEM_ADMIN)
 
 
 def free_port() -> int:
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        return int(door.getsockname()[1])
+    """Below those that the kernel gives to connections, of which one could take it meanwhile."""
+    for port in Random().sample(range(29_000, 32_000), 1000):
+        with socket.socket() as door, suppress(OSError):
+            door.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 class NodeKey:
@@ -289,8 +293,10 @@ class Caller:
         self.why: list[str] = []
 
     async def _run(self) -> None:
-        while not self.conduit.over:
-            address = self._addresses[self.connections % len(self._addresses)]
+        # The next server at each try: one that is gone is never connected to.
+        for address in itertools.cycle(self._addresses):
+            if self.conduit.over:
+                return
             try:
                 await self._once(address)
             except CarrierLost as lost:
