@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from tests.surroundings import restore
 
-pytest_plugins = ["lab.fixtures", "tests.idle_machine", "tests.one_lab"]
+pytest_plugins = ["lab.fixtures", "tests.idle_machine", "tests.two_labs"]
 
 # Examples are counted, not timed: two cores may be busy with a lab. HYPOTHESIS_PROFILE=thorough
 # looks longer; `gate` takes the same examples every time, so that what lands is judged by what
@@ -20,7 +20,6 @@ settings.register_profile("gate", max_examples=25, deadline=None, derandomize=Tr
 settings.register_profile("thorough", max_examples=400, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
 
-_LONGEST = ("test_log_faults", "test_top_faults", "test_logs", "test_attach_faults", "test_diag")
 _LABS = frozenset({"lab", "etcd_lab", "seaweed_lab"})
 
 
@@ -31,18 +30,12 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark contracts and what needs a lab, and put the files that take longest first."""
+    """Mark contracts, and what needs a lab."""
     for item in items:
         if item.nodeid.startswith("tests/contract/"):
             item.add_marker(pytest.mark.contract)
         if _LABS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.lab)
-    items.sort(key=_rank)
-
-
-def _rank(item: pytest.Item) -> int:
-    found = (rank for rank, name in enumerate(_LONGEST) if f"/{name}" in item.nodeid)
-    return next(found, len(_LONGEST))
 
 
 def pytest_collection_finish() -> None:
