@@ -16,7 +16,7 @@ pytest_plugins = ["lab.fixtures", "tests.idle_machine", "tests.two_labs"]
 # looks longer; `gate` takes the same examples every time, so that what lands is judged by what
 # changed and not by luck.
 settings.register_profile("house", max_examples=40, deadline=None)
-settings.register_profile("gate", max_examples=25, deadline=None, derandomize=True)
+settings.register_profile("gate", max_examples=15, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=400, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
 
@@ -42,3 +42,4 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector the modules: to walk them is a quarter of a run."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
