@@ -115,6 +115,14 @@ async def test_sort_and_help() -> None:
 
 
 @pytest.mark.spec("TOP-3")
+async def test_a_tick_while_the_screen_is_taken_down_is_no_fault() -> None:
+    app = live(Desk())
+    async with app.run_test():
+        await app.query_one("#lines").remove()
+        app.paint()
+
+
+@pytest.mark.spec("TOP-3")
 async def test_a_filter_takes_letters_that_are_keys_elsewhere() -> None:
     app = live(Desk())
     async with app.run_test() as pilot:

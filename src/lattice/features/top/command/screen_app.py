@@ -127,7 +127,9 @@ class LiveTop(App[None]):
         text = Text("\n", no_wrap=True, overflow="crop").join(
             map(self._text, view.lines(self._clock.monotonic()))
         )
-        self.query_one("#lines", Static).update(text)
+        # A tick may come while the screen is taken down, and finds no lines any more.
+        for lines in self.query("#lines").results(Static):
+            lines.update(text)
 
     def _text(self, line: Line) -> Text:
         made = Text(no_wrap=True, overflow="crop")
