@@ -40,6 +40,8 @@ _MOST_AT_ONCE = 10_000
 """Keys that are held to be put in order."""
 _LISTED_BYTES = 400
 """What one key of a listing weighs on the wire, about."""
+_SOONER = 0.8
+"""How much of its time a request of a listing has: the rest is for pauses, and a busy machine."""
 _KEYS_LIVE = timedelta(minutes=6)
 """obstore asks for keys again 5 minutes before they expire: so it reads the files each minute."""
 _STATUS = re.compile(r"status code: (\d{3}[A-Za-z -]*)")
@@ -70,9 +72,11 @@ class S3ObjectStore:
         # Time is limited here, call by call; this only ends what nobody waits for.
         self._store = self._opened(2 * self._limits.call_s(LARGEST_BODY_BYTES))
         # The stream of a listing owns its request, and to drop it while that request waits is a
-        # panic in the client's runtime. So the requests of a listing end before their try does.
+        # panic in the client's runtime. So such a request ends before its try does, and so early
+        # that the last try of a call ends too.
+        share = min(self._limits.try_share, 1 / self._limits.tries)
         listing_s = self._limits.call_s(_MOST_AT_ONCE * _LISTED_BYTES)
-        self._lists = self._opened(0.9 * listing_s * self._limits.try_share)
+        self._lists = self._opened(_SOONER * share * listing_s)
 
     def _opened(self, timeout_s: float) -> S3Store:
         place = self._place
