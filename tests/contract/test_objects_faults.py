@@ -214,6 +214,23 @@ async def test_a_request_that_is_given_up_is_ended(site: Site) -> None:
         await site.proxy.given_up.wait()
 
 
+async def test_a_listing_may_be_cancelled_at_any_moment(
+    site: Site, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for tenths_of_ms in range(60):
+        # With its first answer a client starts a task in its runtime.
+        fresh = S3ObjectStore(site.place, SystemClock(), STEADY)
+        listing = asyncio.create_task(_listed(fresh))
+        await asyncio.sleep(tenths_of_ms / 10_000)
+        listing.cancel()
+        try:
+            await listing
+        except asyncio.CancelledError:
+            # The answer comes while the traceback still holds what the listing held.
+            await asyncio.sleep(0.01)
+    assert "panicked" not in capfd.readouterr().err
+
+
 async def test_tries_are_few(site: Site) -> None:
     site.proxy.always = Fault.UNAVAILABLE
     with pytest.raises(Unavailable) as error:

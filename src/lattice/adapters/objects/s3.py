@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -31,7 +31,7 @@ from lattice.base.errors import ConfigurationError, Unavailable
 from lattice.domain.objects import NoObject, ObjectInfo, check_key, check_prefix
 
 if TYPE_CHECKING:
-    from obstore import GetOptions, GetResult, ObjectMeta
+    from obstore import GetOptions, GetResult, ListStream, ObjectMeta
     from obstore.store import S3Credential
 
 T = TypeVar("T")
@@ -40,8 +40,6 @@ _MOST_AT_ONCE = 10_000
 """Keys that are held to be put in order."""
 _LISTED_BYTES = 400
 """What one key of a listing weighs on the wire, about."""
-_SOONER = 0.8
-"""How much of its time a request of a listing has: the rest is for pauses, and a busy machine."""
 _KEYS_LIVE = timedelta(minutes=6)
 """obstore asks for keys again 5 minutes before they expire: so it reads the files each minute."""
 _STATUS = re.compile(r"status code: (\d{3}[A-Za-z -]*)")
@@ -71,12 +69,6 @@ class S3ObjectStore:
         self._clock = clock
         # Time is limited here, call by call; this only ends what nobody waits for.
         self._store = self._opened(2 * self._limits.call_s(LARGEST_BODY_BYTES))
-        # The stream of a listing owns its request, and to drop it while that request waits is a
-        # panic in the client's runtime. So such a request ends before its try does, and so early
-        # that the last try of a call ends too.
-        share = min(self._limits.try_share, 1 / self._limits.tries)
-        listing_s = self._limits.call_s(_MOST_AT_ONCE * _LISTED_BYTES)
-        self._lists = self._opened(_SOONER * share * listing_s)
 
     def _opened(self, timeout_s: float) -> S3Store:
         place = self._place
@@ -211,8 +203,10 @@ class S3ObjectStore:
 
         async def gather() -> list[ObjectInfo] | None:
             found: list[ObjectInfo] = []
-            pages = obstore.list(self._lists, folder or None, offset=start or None, chunk_size=1000)
-            async for page in pages:
+            pages = _Pages(
+                obstore.list(self._store, folder or None, offset=start or None, chunk_size=1000)
+            )
+            while page := await pages.next():
                 found += map(_info, page)
                 if len(found) > _MOST_AT_ONCE:
                     return None
@@ -297,6 +291,33 @@ class S3ObjectStore:
             "token": None,
             "expires_at": self._clock.now() + _KEYS_LIVE,
         }
+
+
+class _Pages:
+    """The pages of a listing, one request each. A request may be cancelled while it waits.
+
+    obstore's stream owns its request. Who drops the stream last drops the request with it, and
+    outside the client's runtime that is a panic. So Python lets go of the stream first, and only
+    then cancels the request, which the runtime drops.
+    """
+
+    def __init__(self, stream: ListStream[Sequence[ObjectMeta]]) -> None:
+        self._stream: ListStream[Sequence[ObjectMeta]] | None = stream
+
+    async def next(self) -> Sequence[ObjectMeta]:
+        """The next page; an empty one at the end."""
+        if self._stream is None:
+            return ()
+        page = asyncio.ensure_future(self._stream.__anext__())
+        try:
+            return await asyncio.shield(page)
+        except StopAsyncIteration:
+            self._stream = None
+            return ()
+        except asyncio.CancelledError:
+            self._stream = None
+            page.cancel()
+            raise
 
 
 class _Again(Exception):
