@@ -14,8 +14,6 @@ from pathlib import Path
 
 from lattice.base.errors import Unavailable
 
-_PIECE_BYTES = 65_536
-
 
 class CommandFailed(Unavailable):
     """A command that ran and said no; `said` is its own words."""
@@ -87,7 +85,8 @@ class SlurmCommands:
     async def _run(self, *command: str) -> str:
         shown = " ".join(command[:4])
         try:
-            process = await asyncio.create_subprocess_exec(
+            transport, said = await asyncio.get_running_loop().subprocess_exec(
+                lambda: _Output(self._limit_bytes),
                 *self._prefix,
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -102,25 +101,19 @@ class SlurmCommands:
             ) from None
         try:
             async with asyncio.timeout(self._timeout_s):
-                text = await self._read(process, shown)
-                code = await process.wait()
+                await said.ended.wait()
+                if len(said.output) > self._limit_bytes:
+                    raise Unavailable(f"{shown} printed more than {self._limit_bytes} bytes")
+                await said.exited.wait()
         except TimeoutError:
             raise Unavailable(f"{shown} took longer than {self._timeout_s:g} s") from None
         finally:
-            await _end(process)
-        if code != 0:
-            said = text.strip()[:300]
-            raise CommandFailed(f"{shown} failed with {code}: {said}", said)
+            await _end(transport, said)
+        text = said.output.decode("utf-8", "replace")
+        if code := transport.get_returncode():
+            words = text.strip()[:300]
+            raise CommandFailed(f"{shown} failed with {code}: {words}", words)
         return text
-
-    async def _read(self, process: asyncio.subprocess.Process, shown: str) -> str:
-        assert process.stdout is not None
-        output = bytearray()
-        while piece := await process.stdout.read(_PIECE_BYTES):
-            output += piece
-            if len(output) > self._limit_bytes:
-                raise Unavailable(f"{shown} printed more than {self._limit_bytes} bytes")
-        return output.decode("utf-8", "replace")
 
     def _environment(self) -> dict[str, str]:
         path = str(self._bin_dir) if self._bin_dir else os.environ.get("PATH", os.defpath)
@@ -132,9 +125,39 @@ class SlurmCommands:
         return environment
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
+class _Output(asyncio.SubprocessProtocol):
+    """What a command prints, up to a limit, and whether it has exited.
+
+    `asyncio.subprocess.Process.wait` is not used: it also waits for the end of the output, which
+    never comes where a child of the command keeps the pipe, or where nobody reads a flood.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.output = bytearray()
+        self.ended = asyncio.Event()
+        """All of the output is here, or more than the limit."""
+        self.exited = asyncio.Event()
+        self._limit_bytes = limit_bytes
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:  # noqa: ARG002
+        if len(self.output) <= self._limit_bytes:
+            self.output += data
+        if len(self.output) > self._limit_bytes:
+            self.ended.set()
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
+        self.ended.set()
+
+    def process_exited(self) -> None:
+        self.exited.set()
+
+
+async def _end(transport: asyncio.SubprocessTransport, said: _Output) -> None:
+    if transport.get_returncode() is None:
         with contextlib.suppress(ProcessLookupError):
-            process.kill()
+            transport.kill()
+    try:
         # Reaped even while this task is being cancelled, or a zombie stays.
-        await asyncio.shield(process.wait())
+        await asyncio.shield(said.exited.wait())
+    finally:
+        transport.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,13 @@ async def test_a_flood_of_output_is_ended(folder: Path) -> None:
     program(folder, "scontrol", "exec yes")
     with pytest.raises(Unavailable, match="more than"):
         await SlurmCommands(limit_bytes=100_000).topology()
+
+
+async def test_a_child_that_keeps_the_output_open_keeps_nobody_waiting(folder: Path) -> None:
+    program(folder, "scontrol", f"sleep 60 & echo $! > {folder}/pid; exit 0")
+    with pytest.raises(Unavailable, match="longer than"):
+        await SlurmCommands(timeout_s=1).topology()
+    os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
 
 
 async def test_bytes_that_are_no_text_do_not_break_it(folder: Path) -> None:
