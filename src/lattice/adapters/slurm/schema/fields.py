@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -137,11 +138,10 @@ def record(raw: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[StructT]) -> 
 
 def _fitting(value: dict[Any, Any], kind: type[StructT]) -> StructT:
     known: dict[str, Any] = {}
-    for field in msgspec.structs.fields(kind):
+    for field, nested in _fields(kind):
         if field.encode_name not in value:
             continue
         found = value[field.encode_name]
-        nested = _struct_in(field.type)
         if nested is not None and isinstance(found, dict):
             known[field.name] = _fitting(found, nested)
             continue
@@ -150,6 +150,14 @@ def _fitting(value: dict[Any, Any], kind: type[StructT]) -> StructT:
         except (msgspec.MsgspecError, ValueError, RecursionError):
             continue
     return kind(**known)
+
+
+@cache
+def _fields(
+    kind: type[msgspec.Struct],
+) -> list[tuple[msgspec.structs.FieldInfo, type[msgspec.Struct] | None]]:
+    """Each field, and the struct in it if there is one. msgspec reads the annotations each time."""
+    return [(field, _struct_in(field.type)) for field in msgspec.structs.fields(kind)]
 
 
 def _struct_in(annotation: Any) -> type[msgspec.Struct] | None:
