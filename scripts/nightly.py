@@ -71,7 +71,7 @@ Runner = Callable[[Path, float], Tally]
 def _pytest(*words: str, profile: str = "gate") -> Runner:
     def run(folder: Path, deadline_s: float) -> Tally:
         report = folder / "report.xml"
-        argv = ["pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *words]
+        argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *words]
         ended = _call(argv, deadline_s, HYPOTHESIS_PROFILE=profile)
         if ended is None:
             return Tally(failed=1, failures=[f"not done after {LONGEST_S / 60:.0f} minutes"])
