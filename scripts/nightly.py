@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 LONGEST_S = 3600.0
 _TIDYING_S = 120.0
+_PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 _LAB_TESTS = ("tests/contract", "tests/integration", "tests/e2e")
 _TWO_LABS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 SOAKS = ("cuts", "pid_reuse", "lab", "store", "metric_store", "compare")
@@ -71,7 +72,7 @@ Runner = Callable[[Path, float], Tally]
 def _pytest(*words: str, profile: str = "gate") -> Runner:
     def run(folder: Path, deadline_s: float) -> Tally:
         report = folder / "report.xml"
-        argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *words]
+        argv = [*_PYTEST, f"--junitxml={report}", *words]
         ended = _call(argv, deadline_s, HYPOTHESIS_PROFILE=profile)
         if ended is None:
             return Tally(failed=1, failures=[f"not done after {LONGEST_S / 60:.0f} minutes"])
