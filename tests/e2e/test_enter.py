@@ -166,7 +166,7 @@ def test_pipes_carry_bytes_as_they_are(door: Door, job: int) -> None:
     sent = bytes(range(256)) * 16384
     client.type(sent)
     client.say(StdinEnd())
-    assert client.end(60).code == 9
+    assert client.end().code == 9
     assert bytes(client.output) == sent
     assert bytes(client.errors) == b"over\n"
 
@@ -178,7 +178,7 @@ def test_a_megabyte_is_pasted_whole(door: Door, job: int) -> None:
     pasted = b"".join(b"%0999d\n" % number for number in range(1000))
     client.type(pasted)
     client.say(StdinEnd())
-    client.see(hashlib.sha256(pasted).hexdigest().encode(), 60)
+    client.see(hashlib.sha256(pasted).hexdigest().encode())
     assert client.end().code == 0
 
 
@@ -301,7 +301,7 @@ def test_it_ends_with_the_job(lab: Lab, door: Door, job: int) -> None:
     client = door.enter(job)
     client.see(b"$ ")
     lab.run_as("alice", ["scancel", str(job)], check=True)
-    ended = client.end(30)
+    ended = client.end()
     assert (ended.cause, ended.code) == (EndCause.JOB_ENDED, 137)
 
 

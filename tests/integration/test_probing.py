@@ -158,8 +158,8 @@ def test_tasks_say_whether_their_output_waits_in_a_buffer(bench: ProbingBench) -
     ]
     assert [each.command for each in looks] == ["python3 quiet.py"] * 3
     assert all(each.state == "S" and each.step == "0" for each in looks)
-    assert all((each.age_s or -1.0) >= 0.0 for each in looks)
-    assert all((each.cpu_seconds or -1.0) >= 0.0 for each in looks)
+    assert all(each.age_s is not None and each.age_s >= 0 for each in looks)
+    assert all(each.cpu_seconds is not None and each.cpu_seconds >= 0 for each in looks)
 
 
 def _look_at_the_mounts_the_job_sees(bench: ProbingBench) -> float:
