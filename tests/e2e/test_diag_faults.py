@@ -119,8 +119,8 @@ _WORKER = """
 import time
 while True:
     print("step")
-    end = time.monotonic() + 0.01
-    while time.monotonic() < end: pass
+    end = time.process_time() + 0.05
+    while time.process_time() < end: pass
     time.sleep(0.2)
 """
 
