@@ -136,15 +136,16 @@ PARTS: dict[str, Runner] = {
 
 def run(part: str) -> Result:
     """Run one part and write its result."""
-    begun = time.monotonic()
+    begun, tested = time.monotonic(), tree()
+    commit = _git("rev-parse", "--short=12", "HEAD").strip()
     with TemporaryDirectory() as folder:
         found = PARTS[part](Path(folder), begun + LONGEST_S)
     in_a_vm = part == "vm"
     result = Result(
         part=part,
         date=datetime.now(UTC).date().isoformat(),
-        commit=_git("rev-parse", "--short=12", "HEAD").strip(),
-        tree=tree(),
+        commit=commit,
+        tree=tested,
         **asdict(found),
         seconds=round(time.monotonic() - begun, 1),
         kernel=_guest_kernel() if in_a_vm else platform.release(),
