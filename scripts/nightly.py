@@ -217,6 +217,8 @@ def main() -> int:
         asked.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
     # What only the long stories need, PyTorch above all.
     subprocess.run([str(ROOT / "scripts" / "setup"), "long"], check=True)
+    # A shell has its background jobs ignore it, and so would the pytest that is to hear it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     results = [run(part) for part in parts]
     for each in results:
         print(
