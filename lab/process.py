@@ -108,12 +108,12 @@ class Process:
             raise LabError(f"{self.name} is running already, pid {self.pid}")
         if self._prepare is not None:
             self._prepare()
-        argv = self._room.argv(self._argv, user=self._user, cwd=self._cwd)
+        argv = self._room.argv(self._with_environment(), user=self._user, cwd=self._cwd)
         write = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         pid = os.posix_spawn(
             argv[0],
             argv,
-            {**self._room.environment, **self._env},
+            self._room.environment,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, str(self.log_file), write, 0o644),
@@ -126,6 +126,19 @@ class Process:
         )
         self._spawned.add(pid)
         self._remember(Identity.of(self._forked(pid) if self._room.forks else pid))
+
+    def _with_environment(self) -> Sequence[str]:
+        """Its words behind `env`: what goes before it as root must not load its libraries.
+
+        libfaketime would leave a semaphore of root's that the program then can't open.
+        """
+        if not self._env:
+            return self._argv
+        return [
+            "/usr/bin/env",
+            *(f"{name}={value}" for name, value in self._env.items()),
+            *self._argv,
+        ]
 
     def _forked(self, parent: int) -> int:
         deadline = time.monotonic() + 5
