@@ -197,10 +197,11 @@ def status() -> bool:
         found = newest(part)
         if found is None:
             words = "never run"
-        elif found.tree != here:
-            words = f"ran on another tree ({found.date}, {found.commit})"
-        else:
+        elif found.tree == here:
             words = "passes" if found.ok else "fails"
+        else:
+            ended = "passed" if found.ok else "failed"
+            words = f"{ended} on another tree ({found.date}, {found.commit})"
         green = green and words == "passes"
         print(f"{part:12} {words}")
     print("Nightly is green." if green else "Nightly is not green.")
@@ -217,7 +218,7 @@ def main() -> int:
         asked.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
     # What only the long stories need, PyTorch above all.
     subprocess.run([str(ROOT / "scripts" / "setup"), "long"], check=True)
-    # A shell has its background jobs ignore it, and so would the pytest that is to hear it.
+    # A background job of a shell ignores SIGINT, and pytest would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     results = [run(part) for part in parts]
     for each in results:

@@ -70,9 +70,13 @@ def test_green_is_every_part_passing_on_this_tree(
     assert "Nightly is green." in capsys.readouterr().out
 
 
-def test_a_part_that_ran_on_another_tree_is_not_green(results: Path) -> None:
-    written(results, "vm", date="2026-01-03", tree="other")
+@pytest.mark.parametrize(("failed", "ended"), [(0, "passed"), (1, "failed")])
+def test_a_part_that_ran_on_another_tree_is_not_green(
+    results: Path, capsys: pytest.CaptureFixture[str], failed: int, ended: str
+) -> None:
+    written(results, "vm", date="2026-01-03", tree="other", failed=failed)
     assert not status()
+    assert f"{ended} on another tree (2026-01-03, abc)" in capsys.readouterr().out
 
 
 def test_the_newest_result_counts(results: Path) -> None:
