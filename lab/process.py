@@ -128,9 +128,10 @@ class Process:
         self._remember(Identity.of(self._forked(pid) if self._room.forks else pid))
 
     def _with_environment(self) -> Sequence[str]:
-        """Its words behind `env`: what goes before it as root must not load its libraries.
+        """The command with its own variables set by `env`, right before the program.
 
-        libfaketime would leave a semaphore of root's that the program then can't open.
+        The wrappers before it run as root and must not see them: with `LD_PRELOAD`, libfaketime
+        would make a semaphore there that the program then can't open.
         """
         if not self._env:
             return self._argv
