@@ -23,7 +23,7 @@ from lab.network import Direction
 from lab.users import AGENT_USER
 from lattice.features.link.model import PING_EVERY_S
 from tests.e2e.people import Person
-from tests.e2e.put_right import NODES, administrator, agents, linked, put_right
+from tests.e2e.put_right import NODES, administrator, agents, linked, linked_at, put_right
 from tests.eventually import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
@@ -261,13 +261,15 @@ def test_servers_restarted_in_turn_stop_streams_for_five_seconds_at_most(
 
 def _cut_a_server_off_from_the_state(lab: Lab, olga: Person) -> float:
     """Its agents find a replica that others can see; streams through it go on meanwhile."""
-    first = lab.servers[0]
+    first, second = lab.servers
     with echoes(lab, olga, 10, *NODES) as running:
         time.sleep(1)
         first.cut_off_state()
         results = [each.result() for each in running]
-    eventually(lambda: linked(olga), lambda seen: set(seen) == set(NODES))
-    eventually(lambda: _one_replica(olga), bool)
+    eventually(
+        lambda: linked_at(olga, second),
+        lambda seen: set(seen) == set(NODES) and len(set(seen.values())) == 1,
+    )
     # Its own answers say how old they are.
     alone = {**olga.bearer, "LATTICE_API_URL": first.url}
     shown = eventually(
