@@ -71,16 +71,20 @@ def put_right(lab: Lab, olga: Person) -> None:
             member.thaw()
         member.up()
     for name in NODES:
-        node = lab.node(name)
-        cut = not node.alive
-        if cut:
-            node.start()
-        node.heal()
-        if node.agent.process.condition == "frozen":
-            node.agent.thaw()
-        if not node.agent.process.alive:
-            node.agent.start()
-        if cut:
-            lab.slurm.wait_nodes([name])
+        _put_node_right(lab, name)
     for server in lab.servers:
         eventually(partial(linked_at, olga, server), lambda seen: set(NODES) <= set(seen))
+
+
+def _put_node_right(lab: Lab, name: str) -> None:
+    node = lab.node(name)
+    cut = not node.alive
+    if cut:
+        node.start()
+    node.heal()
+    if node.agent.process.condition == "frozen":
+        node.agent.thaw()
+    if not node.agent.process.alive:
+        node.agent.start()
+    if cut:
+        lab.slurm.wait_nodes([name])
