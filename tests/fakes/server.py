@@ -23,6 +23,7 @@ from lattice.domain.stream import NodeStreams
 from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.identity.model import AuthDiscovery
 from lattice.features.link.service.probe import ProbeService
+from lattice.features.locks.service.book import LOCKS, LockBook
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.feeds import Feeds
 from lattice.features.logs.service.naming import Naming
@@ -50,6 +51,7 @@ from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
+from tests.fakes.in_memory_view import InMemoryStateView
 from tests.fakes.node_looks import InMemoryNodeLooks
 from tests.fakes.sharing import sharing_parts
 from tests.fakes.telemetry import telemetry_parts
@@ -135,6 +137,7 @@ def composed(
             agents=agents,
             logs=logs,
             sharing=sharing,
+            locks=LockBook(state, InMemoryStateView(state, LOCKS), clock),
             attach=attach.parts(*origins),
             telemetry=telemetry,
             diag=diag,

@@ -31,6 +31,8 @@ class Permission(StrEnum):
     MANAGE_TENANTS = "MANAGE_TENANTS"
     OBSERVE_SERVER = "OBSERVE_SERVER"
     ADMINISTER = "ADMINISTER"
+    LOCK_ACCESS = "LOCK_ACCESS"
+    """Shut users, nodes and terminals out of Lattice, and let them in again."""
     # Not people: certificates, on the agents' own listener. No token ever holds one of these.
     AGENT = "AGENT"
     REPLICA = "REPLICA"

@@ -38,6 +38,8 @@ ALLOWED: dict[Permission, frozenset[Role]] = {
     Permission.MANAGE_TENANTS: frozenset({Role.SYSTEM_ADMIN}),
     Permission.OBSERVE_SERVER: frozenset({Role.SYSTEM_ADMIN, Role.OPERATOR}),
     Permission.ADMINISTER: frozenset({Role.SYSTEM_ADMIN}),
+    # A tenant admin: users of her tenant alone, see `lattice.access.locks`.
+    Permission.LOCK_ACCESS: frozenset({Role.SYSTEM_ADMIN, Role.TENANT_ADMIN, Role.OPERATOR}),
     # No role has these: they are certificates', on the agents' own listener.
     Permission.AGENT: frozenset(),
     Permission.REPLICA: frozenset(),

@@ -37,8 +37,10 @@ class WatchedStateView:
         prefix: str,
         clock: Clock,
         *,
+        list_every_s: float = _LIST_EVERY_S,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        self._list_every_s = list_every_s
         self._store = store
         self._prefix = prefix
         self._clock = clock
@@ -133,7 +135,7 @@ class WatchedStateView:
         # Ends after half a minute, so that `run` lists again; the next watch begins there.
         async with self._store.watch(self._prefix, after=self._revision) as batches:
             watching = asyncio.create_task(self._consume(batches), name=f"state {self._prefix}")
-            due = asyncio.ensure_future(self._sleep(_LIST_EVERY_S))
+            due = asyncio.ensure_future(self._sleep(self._list_every_s))
             try:
                 await asyncio.wait({watching, due}, return_when=asyncio.FIRST_COMPLETED)
                 if watching.done():

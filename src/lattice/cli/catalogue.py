@@ -21,6 +21,7 @@ _NODES = "lattice.features.nodes.command"
 _AGENTS = "lattice.features.agents.command"
 _TELEMETRY = "lattice.features.telemetry.command"
 _LINK = "lattice.features.link.command"
+_LOCKS = "lattice.features.locks.command"
 _TOP = "lattice.features.top.command"
 _COMPARE = "lattice.features.compare.command"
 _DIAG = "lattice.features.diag.command"
@@ -69,6 +70,9 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("admin enrol", "Make a one-time token with which a node enrols", f"{_AGENTS}:ENROL"),
     ("admin revoke", "Refuse every certificate a node has now", f"{_AGENTS}:REVOKE"),
     ("admin restore", "Take back a node's revocation or quarantine", f"{_AGENTS}:RESTORE"),
+    ("admin lock", "Shut a user, a node, a terminal or everything out", f"{_LOCKS}:LOCK"),
+    ("admin unlock", "End a lock", f"{_LOCKS}:UNLOCK"),
+    ("admin locks", "What is locked, by whom and why", f"{_LOCKS}:LOCKS"),
 )
 """One of two words is a command of the group its first word names."""
 

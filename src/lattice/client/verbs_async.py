@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lattice.features.compare.model import Comparison
     from lattice.features.diag.model import Diagnosis, StackPicture
     from lattice.features.identity.model import AuthDiscovery, Identity
+    from lattice.features.locks.model import LockList
     from lattice.features.logs.api import LogChoice
     from lattice.features.logs.model import LogPage, LogRecord, LogStreams
     from lattice.features.nodes.model import NodeActs, NodeCard, NodeList
@@ -351,6 +352,26 @@ class AsyncVerbs(ABC):
         from lattice.features.nodes import api
 
         return await self.call(api.operate_node(NodeAct(act), nodes, reason))
+
+    async def locks(self) -> LockList:
+        """The locks in force that the caller may end."""
+        from lattice.features.locks import api
+
+        return await self.call(api.list_locks())
+
+    async def lock(
+        self, kind: str, target: str = "", *, reason: str, duration_s: int = 0
+    ) -> LockList:
+        """Shut a `user`, a `node`, a `session` or `all` out; 0: until it is unlocked."""
+        from lattice.features.locks import api
+
+        return await self.call(api.create_lock(kind, target, reason, duration_s))
+
+    async def unlock(self, kind: str, target: str = "") -> LockList:
+        """End a lock."""
+        from lattice.features.locks import api
+
+        return await self.call(api.delete_lock(kind, target))
 
     async def whoami(self) -> Identity:
         """Who the server takes the caller for."""

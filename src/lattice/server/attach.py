@@ -15,6 +15,7 @@ from lattice.access.grants import GrantSigner
 from lattice.access.limits import CallerLimits
 from lattice.base.clock import Clock
 from lattice.base.tasks import running
+from lattice.domain.lock import Locks
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.state import StateStore
 from lattice.domain.stream import NodeStreams
@@ -57,6 +58,7 @@ class AttachNeeds:
     replica: str
     replicas: Callable[[], Collection[str]]
     """The ids of the servers that are up."""
+    locks: Locks
 
 
 def offer_attach(parts: AttachParts | None, routes: GuardedRoutes[Actor]) -> None:
@@ -84,7 +86,7 @@ async def open_attach(
     kept = timedelta(days=section.record_days)
     records = SessionRecords(state, clock, needs.replica, kept)
     finder = AllocationFinder(needs.scheduler, clock)
-    keeping = SessionKeeping(needs.limits, records, clock, journal)
+    keeping = SessionKeeping(needs.limits, records, clock, journal, locks=needs.locks)
     service = AttachService(
         needs.scheduler,
         finder,

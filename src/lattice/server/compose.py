@@ -38,6 +38,7 @@ from lattice.features.identity.service import IdentityService
 from lattice.features.link import http as link_http
 from lattice.features.link.rpc import ProbeRpc
 from lattice.features.link.service.probe import ProbeService
+from lattice.features.locks.service.book import LockBook
 from lattice.features.logs import http as logs_http
 from lattice.features.logs.rpc import LogRpc
 from lattice.features.logs.service.reading import LogReading
@@ -61,6 +62,7 @@ from lattice.server.diag import offer_diag, serve_diag
 from lattice.server.figures import Figures
 from lattice.server.gatekeeper import Gatekeeper
 from lattice.server.journal import LoggedJournal
+from lattice.server.locks import lock_service, offer_locks, serve_locks
 from lattice.server.report import offer_report, serve_report
 from lattice.server.sharing import SharingParts
 from lattice.server.telemetry import TelemetryParts, offer_telemetry, serve_telemetry
@@ -113,6 +115,8 @@ class Parts:
     """None where no agents are served."""
     sharing: SharingParts | None = None
     """None where there is no agreed state."""
+    locks: LockBook | None = None
+    """None where there is no agreed state."""
     attach: AttachParts | None = None
     """None where no agents are served."""
     telemetry: TelemetryParts | None = None
@@ -142,8 +146,10 @@ def compose(parts: Parts) -> Faces:  # noqa: PLR0915 - a line or two for every f
     """Services, then the guard, then both faces."""
     permissions = declared_permissions()
     journal = LoggedJournal(parts.log, parts.figures)
-    gatekeeper = Gatekeeper(parts.verifier, parts.claim_names, journal)
-    routes: GuardedRoutes[Actor] = GuardedRoutes(permissions, gatekeeper, journal.defect)
+    gatekeeper = Gatekeeper(parts.verifier, parts.claim_names, journal, parts.locks)
+    routes: GuardedRoutes[Actor] = GuardedRoutes(
+        permissions, gatekeeper, journal.defect, gatekeeper.next_change
+    )
 
     shared = parts.sharing
     allocations = AllocationService(
@@ -193,6 +199,8 @@ def compose(parts: Parts) -> Faces:  # noqa: PLR0915 - a line or two for every f
         logs_http.offer(routes, parts.logs)
     if sharing is not None:
         sharing_http.offer(routes, sharing)
+    locking = lock_service(parts.locks, parts.scheduler, parts.clock, journal)
+    offer_locks(locking, routes)
     offer_attach(parts.attach, routes)
     offer_telemetry(parts.telemetry, routes)
     offer_top(parts.top, routes)
@@ -204,7 +212,11 @@ def compose(parts: Parts) -> Faces:  # noqa: PLR0915 - a line or two for every f
     description = Description(rest)
 
     grpc = aio.server(
-        interceptors=[GuardInterceptor(permissions, gatekeeper, journal.defect)],
+        interceptors=[
+            GuardInterceptor(
+                permissions, gatekeeper, journal.defect, next_change=gatekeeper.next_change
+            )
+        ],
         options=[
             ("grpc.max_receive_message_length", _LARGEST_MESSAGE_BYTES),
             # Otherwise a second server could take the same port, and half of the calls.
@@ -225,6 +237,7 @@ def compose(parts: Parts) -> Faces:  # noqa: PLR0915 - a line or two for every f
         add_LogServiceServicer_to_server(LogRpc(parts.logs), grpc)
     if sharing is not None:
         add_SharingServiceServicer_to_server(SharingRpc(sharing), grpc)
+    serve_locks(locking, grpc)
     serve_attach(parts.attach, routes, grpc)
     serve_telemetry(parts.telemetry, grpc)
     serve_top(parts.top, grpc)

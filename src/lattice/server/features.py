@@ -86,6 +86,7 @@ async def open_features(ground: Ground) -> AsyncIterator[tuple[Parts, Links | No
             if links and agents
             else None,
             sharing=ground.sharing,
+            locks=ground.lock_book,
             attach=attach,
             telemetry=telemetry,
             watch=_watch(ground, telemetry),
@@ -155,6 +156,7 @@ async def _links(
             ground.figures,
             ground.log,
             intakes,
+            ground.locks,
         )
     )
 
@@ -215,6 +217,7 @@ async def _attach(ground: Ground, links: Links | None, stack: AsyncExitStack) ->
         clock=ground.clock,
         replica=ground.replica,
         replicas=ground.replicas,
+        locks=ground.locks,
     )
     return await stack.enter_async_context(
         open_attach(needs, ground.config.attach, ground.figures, ground.journal)

@@ -5,13 +5,16 @@ What stays inside the server's log and never reaches the caller: which check a t
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 from lattice.access.actor import Actor, ClaimNames, actor_from
+from lattice.access.locks import refuse_locked, refuse_unknown
 from lattice.access.permission import Permission
 from lattice.access.policy import ALLOWED, admits
 from lattice.access.tokens import TokenRefused, TokenVerifier
-from lattice.base.errors import LoginRequired, PermissionRefused
+from lattice.base.errors import LatticeError, LoginRequired, PermissionRefused
+from lattice.domain.lock import Locks, NoLocks
 
 NOBODY = Actor(sub="")
 
@@ -27,10 +30,29 @@ class Journal(Protocol):
 class Gatekeeper:
     """Asked by the guard before any handler runs, for REST and gRPC alike."""
 
-    def __init__(self, verifier: TokenVerifier, names: ClaimNames, journal: Journal) -> None:
+    def __init__(
+        self,
+        verifier: TokenVerifier,
+        names: ClaimNames,
+        journal: Journal,
+        locks: Locks | None = None,
+    ) -> None:
         self._verifier = verifier
         self._names = names
         self._journal = journal
+        self._locks = locks or NoLocks()
+
+    def next_change(self) -> asyncio.Future[None]:
+        """Done when somebody who was admitted may have to leave."""
+        return self._locks.next_change()
+
+    def refuse_locked(self, actor: Actor, rpc: str, permission: str) -> None:
+        """Raise for a caller, admitted before or by a ticket, who is locked now."""
+        try:
+            refuse_locked(actor, Permission(permission), self._locks)
+        except LatticeError as refusal:
+            self._journal.refused(rpc, actor.sub, refusal.message)
+            raise
 
     async def __call__(self, *, rpc: str, permission: str, authorization: str) -> Actor:
         """The verified caller; `NOBODY` where the call is public."""
@@ -44,6 +66,8 @@ class Gatekeeper:
             raise PermissionRefused(
                 f"Your role {actor.role} does not allow this.", hint=_who_may(needed)
             )
+        self.refuse_locked(actor, rpc, permission)
+        refuse_unknown(needed, self._locks)
         self._journal.admitted(rpc)
         return actor
 

@@ -15,15 +15,18 @@ import structlog
 from lattice.access.tokens import TokenVerifier
 from lattice.adapters.slurm.mirror import SlurmScheduler
 from lattice.base.clock import Clock
+from lattice.domain.lock import Locks, NoLocks
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.objects import ObjectStore
 from lattice.domain.state import StateStore
 from lattice.features.link.service.peers import Peers
+from lattice.features.locks.service.book import LockBook
 from lattice.server.agents import AgentParts, new_replica_id, open_agents
 from lattice.server.figures import Figures
 from lattice.server.journal import LoggedJournal
 from lattice.server.limits import Limits, open_limits
 from lattice.server.links import PeerBuckets, Reach, open_reach
+from lattice.server.locks import open_locks
 from lattice.server.objects import open_objects
 from lattice.server.presence import show_presence
 from lattice.server.sections import ServerConfig
@@ -55,6 +58,8 @@ class Ground:
     peers: Peers | None
     """The other replicas, where agents are served."""
     limits: Limits
+    lock_book: LockBook | None
+    """None where there is no agreed state: nothing can be locked then."""
     objects: ObjectStore | None
     metrics: MetricStore | None
 
@@ -62,6 +67,11 @@ class Ground:
     def store(self) -> StateStore | None:
         """The agreed state itself."""
         return self.state.store if self.state else None
+
+    @property
+    def locks(self) -> Locks:
+        """The locks in force."""
+        return self.lock_book or NoLocks()
 
     def replicas(self) -> tuple[str, ...]:
         """The ids of the servers that are up; none where there is no agreed state."""
@@ -90,6 +100,7 @@ async def open_ground(
             await enter(open_sharing(store, config.sharing, clock, journal)) if store else None
         )
         reach = await enter(open_reach(config, store, clock, replica)) if store else None
+        lock_book = await enter(open_locks(store, clock)) if store else None
         if reach:
             show_presence(figures, reach.presences)
         agents = await enter(
@@ -130,6 +141,7 @@ async def open_ground(
             agents=agents,
             peers=peers,
             limits=limits,
+            lock_book=lock_book,
             objects=open_objects(config.objects, single),
             metrics=await enter(open_metric_store(config.telemetry, clock)),
         )

@@ -18,6 +18,7 @@ from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.errors import ConfigurationError, LatticeError, Unavailable
 from lattice.base.tasks import running
+from lattice.domain.lock import Locks
 from lattice.domain.presence import LINKS, NODES
 from lattice.domain.state import StateStore, StateView
 from lattice.features.link.model import REPLICAS, BadReplica, Replica, read_replica
@@ -156,7 +157,7 @@ class Intakes:
 
 
 @asynccontextmanager
-async def open_links(
+async def open_links(  # noqa: PLR0913, PLR0917 - a line for each part
     config: ServerConfig,
     reach: Reach,
     agents: AgentParts,
@@ -165,6 +166,7 @@ async def open_links(
     figures: Figures,
     log: structlog.stdlib.BoundLogger,
     intakes: Intakes,
+    locks: Locks | None = None,
 ) -> AsyncIterator[Links]:
     """Serve agents and replicas until the context ends. Raises `ConfigurationError`."""
     clock = reach.clock
@@ -179,6 +181,7 @@ async def open_links(
             peers,
             reach.membership.me.address,
             clock,
+            locks,
         )
         figures.show(
             lambda: {
@@ -204,7 +207,11 @@ async def open_links(
             desk.expel(node)
 
         await stack.enter_async_context(
-            running(("links", hub.tend()), ("trust lost", agents.trust.watch(expel)))
+            running(
+                ("links", hub.tend()),
+                ("trust lost", agents.trust.watch(expel)),
+                ("locked nodes", desk.expel_locked()),
+            )
         )
         log.info("agents are served", at=address, reached_at=reach.membership.me.address)
         yield Links(hub, desk, ProbeService(desk, agents.signer, clock, hub.replica))

@@ -19,6 +19,13 @@ from lattice.wire.status import grpc_status
 # Generic for the type checker only, hence the quotes.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 Context: TypeAlias = "aio.ServicerContext[Any, Any]"
+NextChange: TypeAlias = Callable[[], asyncio.Future[None]]
+"""A future that is done when somebody who was admitted may have to leave."""
+
+
+def never_changes() -> asyncio.Future[None]:
+    """For those who are admitted once and for all."""
+    return asyncio.get_running_loop().create_future()
 
 
 class Door(aio.ServerInterceptor):  # type: ignore[type-arg]
@@ -28,9 +35,11 @@ class Door(aio.ServerInterceptor):  # type: ignore[type-arg]
         self,
         on_defect: Callable[[str, BaseException], None],
         recheck_every_s: float | None = None,
+        next_change: NextChange = never_changes,
     ) -> None:
         self._on_defect = on_defect
         self._recheck_every_s = recheck_every_s
+        self._next_change = next_change
 
     async def admit(self, rpc: str, context: Context) -> None:
         """Return if the call may be made, else raise an error of the tree."""
@@ -76,13 +85,21 @@ class Door(aio.ServerInterceptor):  # type: ignore[type-arg]
         if self._recheck_every_s is None:
             return await serving
         stream = asyncio.ensure_future(serving)
+        change = self._next_change()
         try:
             while True:
-                done, _ = await asyncio.wait((stream,), timeout=self._recheck_every_s)
-                if done:
+                await asyncio.wait(
+                    (stream, change),
+                    timeout=self._recheck_every_s,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if stream.done():
                     return stream.result()
+                if change.done():
+                    change = self._next_change()
                 await admit()
         finally:
+            change.cancel()
             stream.cancel()
             await asyncio.gather(stream, return_exceptions=True)
 

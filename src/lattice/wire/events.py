@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Send
 
 from lattice.base.errors import InternalError, LatticeError
+from lattice.wire.door import NextChange, never_changes
 from lattice.wire.status import http_error
 
 _TEXT = {"type": "string"}
@@ -32,6 +34,7 @@ DESCRIPTION: dict[str, Any] = {
 }
 LIFE_EVERY_S = 5.0
 RECHECK_EVERY_S = 60.0
+_LAST_WORD_S = 5.0
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -46,14 +49,16 @@ class EventStream(StreamingResponse):
         request_id: str,
         recheck: Callable[[], Awaitable[object]],
         on_defect: Callable[[BaseException], None],
+        next_change: NextChange = never_changes,
     ) -> None:
-        """`recheck` raises when the caller may not go on."""
+        """`recheck` raises when the caller may not go on; `next_change` says when to ask."""
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         super().__init__(_nothing(), headers=headers)
         self._records = records
         self._request_id = request_id
         self._recheck = recheck
         self._on_defect = on_defect
+        self._next_change = next_change
 
     async def stream_response(self, send: Send) -> None:
         """Everything from the head to the last event."""
@@ -75,8 +80,11 @@ class EventStream(StreamingResponse):
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
-        await outlet.say(last)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        # A reader who reads nothing gets no last word either: the connection is closed instead.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORD_S):
+                await outlet.say(last)
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _tell(self, outlet: _Outlet) -> None:
         async for record, cursor in self._records:
@@ -86,16 +94,25 @@ class EventStream(StreamingResponse):
         """Until the records are over: signs of life, and whether the caller may still read."""
         loop = asyncio.get_running_loop()
         checked = loop.time()
-        while not telling.done():
-            outlet.silent = True
-            await asyncio.wait({telling}, timeout=LIFE_EVERY_S)
-            if telling.done():
-                return
-            if outlet.silent:
-                await outlet.say(b": alive\n\n")
-            if loop.time() - checked >= RECHECK_EVERY_S:
-                checked = loop.time()
-                await self._recheck()
+        change = self._next_change()
+        try:
+            while not telling.done():
+                outlet.silent = True
+                await asyncio.wait(
+                    {telling, change},
+                    timeout=LIFE_EVERY_S,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if telling.done():
+                    return
+                if change.done() or loop.time() - checked >= RECHECK_EVERY_S:
+                    checked = loop.time()
+                    change = self._next_change() if change.done() else change
+                    await self._recheck()
+                if outlet.silent and not outlet.sending:
+                    await outlet.say(b": alive\n\n")
+        finally:
+            change.cancel()
 
 
 class _Outlet:
@@ -105,6 +122,11 @@ class _Outlet:
         self._send = send
         self._turn = asyncio.Lock()
         self.silent = False
+
+    @property
+    def sending(self) -> bool:
+        """True while the reader has not taken what was sent before."""
+        return self._turn.locked()
 
     async def say(self, text: bytes) -> None:
         self.silent = False

@@ -16,7 +16,7 @@ from starlette.routing import WebSocketRoute
 
 from lattice.base.errors import PermissionRefused
 from lattice.wire.body import LARGEST_BYTES, described_body, read_body, refuse_foreign_page
-from lattice.wire.door import Context, Door
+from lattice.wire.door import Context, Door, NextChange, never_changes
 from lattice.wire.permissions import UndeclaredPermission
 from lattice.wire.websocket import SocketDoor, SocketLine, SocketRules, Standing
 
@@ -45,10 +45,13 @@ class GuardedRoutes(Generic[Caller]):
         permissions: Mapping[str, str],
         authorise: Authorise[Caller],
         on_defect: Callable[[str, BaseException], None] = lambda *_: None,
+        next_change: NextChange = never_changes,
     ) -> None:
+        """`next_change`: when open streams are to be authorised again."""
         self._permissions = permissions
         self._authorise = authorise
         self._on_defect = on_defect
+        self.next_change = next_change
         self.router = APIRouter()
         self.rpc_of_path: dict[str, str] = {}
         """Of those that only read."""
@@ -200,8 +203,9 @@ class GuardInterceptor(Door):
         on_defect: Callable[[str, BaseException], None],
         *,
         recheck_every_s: float = RECHECK_EVERY_S,
+        next_change: NextChange = never_changes,
     ) -> None:
-        super().__init__(on_defect, recheck_every_s)
+        super().__init__(on_defect, recheck_every_s, next_change)
         self._permissions = permissions
         self._authorise = authorise
 

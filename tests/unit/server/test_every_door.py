@@ -39,6 +39,8 @@ from lattice.wire.v1 import (
     identity_pb2_grpc,
     link_pb2,
     link_pb2_grpc,
+    locks_pb2,
+    locks_pb2_grpc,
     logs_pb2,
     logs_pb2_grpc,
     nodes_pb2,
@@ -127,6 +129,7 @@ RESERVED = {
     "OBSERVE_SERVER": _OPERATES,
     "OPERATE_NODES": _OPERATES,
     "DRAIN_NODES": _OPERATES | _TENANT_ADMINS,
+    "LOCK_ACCESS": _OPERATES | _TENANT_ADMINS,
 }
 
 
@@ -439,6 +442,19 @@ CALLS: dict[str, tuple[Any, Any]] = {
         sharing_pb2_grpc.SharingServiceStub,
         sharing_pb2.ListSharesRequest(id="1"),
     ),
+    # Nobody may be locked here: the next caller would be refused for that.
+    "lattice.v1.LockService/CreateLock": (
+        locks_pb2_grpc.LockServiceStub,
+        locks_pb2.CreateLockRequest(kind="nothing"),
+    ),
+    "lattice.v1.LockService/DeleteLock": (
+        locks_pb2_grpc.LockServiceStub,
+        locks_pb2.DeleteLockRequest(kind="nothing"),
+    ),
+    "lattice.v1.LockService/ListLocks": (
+        locks_pb2_grpc.LockServiceStub,
+        locks_pb2.ListLocksRequest(),
+    ),
     "lattice.v1.TelemetryService/GetTelemetry": (
         telemetry_pb2_grpc.TelemetryServiceStub,
         telemetry_pb2.GetTelemetryRequest(id="1"),
@@ -545,6 +561,8 @@ BEHIND_THE_GUARD = {
     "lattice.v1.AgentService/RestoreAgent": grpc.StatusCode.NOT_FOUND,
     "lattice.v1.LogService/ReadRawLog": grpc.StatusCode.NOT_FOUND,
     "lattice.v1.SharingService/UnshareAllocation": grpc.StatusCode.NOT_FOUND,
+    "lattice.v1.LockService/CreateLock": grpc.StatusCode.INVALID_ARGUMENT,
+    "lattice.v1.LockService/DeleteLock": grpc.StatusCode.INVALID_ARGUMENT,
 }
 MACHINES = {"AGENT", "REPLICA"}
 ECHO = "lattice.v1.LinkProbe/EchoNode"

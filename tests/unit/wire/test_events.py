@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lattice.base.change import ChangeSignal
 from lattice.base.errors import PermissionRefused
 from lattice.features.logs.model import LogNote, NoteKind
 from lattice.wire import events
@@ -133,3 +134,40 @@ async def test_who_makes_records_waits_for_a_reader_that_is_slow() -> None:
     reader.free.set()
     await reading
     assert reader.text.count(b"event: note") == 100
+
+
+@pytest.mark.spec("AUTH-13")
+async def test_a_reader_is_checked_again_as_soon_as_something_is_locked() -> None:
+    locked = ChangeSignal()
+
+    async def told() -> Told:
+        yield note("a")
+        reader.welcome = False
+        locked.fire()
+        await asyncio.Event().wait()
+
+    reader = Reader()
+    stream = EventStream(told(), "r-1", reader.recheck, reader.defects.append, locked.next)
+    async with asyncio.timeout(60):
+        await stream.stream_response(reader.send)
+    assert b"event: error" in reader.text
+    assert b"Not any more." in reader.text
+
+
+@pytest.mark.spec("AUTH-13")
+async def test_a_reader_who_reads_nothing_is_checked_too_and_put_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("LIFE_EVERY_S", "RECHECK_EVERY_S", "_LAST_WORD_S"):
+        monkeypatch.setattr(events, name, 0.01)
+
+    async def told() -> Told:
+        reader.free.clear()
+        while True:
+            yield note("a")
+
+    reader = Reader()
+    reader.welcome = False
+    await reader.reads(told())
+    assert reader.checks == 1
+    assert not reader.over

@@ -92,6 +92,7 @@ def offer(routes: GuardedRoutes[Actor], service: LogReading) -> None:
             request.state.request_id,
             lambda: routes.recheck(request),
             lambda error: routes.defect(request, error),
+            routes.next_change,
         )
 
     @routes.get(

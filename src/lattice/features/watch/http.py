@@ -50,4 +50,5 @@ def offer(routes: GuardedRoutes[Actor], watching: Watching) -> None:
             request.state.request_id,
             lambda: routes.recheck(request),
             lambda error: routes.defect(request, error),
+            routes.next_change,
         )

@@ -53,6 +53,7 @@ class _PermissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permission
     VIEW_SHARES: _Permission.ValueType  # 19
     SWITCH_TELEMETRY: _Permission.ValueType  # 20
     """How closely a job is measured: the owner alone."""
+    LOCK_ACCESS: _Permission.ValueType  # 21
 
 class Permission(_Permission, metaclass=_PermissionEnumTypeWrapper): ...
 
@@ -83,6 +84,7 @@ SHARE_ALLOCATION: Permission.ValueType  # 18
 VIEW_SHARES: Permission.ValueType  # 19
 SWITCH_TELEMETRY: Permission.ValueType  # 20
 """How closely a job is measured: the owner alone."""
+LOCK_ACCESS: Permission.ValueType  # 21
 Global___Permission: _TypeAlias = Permission  # noqa: Y015
 
 PERMISSION_FIELD_NUMBER: _builtins.int

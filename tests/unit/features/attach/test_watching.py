@@ -12,6 +12,7 @@ import pytest
 from lattice.access.actor import Actor
 from lattice.base.errors import LoginRequired, PermissionRefused, Unavailable
 from lattice.domain.allocation import ExitCode, State
+from lattice.domain.lock import Lock, LockKind
 from lattice.domain.pipe import Pipe
 from lattice.features.attach.model import Ended, EndReason, Notice, NoticeKind
 from lattice.features.attach.service.passage import Passage
@@ -47,6 +48,7 @@ class Scene:
         self.passage = Passage(self.clock)
         self.asked = 0
         self.error: Exception | None = None
+        self.lock: Lock | None = None
         self.next_actor = Actor(sub="alice-1", user="alice")
         self.standing = Standing(Actor(sub="alice-1", user="alice"), self._authorise, "Bearer x")
         self.watch = Watch(
@@ -57,6 +59,7 @@ class Scene:
             job,
             "n1",
             self.passage,
+            lambda: self.lock,
         )
 
     async def _authorise(self, authorization: str) -> Actor:
@@ -238,6 +241,17 @@ async def test_a_token_is_looked_at_every_minute(scene: Scene) -> None:
 async def test_who_may_no_longer_attach_is_ended(scene: Scene) -> None:
     scene.error = PermissionRefused("Your role does not allow this.")
     assert kinds(await scene.after(61)) == [EndReason.REFUSED]
+
+
+@pytest.mark.spec("AUTH-13")
+async def test_a_lock_ends_the_session_and_says_why(scene: Scene) -> None:
+    assert await scene.after(3) == []
+    scene.lock = Lock(
+        kind=LockKind.NODE, target="n1", reason="forensics", by="olga", since=scene.clock.now()
+    )
+    assert await scene.after(1) == [
+        Ended(reason=EndReason.REFUSED, words="Node n1 is locked: forensics.")
+    ]
 
 
 async def test_a_token_that_runs_out_is_announced_a_minute_before(scene: Scene) -> None:

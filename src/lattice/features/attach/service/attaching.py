@@ -164,6 +164,7 @@ class AttachService:
             job,
             place.node,
             place.passage,
+            lambda: self._keeping.lock(actor, place.node, place.session),
         )
         return _Session(start, job, place, line, watch)
 

@@ -16,9 +16,11 @@ from typing import Protocol
 
 from lattice.access.actor import Actor
 from lattice.access.limits import CallerLimits, OpenSlot, Sessions
+from lattice.access.locks import locked_text
 from lattice.base.clock import Clock
-from lattice.base.errors import LatticeError, NotFound, Unavailable
+from lattice.base.errors import LatticeError, NotFound, PermissionRefused, Unavailable
 from lattice.domain.allocation import Allocation
+from lattice.domain.lock import Lock, Locks, NoLocks
 from lattice.domain.terminal import EndCause
 from lattice.features.attach.model import RESUME_S, AttachSession, EndReason, Start
 from lattice.features.attach.service.passage import Passage
@@ -78,8 +80,10 @@ class SessionKeeping:
         clock: Clock,
         journal: Journal,
         *,
+        locks: Locks | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        self._locks = locks or NoLocks()
         self._limits = limits
         self._records = records
         self._clock = clock
@@ -88,7 +92,11 @@ class SessionKeeping:
         self._left: dict[str, _Left] = {}
 
     async def begin(self, actor: Actor, job: Allocation, node: str, start: Start) -> Place:
-        """A slot, then the record. Raises `RateLimited`, `Unavailable`, `UsageError`."""
+        """A slot, then the record.
+
+        Raises `PermissionRefused`, `RateLimited`, `Unavailable`, `UsageError`.
+        """
+        self._refuse_locked(actor, node, start.session)
         session = AttachSession(
             id=start.session,
             user=job.user,
@@ -107,6 +115,7 @@ class SessionKeeping:
 
     async def resume(self, actor: Actor, job: Allocation, session: str) -> Place:
         """The same for one that goes on. Raises `NotFound` if it is over."""
+        self._refuse_locked(actor, "", session)
         place = await self._taken(actor, session, lambda: self._resumed(actor, job, session))
         left = self._left.pop(session, None)
         if left is not None:
@@ -116,6 +125,15 @@ class SessionKeeping:
             ago_s = (self._clock.now() - owed).total_seconds()
             place.passage.owed_s = self._clock.monotonic() - ago_s
         return place
+
+    def lock(self, actor: Actor, node: str, session: str) -> Lock | None:
+        """The lock that shuts this session out now, if there is one."""
+        by_person = self._locks.of_user(actor.sub, actor.user)
+        return by_person or self._locks.of_node(node) or self._locks.of_session(session)
+
+    def _refuse_locked(self, actor: Actor, node: str, session: str) -> None:
+        if (lock := self.lock(actor, node, session)) is not None:
+            raise PermissionRefused(locked_text(lock), hint="The job runs on.")
 
     async def _resumed(self, actor: Actor, job: Allocation, session: str) -> Kept:
         record = await self._records.resume(session, job.user, actor.sub)

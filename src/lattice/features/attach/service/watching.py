@@ -12,16 +12,18 @@ is only a reason to come back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from typing import TypeAlias
 
 from lattice.access.actor import Actor
+from lattice.access.locks import locked_text
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, LoginRequired, Unavailable
 from lattice.base.moment import age
 from lattice.domain.allocation import Allocation, State
+from lattice.domain.lock import Lock
 from lattice.domain.scheduler import LiveCluster, Scheduler
 from lattice.domain.stream import NodeStreams
 from lattice.features.attach.model import (
@@ -63,7 +65,10 @@ class Watch:
         allocation: Allocation,
         node: str,
         passage: Passage,
+        lock: Callable[[], Lock | None] = lambda: None,
     ) -> None:
+        """`lock`: what shuts this session out now, if anything does."""
+        self._lock = lock
         self._scheduler = scheduler
         self._nodes = nodes
         self._clock = clock
@@ -78,6 +83,8 @@ class Watch:
 
     async def look(self) -> tuple[Told, ...]:
         """What is new; nothing follows an `Ended`."""
+        if (lock := self._lock()) is not None:
+            return (Ended(reason=EndReason.REFUSED, words=locked_text(lock)),)
         told: list[Told] = []
         for step in (self._look_at_job(), self._look_at_node(), self._look_at_person()):
             told.extend(step)

@@ -12,14 +12,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from lattice.access.locks import locked_text
 from lattice.base.clock import Clock
 from lattice.base.errors import BY_CODE, LatticeError, NotFound, PermissionRefused, Unavailable
 from lattice.base.moment import age
 from lattice.base.text import inert
+from lattice.domain.lock import Locks, NoLocks
 from lattice.domain.peer import PeerIdentity
 from lattice.domain.presence import LINKS, NODES, BadRecord, Link, read_link, read_presence
 from lattice.domain.state import Entry, StateView
-from lattice.domain.stream import Lane, StreamQuestion
+from lattice.domain.stream import Lane, StreamKind, StreamQuestion
 from lattice.features.link.model import REPLICAS, BadReplica, Replica, read_replica
 from lattice.features.link.service.hub import LinkHub
 from lattice.features.link.service.peers import Peers
@@ -54,6 +56,7 @@ class StreamDesk:
         peers: Peers,
         address: str,
         clock: Clock,
+        locks: Locks | None = None,
     ) -> None:
         """`address` is where agents dial this replica."""
         self._hub = hub
@@ -63,6 +66,7 @@ class StreamDesk:
         self._peers = peers
         self._address = address
         self._clock = clock
+        self._locks = locks or NoLocks()
         self._awaited: dict[str, _Awaited] = {}
 
     @asynccontextmanager
@@ -70,6 +74,7 @@ class StreamDesk:
         """A carrier to the node, for as long as the context lasts."""
         if len(self._awaited) >= _MOST_OPEN:
             raise Unavailable("This server has too many streams open.", hint="Try again.")
+        self._refuse_locked(question)
         ticket = secrets.token_hex(16)
         awaited = _Awaited(question.node, asyncio.get_running_loop().create_future())
         self._awaited[ticket] = awaited
@@ -109,10 +114,28 @@ class StreamDesk:
             if awaited.node == node:
                 awaited.done.set()
 
+    async def expel_locked(self) -> None:
+        """End the streams to a node as soon as it is locked, until cancelled."""
+        change = self._locks.next_change()
+        while True:
+            await change
+            change = self._locks.next_change()
+            for node in {each.node for each in self._awaited.values()}:
+                if self._locks.of_node(node) is not None:
+                    self.expel(node)
+
     def dismiss(self) -> None:
         """End every stream: this replica is about to stop, and callers go on elsewhere."""
         for awaited in list(self._awaited.values()):
             awaited.done.set()
+
+    def _refuse_locked(self, question: StreamQuestion) -> None:
+        # Measuring the way to a node shows nothing of a job, and operators need it then.
+        lock = None if question.kind is StreamKind.ECHO else self._locks.of_node(question.node)
+        if lock is not None:
+            raise Unavailable(
+                locked_text(lock), hint="Its jobs run on, and their output is stored meanwhile."
+            )
 
     def linked_to(self, node: str) -> str:
         """The id of the replica that holds the node's link; empty if none is known."""

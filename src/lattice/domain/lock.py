@@ -1,0 +1,92 @@
+"""A lock: somebody, a node, a terminal or everything is shut out of Lattice for a while. Pure.
+
+It says who may use Lattice, never what Slurm does: jobs run on, and their output is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+
+class LockKind(StrEnum):
+    """What is locked."""
+
+    USER = "user"
+    NODE = "node"
+    SESSION = "session"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """One lock. There is at most one for each kind and target."""
+
+    kind: LockKind
+    target: str = ""
+    """A user's name or subject, a node, or a terminal's session; empty for all."""
+    reason: str
+    by: str
+    """The subject of whoever locked it."""
+    since: datetime
+    until: datetime | None = None
+    """None: until it is unlocked."""
+
+    def holds(self, now: datetime) -> bool:
+        """True unless its time is over."""
+        return self.until is None or now < self.until
+
+    @property
+    def name(self) -> str:
+        """As a person would write it behind `lattice admin unlock`."""
+        return f"{self.kind.value} {self.target}".rstrip()
+
+
+class Locks(Protocol):
+    """The locks in force, as this replica last read them."""
+
+    @property
+    def current(self) -> bool:
+        """False once they were not confirmed by the agreed state for some seconds."""
+
+    def of_user(self, *names: str) -> Lock | None:
+        """The lock of everything, or of a user with one of these names or subjects."""
+
+    def of_node(self, node: str) -> Lock | None:
+        """The lock of this node."""
+
+    def of_session(self, session: str) -> Lock | None:
+        """The lock of this terminal."""
+
+    def next_change(self) -> asyncio.Future[None]:
+        """Done when a lock begins or ends. Whoever no longer waits cancels it."""
+
+
+class NoLocks:
+    """For a server without agreed state: nothing can be locked there."""
+
+    current = True
+
+    def of_user(self, *names: str) -> Lock | None:
+        del names
+        return None
+
+    def of_node(self, node: str) -> Lock | None:
+        del node
+        return None
+
+    def of_session(self, session: str) -> Lock | None:
+        del session
+        return None
+
+    def next_change(self) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().create_future()
+
+
+def in_force(locks: Iterable[Lock], now: datetime) -> tuple[Lock, ...]:
+    """Those whose time is not over, in the order of their names."""
+    return tuple(sorted((each for each in locks if each.holds(now)), key=lambda each: each.name))

@@ -1,0 +1,106 @@
+"""`lattice admin lock`, `lattice admin unlock` and `lattice admin locks`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lattice.base.command import Argument, Command, Option
+from lattice.base.errors import UsageError
+from lattice.base.moment import parse_duration
+from lattice.base.shell import Shell
+from lattice.domain.lock import LockKind
+from lattice.features.locks import api
+from lattice.features.locks.render import lock_table, locked_line, unlocked_line
+
+
+# `for` is an option's name, and no parameter of Python's.
+def lock(shell: Shell, *, kind: str, target: str | None, reason: str | None, **options: Any) -> int:
+    """Lock, and say until when."""
+    if not reason:
+        raise UsageError(
+            "A lock needs a reason.", hint="--reason TEXT; who is locked out reads it."
+        )
+    duration_s: int | None = options["for"]
+    answer = shell.call(api.create_lock(kind, target or "", reason, duration_s or 0))
+    if shell.output in {"json", "yaml"}:
+        shell.document(answer)
+        return 0
+    made = answer.locks[0]
+    shell.write(locked_line(made, shell.style, shell.clock.now()))
+    shell.note(f"`lattice admin unlock {made.name}` ends it. Jobs run on.")
+    return 0
+
+
+def unlock(shell: Shell, *, kind: str, target: str | None) -> int:
+    """End a lock."""
+    answer = shell.call(api.delete_lock(kind, target or ""))
+    if shell.output in {"json", "yaml"}:
+        shell.document(answer)
+    else:
+        shell.write(unlocked_line(answer.locks[0]))
+    return 0
+
+
+def locks(shell: Shell) -> int:
+    """List what is locked."""
+    answer = shell.call(api.list_locks())
+    if shell.output in {"json", "yaml"}:
+        shell.document(answer)
+        return 0
+    shell.write(lock_table(answer, shell.style, shell.clock.now()))
+    if not answer.locks:
+        shell.note("Nothing is locked.")
+    return 0
+
+
+_KIND = Argument("kind", choices=tuple(LockKind))
+_TARGET = Argument("target", required=False)
+_PERMISSION = "Operator or SystemAdmin; TenantAdmin for users of the tenant"
+
+LOCK = Command(
+    "admin lock",
+    summary="Shut a user, a node, a terminal or everything out",
+    text="It holds on every server within 5 s. What is open ends and says why: terminals, "
+    "followed logs, watches. New calls are refused with the reason. Jobs are not touched: they "
+    "run on, and their output is stored.\n\n"
+    "`user` takes a Unix user or a subject, `node` a node, `session` the id of a terminal, `all` "
+    "nothing: everybody is shut out, but operators and system admins can still unlock.",
+    run=lock,
+    params=(
+        _KIND,
+        _TARGET,
+        Option("--reason", metavar="TEXT", help="Why; whoever is locked out reads it."),
+        Option(
+            "--for",
+            metavar="TIME",
+            read=parse_duration,
+            help="How long: 90m, 1d. Until it is unlocked if nothing is said.",
+        ),
+    ),
+    examples=(
+        ('lattice admin lock user mallory --reason "stolen laptop"', "until it is unlocked"),
+        ("lattice admin lock node n3 --reason forensics --for 2h", "no terminal on n3"),
+        ("lattice admin lock all --reason maintenance --for 30m", "everybody"),
+    ),
+    permission=_PERMISSION,
+)
+
+UNLOCK = Command(
+    "admin unlock",
+    summary="End a lock",
+    text="From now on; named as it was locked.",
+    run=unlock,
+    params=(_KIND, _TARGET),
+    examples=(("lattice admin unlock user mallory", "she may sign in and act again"),),
+    permission=_PERMISSION,
+)
+
+LOCKS = Command(
+    "admin locks",
+    summary="What is locked, by whom and why",
+    text="Locks in force. A tenant admin sees those of users of the tenant.",
+    run=locks,
+    params=(),
+    examples=(("lattice admin locks", "a row each"),),
+    permission=_PERMISSION,
+)

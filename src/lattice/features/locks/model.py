@@ -1,0 +1,35 @@
+"""What the feature asks and answers. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lattice.domain.lock import Lock
+
+LONGEST_REASON = 200
+LONGEST_TARGET = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockOrder:
+    """What to lock, why, and for how long; 0 is until it is unlocked."""
+
+    kind: str
+    target: str = ""
+    reason: str = ""
+    duration_s: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnlockOrder:
+    """What to unlock."""
+
+    kind: str
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockList:
+    """Locks in force, by kind and target."""
+
+    locks: tuple[Lock, ...] = ()
