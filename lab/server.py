@@ -39,8 +39,8 @@ VCLUSTER_KINDS = {
     "batch": "hpc",
     "service": "service",
     "interactive": "interactive",
-    "sensitive": "sensitive",
 }
+"""The partition `sensitive` has no view: the server refuses one until sensitive work is offered."""
 
 
 class Server:
@@ -135,8 +135,8 @@ class Server:
             gate = Gate(self._layout, self._room)
             sections["gate"] = {"socket": str(gate.socket), "grant_key": str(gate.grant_key)}
             sections["vclusters"] = [
-                {"name": name, "kind": VCLUSTER_KINDS[name], "partition": name}
-                for name in slurm_config.PARTITIONS
+                {"name": name, "kind": kind, "partition": name}
+                for name, kind in VCLUSTER_KINDS.items()
             ]
         sections |= self._engines()
         for name, keys in self._settings.items():

@@ -9,7 +9,7 @@ from lab import addresses
 
 CLUSTER = "lab"
 PARTITIONS = ("batch", "service", "interactive", "sensitive")
-"""One for each kind of vCluster; the first is the default."""
+"""One for each kind of vCluster, `sensitive` too; the first is the default."""
 GPUS = 4
 SWITCHES = {"s1": ("n1", "n2"), "s2": ("n3", addresses.VM_NODE)}
 

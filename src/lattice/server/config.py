@@ -20,6 +20,7 @@ from lattice.base.config import Report, load, refused
 from lattice.base.errors import ConfigurationError
 from lattice.base.setting import Unread, setting_of
 from lattice.base.signing import SigningKey
+from lattice.domain.vcluster import Kind
 from lattice.server.apirules import judge_api
 from lattice.server.attachsection import judge_attach
 from lattice.server.configchecks import check_file, check_url
@@ -33,6 +34,10 @@ from lattice.server.telemetrysection import judge_telemetry
 __all__ = ["Checked", "ServerConfig", "check_server_config", "load_server_config"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NO_SENSITIVE_WORK = (
+    "sensitive work is not offered yet: administrators and shares would reach what its jobs write."
+    " Leave it out"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,7 @@ def judge(config: ServerConfig, report: Report) -> None:
     judge_telemetry(config.telemetry, report)
     judge_diag(config.diag, report)
     _nodes(config, report)
+    _sensitive(config, report)
     for key in fields(ServerConfig):
         value, about = getattr(config, key.name), setting_of(key)
         if isinstance(value, Unread) and value.present and about is not None:
@@ -177,3 +183,16 @@ def _nodes(config: ServerConfig, report: Report) -> None:
         if getattr(agent, low) >= getattr(agent, high):
             text = f"must be more than node_agent.{low}"
             report.problem(f"node_agent.{high}", text, f"node_agent.{low}")
+
+
+def _sensitive(config: ServerConfig, report: Report) -> None:
+    """A setting that promises more than is enforced stops the start."""
+    for index, each in enumerate(config.vclusters):
+        if each.kind is Kind.SENSITIVE:
+            report.problem(f"vclusters[{index}].kind", _NO_SENSITIVE_WORK)
+    for path, value in (
+        ("storage.sensitive_bucket", config.storage.sensitive_bucket),
+        ("node_agent.sensitive_grace_period_s", config.node_agent.sensitive_grace_period_s),
+    ):
+        if value is not None:
+            report.problem(path, _NO_SENSITIVE_WORK)

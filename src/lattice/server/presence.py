@@ -239,4 +239,4 @@ def show_presence(figures: Figures, keeper: PresenceKeeper) -> None:
 
 def times_of(section: NodeAgentSection) -> Times:
     """The configuration's times."""
-    return Times(section.degraded_after_s, section.grace_period_s, section.sensitive_grace_period_s)
+    return Times(section.degraded_after_s, section.grace_period_s)

@@ -213,7 +213,7 @@ class GateSection:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VclusterEntry:
     name: str = required("What people call it.")
-    kind: Kind = required("`hpc`, `service`, `interactive` or `sensitive`.")
+    kind: Kind = required("`hpc`, `service` or `interactive`; `sensitive` is refused: not offered yet.")
     partition: str = required("The Slurm partition it is a view of.")
     qos: str = setting("", "Only jobs of this QOS. Empty: any.")
 
@@ -239,7 +239,9 @@ class QuorumSection:
 class StorageSection:
     s3_endpoint: str | None = setting(None, "The object store, as a URL.")
     bucket: str | None = setting(None, "Bucket for logs and reports.")
-    sensitive_bucket: str | None = setting(None, "Bucket for sensitive work, apart from the other.")
+    sensitive_bucket: str | None = setting(
+        None, "Refused: sensitive work, which has a bucket of its own, is not offered yet."
+    )
     region: str | None = setting(None, "Region, for stores that have them.")
     access_key: Secret | None = setting(None, "Access key.", env="LATTICE_S3_ACCESS_KEY")
     secret_key: Secret | None = setting(None, "Secret key.", env="LATTICE_S3_SECRET_KEY")
@@ -254,8 +256,8 @@ class NodeAgentSection:
         30.0, "Silence after which a node is Degraded.", least=2, most=3600
     )
     grace_period_s: float = setting(90.0, "Silence after which a node is Down.", least=5, most=3600)
-    sensitive_grace_period_s: float = setting(
-        600.0, "The same for a node with sensitive work.", least=5, most=7200
+    sensitive_grace_period_s: float | None = setting(
+        None, "Refused: sensitive work is not offered yet.", least=5, most=7200
     )
     drain_failed: bool = setting(
         False, "Drain a node in Slurm whose GPUs are in `failure`. Only a person puts it back."

@@ -25,6 +25,10 @@ CONFIG = Path(__file__).parents[3] / "config"
 SECRET = "0123456789abcdef0123456789abcdef"
 UNFIT = "certificate and key can't be used"
 NOBODY = "set api.oidc_issuer, nobody is asked to sign in"
+NO_SENSITIVE_WORK = (
+    "sensitive work is not offered yet: administrators and shares would reach what its jobs write."
+    " Leave it out"
+)
 SLURM = "slurm: {rest_url: 'unix:/run/slurmrestd.socket'}\n"
 
 
@@ -219,6 +223,18 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     "vCluster named with a slash": (
         "vclusters: [{name: a/b, kind: hpc, partition: p}]",
         ["vclusters[0].name: 'a/b': letters, digits, '.', '_', '-'"],
+    ),
+    "vCluster of sensitive work": (
+        "vclusters: [{name: a, kind: hpc, partition: p}, {name: b, kind: sensitive, partition: q}]",
+        [f"vclusters[1].kind: {NO_SENSITIVE_WORK}"],
+    ),
+    "bucket of sensitive work": (
+        "storage: {sensitive_bucket: vault}",
+        [f"storage.sensitive_bucket: {NO_SENSITIVE_WORK}"],
+    ),
+    "patience with nodes of sensitive work": (
+        "node_agent: {sensitive_grace_period_s: 600}",
+        [f"node_agent.sensitive_grace_period_s: {NO_SENSITIVE_WORK}"],
     ),
     "etcd in plain text": (
         "quorum: {endpoints: ['http://etcd.example:2379']}",
@@ -419,6 +435,26 @@ def test_the_process_ends_with_78(
     assert not secret or secret not in shown
 
 
+@pytest.mark.spec("OPS-7", "AUTH-7")
+@pytest.mark.parametrize("options", [[], ["--check-config"]], ids=["start", "check"])
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("vclusters: [{name: a, kind: sensitive, partition: p}]", "vclusters[0].kind"),
+        ("storage: {sensitive_bucket: vault}", "storage.sensitive_bucket"),
+    ],
+)
+def test_sensitive_work_that_nothing_enforces_stops_the_start(
+    room: Room, text: str, path: str, options: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    from lattice.server.main import main
+
+    file = room.folder / "server.yaml"
+    file.write_text(SLURM + text)
+    assert main(["--config", str(file), *options]) == 78
+    assert f"{path}: {NO_SENSITIVE_WORK}" in "".join(capfd.readouterr())
+
+
 def test_plain_text_outside_only_by_word_of_the_administrator(room: Room) -> None:
     text = f"api: {{{OIDC}, rest_listen: '0.0.0.0:80', insecure: true}}"
     assert room.warnings(text) == [
@@ -486,11 +522,11 @@ def test_what_check_config_prints(room: Room) -> None:
 
 
 def test_views_reach_the_domain(room: Room) -> None:
-    config = room.check("vclusters: [{name: a, kind: sensitive, partition: p, qos: q}]").config
+    config = room.check("vclusters: [{name: a, kind: interactive, partition: p, qos: q}]").config
     assert config is not None
     view = config.views.of("p", "q")
     assert view is not None
-    assert view.kind is Kind.SENSITIVE
+    assert view.kind is Kind.INTERACTIVE
 
 
 @pytest.mark.parametrize(
