@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -222,6 +223,37 @@ def test_a_profile_that_hangs_or_leaves_is_ended_and_named(lab: Lab, alice: Pers
     assert "did not end within" in said.err
     left = lab.ctl(["pgrep", "-u", "alice", "-f", "^sleep 601.5"], check=False)
     assert left.stdout == ""
+
+
+@pytest.mark.story
+@pytest.mark.spec("LIMIT-4", "ALLOC-3", "ALLOC-4")
+def test_a_slow_profile_holds_up_nobody_else_and_no_cancelling(
+    quiet_lab: Lab, alice: Person, bob: Person
+) -> None:
+    hers = submitted(alice.tries("submit", "--sbatch", "--hold", "--", "true"))
+    with (
+        profile(quiet_lab, "alice", "touch ~/slow-begun; sleep 25.5\n"),
+        ThreadPoolExecutor(10) as pool,
+    ):
+        slow = [pool.submit(alice.tries, "submit", "--", "true") for _ in range(10)]
+        eventually((quiet_lab.layout.home / "alice" / "slow-begun").exists)
+        his = submitted(bob.tries("submit", "--sbatch", "--hold", "--", "true"))
+        assert bob.tries("cancel", str(his)).code == 0
+        # Her own profile is not read for it: it would be asleep.
+        assert alice.tries("cancel", str(hers)).code == 0
+        assert sum(not each.done() for each in slow) >= 2, "the slow ones are still under way"
+        ended = [each.result() for each in slow]
+    assert {each.code for each in ended} <= {0, 75}
+    busy = [each for each in ended if each.code == 75]
+    assert all("for this user" in each.err for each in busy)
+
+
+@pytest.mark.spec("ALLOC-3")
+def test_a_bundle_of_short_options_hides_no_refused_one(quiet_lab: Lab, alice: Person) -> None:
+    for option in ("-W", "-HW", "-QHW"):
+        said = alice.tries("submit", f"--sbatch={option}", "--", "true")
+        assert said.code == 2
+        assert "can't be passed on to sbatch" in said.err
 
 
 def test_a_directory_that_is_not_there_means_home_with_a_word(

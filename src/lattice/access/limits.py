@@ -42,6 +42,8 @@ class Questions(StrEnum):
     QUERY_METRICS = "query_metrics"
     DIAGNOSTICS = "diagnostics"
     COMPARE = "compare"
+    SUBMIT = "submit"
+    CANCEL = "cancel"
 
 
 Limited = Sessions | Questions
@@ -53,6 +55,8 @@ DEFAULTS: Mapping[Limited, int] = {
     Questions.QUERY_METRICS: 60,
     Questions.DIAGNOSTICS: 30,
     Questions.COMPARE: 10,
+    Questions.SUBMIT: 120,
+    Questions.CANCEL: 300,
 }
 """Open at once; a minute."""
 
@@ -60,6 +64,8 @@ _ASKED = {
     Questions.QUERY_METRICS: "metric queries",
     Questions.DIAGNOSTICS: "diagnoses",
     Questions.COMPARE: "comparisons",
+    Questions.SUBMIT: "submissions",
+    Questions.CANCEL: "cancellations",
 }
 
 

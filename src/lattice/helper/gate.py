@@ -20,10 +20,22 @@ from lattice.domain.privileged import Answer, Outcome
 from lattice.domain.submission import LARGEST_SCRIPT_BYTES, CancelQuestion, SubmitQuestion
 from lattice.helper.account import AccountRefused, Accounts
 from lattice.helper.login import DirectoryRefused, Ended, Program, run
+from lattice.helper.places import Share
 from lattice.helper.privilege import Kernel
 
 _ID = re.compile(r"[1-9][0-9]{0,9}(?:;[A-Za-z0-9_.-]{1,64})?")
+_MOST_SUBMISSIONS_A_USER = 2
+_MOST_CANCELLATIONS = 4
+_MOST_CANCELLATIONS_A_USER = 2
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+
+def gate_shares(most_submissions: int) -> dict[str, Share]:
+    """Submitting runs people's profiles, for as long as they like; cancelling never waits for it."""
+    return {
+        "submit": Share(most_submissions, _MOST_SUBMISSIONS_A_USER),
+        "cancel": Share(_MOST_CANCELLATIONS, _MOST_CANCELLATIONS_A_USER),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +85,11 @@ class Gate:
         return ended if isinstance(ended, Answer) else _submitted(ended)
 
     def cancel(self, grant: Grant, question: CancelQuestion, descriptors: Sequence[int]) -> Answer:
-        """`scancel`, one call for all of them."""
+        """`scancel`, one call for all of them; neither profile nor home can hold it up."""
         if descriptors:
             return Answer(outcome=Outcome.BAD_QUESTION, message="no descriptors")
-        ended = self._run(grant, [str(self._slurm.scancel), *question.jobs])
+        argv = [str(self._slurm.scancel), *question.jobs]
+        ended = self._run(grant, argv, directory="/", with_profile=False)
         if isinstance(ended, Answer):
             return ended
         # scancel prints an error for each job it can't cancel, and may still end with 0.
@@ -93,6 +106,7 @@ class Gate:
         directory: str = "",
         directory_required: bool = False,
         stdin: int = -1,
+        with_profile: bool = True,
     ) -> Ended | Answer:
         try:
             account = self._accounts.find(grant.user)
@@ -105,6 +119,7 @@ class Gate:
             directory=directory,
             directory_required=directory_required,
             stdin=stdin,
+            with_profile=with_profile,
         )
         try:
             ended = run(self._kernel, self._accounts.defaults, program, self._timeout_s)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lattice.access.grants import GrantChecker
 from lattice.base.signing import PUBLIC_KEY_BYTES
-from lattice.domain.grant import BadGrant, Grant, Untimely
+from lattice.domain.grant import BadGrant, Grant, Untimely, read_payload, read_written
 from lattice.domain.privileged import (
     Answer,
     BadQuestion,
@@ -47,6 +47,24 @@ class Asked:
     def user(self) -> str:
         """In whose name; empty for nobody's."""
         return self.grant.user if self.grant is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a question says of itself, unproven: good for its turn alone."""
+
+    verb: str = ""
+    user: str = ""
+
+
+def claim_of(packet: bytes) -> Claim:
+    """The verb and the user as the grant names them; empty where it can't be read."""
+    try:
+        text, verb, _ = read_request(packet)
+        _, payload, _ = read_written(text)
+        return Claim(verb.name, read_payload(payload).user)
+    except (BadQuestion, BadGrant):
+        return Claim()
 
 
 class Refusal(Exception):

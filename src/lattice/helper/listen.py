@@ -4,6 +4,9 @@ The main process only receives, judges and forks; it starts no thread. Whoever i
 few seconds is shown out. Whoever comes while all places are taken waits for one in turn, and after
 a few seconds hears that it is busy; no grant is used up before. A child that stays to talk
 (`Verb.lasting`) has one of few places of another kind, so that it takes none from the others.
+
+Verbs with a share have places of their own, and so many of them for a user. Whoever waits for one
+of those is passed by whoever has a place free; no user has more than a few waiting.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import stat
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,11 +35,12 @@ from lattice.domain.privileged import (
     write_answer,
 )
 from lattice.helper.journal import Journal, Peer
-from lattice.helper.judge import Asked, Judge, Refusal
-from lattice.helper.places import Child, Places
+from lattice.helper.judge import Asked, Claim, Judge, Refusal, claim_of
+from lattice.helper.places import Child, Places, Share
 
 _SILENCE_S = 5.0
 _MOST_WAITING = 64
+_MOST_WAITING_A_USER = 8
 _TICK_S = 0.25
 _TURN_S = 0.01
 """While somebody waits for a place: nothing tells of the end of a child."""
@@ -44,6 +48,10 @@ _REST_S = 1.0
 """While nobody is being answered, but for conversations, which may end a moment unseen."""
 
 _TOO_MANY = Refusal(Outcome.BUSY, "too many questions at once", "busy")
+
+_TOO_MANY_YOURS = Refusal(
+    Outcome.BUSY, "earlier questions for this user are still under way", "busy for this user"
+)
 
 _MOST_LASTING = 2
 _TOO_MANY_LASTING = Refusal(Outcome.BUSY, "too many conversations at once", "busy")
@@ -95,6 +103,7 @@ class _Waiting:
     body: bytes
     descriptors: Sequence[int]
     until: float
+    claim: Claim
 
     def close(self) -> None:
         packet.close_all(self.descriptors)
@@ -115,7 +124,9 @@ class Listener:
         longest_s: float,
         stay: Stay | None = None,
         longest_stay_s: float = 0.0,
+        shares: Mapping[str, Share] | None = None,
     ) -> None:
+        """`shares` by the name of a verb: these have places of their own."""
         self._listener = listener
         self._judge = judge
         self._act = act
@@ -126,6 +137,10 @@ class Listener:
         self._stay = stay
         self._longest_stay_s = longest_stay_s
         self._places = Places(most_at_once)
+        self._shares = {
+            verb: Places(share.most_at_once, share.most_a_user)
+            for verb, share in (shares or {}).items()
+        }
         self._lasting = Places(_MOST_LASTING)
         self._selector = selectors.DefaultSelector()
         self._stopping = False
@@ -147,7 +162,7 @@ class Listener:
         self._selector.unregister(self._listener)
         self._listener.close()
         until = time.monotonic() + self._longest_s + _TICK_S
-        while len(self._places) and time.monotonic() < until:
+        while self._under_way and time.monotonic() < until:
             self._reap()
             time.sleep(0.05)
 
@@ -155,7 +170,12 @@ class Listener:
     def _patience_s(self) -> float:
         if self._queue:
             return _TURN_S
-        return _TICK_S if self._visitors or len(self._places) else _REST_S
+        return _TICK_S if self._visitors or self._under_way else _REST_S
+
+    @property
+    def _under_way(self) -> int:
+        """Questions that are being answered, but for conversations."""
+        return sum(map(len, (self._places, *self._shares.values())))
 
     def _stop(self, *_: object) -> None:
         self._stopping = True
@@ -185,11 +205,14 @@ class Listener:
             self._journal.note("lost", visitor.peer, reason=str(error))
             visitor.connection.close()
             return
-        waiting = _Waiting(visitor, body, descriptors, time.monotonic() + _SILENCE_S)
+        claim = claim_of(body) if self._shares else Claim()
+        waiting = _Waiting(visitor, body, descriptors, time.monotonic() + _SILENCE_S, claim)
         try:
             self._judge.admit(visitor.peer)
             if len(self._queue) >= _MOST_WAITING:
                 raise _TOO_MANY
+            if self._waiting_for(claim) >= _MOST_WAITING_A_USER:
+                raise _TOO_MANY_YOURS
         except Refusal as refusal:
             self._refuse(visitor, refusal)
             waiting.close()
@@ -202,8 +225,10 @@ class Listener:
 
     def _serve(self) -> None:
         """Whoever waits, in turn, as far as there are places."""
-        while self._queue and not self._places.full:
-            waiting = self._queue.popleft()
+        for waiting in tuple(self._queue):
+            if not self._places_of(waiting.claim).has_room_for(waiting.claim.user):
+                continue
+            self._queue.remove(waiting)
             try:
                 self._put(waiting)
             except Refusal as refusal:
@@ -215,8 +240,16 @@ class Listener:
         now = time.monotonic()
         while self._queue and self._queue[0].until < now:
             waiting = self._queue.popleft()
-            self._refuse(waiting.visitor, _TOO_MANY)
+            used_up = self._places_of(waiting.claim).are_used_up_by(waiting.claim.user)
+            self._refuse(waiting.visitor, _TOO_MANY_YOURS if used_up else _TOO_MANY)
             waiting.close()
+
+    def _places_of(self, claim: Claim) -> Places:
+        return self._shares.get(claim.verb, self._places)
+
+    def _waiting_for(self, claim: Claim) -> int:
+        """How many of the same user wait for the same verb; 0 where no verb has a share."""
+        return sum(each.claim == claim for each in self._queue) if claim.verb else 0
 
     def _put(self, waiting: _Waiting) -> None:
         visitor = waiting.visitor
@@ -238,10 +271,11 @@ class Listener:
             if self._lasting.full:
                 raise _TOO_MANY_LASTING
             return self._lasting, self._longest_stay_s
-        if self._places.hangs_for(asked.user):
+        places = self._shares.get(asked.verb.name, self._places)
+        if places.hangs_for(asked.user):
             message = "earlier questions for this user still hang"
             raise Refusal(Outcome.BUSY, message, message, asked.verb.name)
-        return self._places, self._longest_s
+        return places, self._longest_s
 
     def _answer(self, visitor: _Visitor, asked: Asked, descriptors: Sequence[int]) -> NoReturn:
         """In the child, which ends here whatever happens."""
@@ -318,7 +352,7 @@ class Listener:
             visitor.connection.close()
 
     def _reap(self) -> None:
-        for places in (self._places, self._lasting):
+        for places in (self._places, *self._shares.values(), self._lasting):
             self._reap_from(places)
 
     def _reap_from(self, places: Places) -> None:

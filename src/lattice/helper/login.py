@@ -1,6 +1,7 @@
 """Runs one program as a user, in the environment a login would give, and hears it out.
 
-The user's login shell reads the profile and then becomes the program. The profile's own input is
+Where the program needs the profile, the user's login shell reads it and then becomes the program.
+Where it doesn't, nothing of the user's runs at all. The profile's own input is
 empty and what it prints goes nowhere; the program's three streams wait on descriptors of their
 own until it starts, so that noise can't be taken for an answer and a profile that reads can't eat
 the script.
@@ -53,6 +54,8 @@ class Program:
     directory_required: bool = False
     stdin: int = -1
     """A descriptor, or -1 for none."""
+    with_profile: bool = True
+    """Whether the login shell and the user's profile go before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Ended:
 def run(kernel: Kernel, defaults: LoginDefaults, program: Program, timeout_s: float) -> Ended:
     """Run it to its end or to the end of its time; nothing of it is left afterwards."""
     kernel.adopt_orphans()
-    shell, word = login_shell(program.account)
+    shell, word = login_shell(program.account) if program.with_profile else ("", "")
     out, err, noise, told = (os.pipe() for _ in range(4))
     pid = os.fork()
     if pid == 0:
@@ -120,8 +123,12 @@ def _be_the_program(
         _go(program, told)
         os.umask(defaults.umask)
         _place(streams)
+        environment = _environment(defaults, program)
+        if not program.with_profile:
+            _put_at_once()
+            os.execve(program.argv[0], list(program.argv), environment)  # noqa: S606
         argv = [shell, "-l", "-c", _BECOME, *program.argv]
-        os.execve(shell, argv, _environment(defaults, program))  # noqa: S606 - the point of it
+        os.execve(shell, argv, environment)  # noqa: S606 - the point of it
     except BaseException:  # noqa: BLE001 - nothing may unwind into the helper's own code
         with suppress(OSError):
             os.write(told, mark)
@@ -154,6 +161,13 @@ def _place(streams: tuple[int, int, int, int, int]) -> None:
     os.dup2(70, 10, inheritable=False)
     os.closerange(3, _IN)
     os.closerange(11, _largest_descriptor())
+
+
+def _put_at_once() -> None:
+    """What `_BECOME` does where a shell reads the profile first."""
+    for target, source in enumerate((_IN, _OUT, _ERR)):
+        os.dup2(source, target)
+        os.close(source)
 
 
 def _largest_descriptor() -> int:

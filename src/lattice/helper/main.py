@@ -40,7 +40,7 @@ from lattice.helper.attaching import Attaching
 from lattice.helper.conversation import LONGEST_S, Conversation, Reader
 from lattice.helper.counters import JobCounters
 from lattice.helper.foresight import Foresight
-from lattice.helper.gate import Gate, Slurm
+from lattice.helper.gate import Gate, Slurm, gate_shares
 from lattice.helper.holder import Times
 from lattice.helper.holding import Holding
 from lattice.helper.inode import Inodes
@@ -206,6 +206,7 @@ def _listener(
         longest_s=options.timeout_s + _SLACK_S,
         stay=stay,
         longest_stay_s=LONGEST_S + _SLACK_S,
+        shares=gate_shares(options.most_at_once) if options.role == Role.GATE.value else None,
     )
 
 
@@ -388,7 +389,7 @@ def _parser() -> argparse.ArgumentParser:
         help="an account that is never acted for, besides root, SlurmUser and --allow-user",
     )  # fmt: skip
     parser.add_argument("--timeout-s", type=float, default=30.0, help="how long a program may take")
-    parser.add_argument("--most-at-once", type=int, default=8, help="questions answered together")
+    parser.add_argument("--most-at-once", type=int, default=8, help="questions answered together; cancelling has 4 more")
     parser.add_argument("--version", action="version", version=f"lattice-helper {__version__}")
     return parser
 

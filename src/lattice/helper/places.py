@@ -2,6 +2,9 @@
 
 A child that waits for a dead share may not even be killed. It keeps no place of others, but the
 user it waits for gets few such, and so do all users together.
+
+Beside a server each verb has places of its own, and a user only some of them: whoever has a slow
+profile holds up nobody's work but his own.
 """
 
 from __future__ import annotations
@@ -25,11 +28,21 @@ class Child:
     hangs: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many questions of one verb are answered at once: in all, and for one user."""
+
+    most_at_once: int
+    most_a_user: int
+
+
 class Places:
     """By the child's pid."""
 
-    def __init__(self, most_at_once: int) -> None:
+    def __init__(self, most_at_once: int, most_a_user: int | None = None) -> None:
+        """With `most_a_user` one user can't have more of them."""
         self._most_at_once = most_at_once
+        self._most_a_user = most_a_user
         self._children: dict[int, Child] = {}
 
     def __len__(self) -> int:
@@ -49,6 +62,17 @@ class Places:
         """Nobody else can be answered now."""
         hanging = sum(child.hangs for child in self._children.values())
         return hanging >= _MOST_HANGING or len(self._children) - hanging >= self._most_at_once
+
+    def has_room_for(self, user: str) -> bool:
+        """One more question of this user can be answered now."""
+        return not self.full and not self.are_used_up_by(user)
+
+    def are_used_up_by(self, user: str) -> bool:
+        """This user has as many as one user may."""
+        if self._most_a_user is None:
+            return False
+        running = [each for each in self._children.values() if not each.hangs]
+        return sum(each.asked.user == user for each in running) >= self._most_a_user
 
     def hangs_for(self, user: str) -> bool:
         """Enough questions of this user hang already."""

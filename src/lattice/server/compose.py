@@ -184,7 +184,14 @@ def compose(parts: Parts) -> Faces:  # noqa: PLR0915 - a line or two for every f
         description=lambda: description.text(),  # noqa: PLW0108 - made below, from the routes
     )
 
-    submit = SubmitService(parts.scheduler, parts.gate, parts.state, parts.views, parts.clock)
+    submit = SubmitService(
+        parts.scheduler,
+        parts.gate,
+        parts.state,
+        parts.views,
+        parts.clock,
+        limits=parts.limits,
+    )
 
     allocations_http.offer(routes, allocations)
     submit_http.offer(routes, submit)

@@ -289,6 +289,8 @@ class UserLimits:
     )
     diagnostics_per_minute: int | None = setting(None, "Diagnoses.", least=0, most=1_000_000)
     compare_per_minute: int | None = setting(None, "Comparisons.", least=0, most=1_000_000)
+    submit_per_minute: int | None = setting(None, "Submissions.", least=0, most=1_000_000)
+    cancel_per_minute: int | None = setting(None, "Cancellations.", least=0, most=1_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,6 +307,8 @@ class RateLimitsSection:
     query_metrics_per_minute: int = setting(60, "Metric questions.", least=0, most=1_000_000)
     diagnostics_per_minute: int = setting(30, "Diagnoses.", least=0, most=1_000_000)
     compare_per_minute: int = setting(10, "Comparisons.", least=0, most=1_000_000)
+    submit_per_minute: int = setting(120, "Submissions.", least=0, most=1_000_000)
+    cancel_per_minute: int = setting(300, "Cancellations.", least=0, most=1_000_000)
     users: Mapping[str, UserLimits] = setting({}, "Other limits for single callers, by `sub`.")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from lattice.domain.grant import Act, Grant
 from lattice.domain.privileged import VERBS, OpenOutput
 from lattice.helper.journal import Peer
@@ -51,6 +53,28 @@ def test_a_user_whose_questions_hang_waits_and_others_do_not() -> None:
     assert not places.hangs_for("bob")
     places.leave(2)
     assert not places.hangs_for("alice")
+
+
+@pytest.mark.spec("LIMIT-4")
+def test_a_user_gets_a_share_and_leaves_the_rest_to_others() -> None:
+    places = Places(8, most_a_user=2)
+    for pid in (1, 2):
+        assert places.has_room_for("alice")
+        places.take(pid, child())
+    assert places.are_used_up_by("alice")
+    assert not places.has_room_for("alice")
+    assert places.has_room_for("bob")
+    places.leave(1)
+    assert places.has_room_for("alice")
+
+
+def test_without_a_share_a_user_may_take_all_places() -> None:
+    places = Places(2)
+    places.take(1, child())
+    assert places.has_room_for("alice")
+    places.take(2, child())
+    assert not places.has_room_for("alice")
+    assert not places.are_used_up_by("alice")
 
 
 def test_there_is_an_end_to_those_that_hang() -> None:

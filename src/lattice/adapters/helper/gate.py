@@ -118,7 +118,9 @@ def _error(answer: Answer) -> LatticeError:
             words, hint="Name a directory that you can enter on the cluster."
         ),
         Outcome.UNSURE: Unsure(words, hint="Look with `lattice status` before you try again."),
-        Outcome.BUSY: Unavailable("The submit gate is busy.", hint="Try again in a few seconds."),
+        Outcome.BUSY: Unavailable(
+            f"The submit gate is busy: {words}.", hint="Try again in a few seconds."
+        ),
         Outcome.BAD_QUESTION: UsageError(f"The submit gate can't take this: {words}."),
         Outcome.REFUSED: Unavailable(
             "The submit gate does not accept this server.", hint=_LOG_HINT

@@ -16,6 +16,7 @@ from lattice.features.submit.service.options import (
     job_name,
     sbatch_options,
     script_words,
+    short_options,
     slurm_time,
 )
 
@@ -110,6 +111,15 @@ def test_labels_and_the_key_go_into_the_comment() -> None:
         ({"options": ("--wait",)}, "can't be passed on"),
         ({"script": "#!/bin/sh\n#SBATCH --wait\n"}, "can't be passed on"),
         ({"options": ("-Mall",)}, "can't be passed on"),
+        ({"options": ("-HW",)}, "can't be passed on"),
+        ({"options": ("-QHW",)}, "can't be passed on"),
+        ({"options": ("-HMall",)}, "can't be passed on"),
+        ({"options": ("-J", "-W")}, "can't be passed on"),
+        ({"options": ("--comment", "-J", "-W")}, "can't be passed on"),
+        ({"options": ("-zW",)}, "no option of it"),
+        ({"options": ("-H\u00e4W",)}, "no option of it"),
+        ({"script": "#!/bin/sh\n#SBATCH -HW\n"}, "can't be passed on"),
+        ({"script": "#!/bin/sh\n#SBATCH -N2 -vW\n"}, "can't be passed on"),
         ({"options": ("--wrap=x",)}, "can't be passed on"),
         ({"walltime": "soon"}, "length of time"),
     ],
@@ -125,6 +135,32 @@ def test_a_comment_of_ones_own_is_ones_own() -> None:
         "--comment=x",
         "--wait-all-nodes=1",
     )
+
+
+@pytest.mark.spec("ALLOC-3")
+@pytest.mark.parametrize(
+    ("word", "letters"),
+    [
+        ("-HW", "HW"),
+        ("-HJWait", "HJ"),
+        ("-JW", "J"),
+        ("-N2", "N"),
+        ("-koff", "k"),
+        ("-Hz", "Hz"),
+        ("--wait", ""),
+        ("-5", ""),
+        ("-", ""),
+        ("W", ""),
+    ],
+)
+def test_short_options_are_read_as_sbatch_reads_them(word: str, letters: str) -> None:
+    assert short_options(word) == letters
+
+
+@pytest.mark.spec("ALLOC-3")
+def test_a_letter_within_a_value_is_no_option() -> None:
+    words = ("-HJWaitForMe", "-pWest", "-C", "a100", "-t5", "-koff")
+    assert options(options=words) == words
 
 
 def test_a_scripts_own_words() -> None:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from lattice.access.actor import Actor, Role
-from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
+from lattice.access.limits import CallerLimits, Questions
+from lattice.base.errors import (
+    NotFound,
+    PermissionRefused,
+    RateLimited,
+    Unavailable,
+    UsageError,
+)
 from lattice.domain.allocation import Array, State
 from lattice.domain.submission import ProgramRefused, Unsure
 from lattice.domain.vcluster import Vclusters
@@ -64,6 +71,39 @@ async def test_a_script_becomes_an_allocation(site: Site) -> None:
     assert "/nowhere/x" in answer.notes[0]
     assert (who.user, who.subject, script) == ("alice", "sub-alice", asked.script.encode())
     assert question.environment == (("A", "1"), ("B", "2"))
+
+
+@pytest.mark.spec("LIMIT-1", "LIMIT-4")
+async def test_submitting_and_cancelling_are_paced_by_caller(site: Site) -> None:
+    asked: list[tuple[str, Questions]] = []
+
+    class Limits:
+        async def ask(self, sub: str, kind: Questions) -> None:
+            asked.append((sub, kind))
+            raise RateLimited("Too many.", retry_after_s=3)
+
+    service = SubmitService(
+        site.scheduler,
+        site.gate,
+        site.store,
+        Vclusters(),
+        site.clock,
+        site.pause,
+        cast("CallerLimits", Limits()),
+    )
+    for key in ("", KEY):
+        with pytest.raises(RateLimited):
+            await service.submit(ALICE, ASKED, key)
+    with pytest.raises(RateLimited):
+        await service.cancel(ALICE, "12")
+    assert asked == [
+        (ALICE.sub, Questions.SUBMIT),
+        (ALICE.sub, Questions.SUBMIT),
+        (ALICE.sub, Questions.CANCEL),
+    ]
+    assert site.count == 0
+    # A key that was refused so is free: the same words work a moment later.
+    assert not (await site.service.submit(ALICE, ASKED, KEY)).repeated
 
 
 @pytest.mark.spec("ALLOC-3")

@@ -22,6 +22,10 @@ _CONDITIONS = {"success": "afterok", "failure": "afternotok", "any": "afterany"}
 _UNCLEAN = re.compile(r"[^A-Za-z0-9._+-]+")
 _LONGEST_NAME = 64
 
+# sbatch's short options as getopt reads them: `:` takes a value, `::` only one glued to it.
+_SHORT = "A:B:C:D:F:G:HJ:L:M:N:OQS:VWa:b:c:d:e:hi:k::m:n:o:p:q:st:vw:x:"
+_TAKES_VALUE = {letter: bool(colons) for letter, colons in re.findall(r"([A-Za-z])(:*)", _SHORT)}
+
 # Each by its short form and by its long one, which getopt lets people cut short.
 _JOB_NAME, _COMMENT = ("-J", "--job-name", 5), ("", "--comment", 5)
 _REFUSED = (
@@ -119,6 +123,12 @@ def _passed(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def _refuse(words: Sequence[str]) -> None:
     for word in words:
+        letters = short_options(word)
+        if letters and letters[-1] not in _TAKES_VALUE:
+            raise UsageError(
+                f"{word[:60]!r} can't be passed on to sbatch: {letters[-1]!r} is no option of it.",
+                hint="Give each option by its long name, and its value behind `=`.",
+            )
         for option, hint in _REFUSED:
             if _is(word, option):
                 raise UsageError(f"{word[:60]!r} can't be passed on to sbatch.", hint=hint)
@@ -129,7 +139,23 @@ def _is(word: str, option: tuple[str, str, int]) -> bool:
     if word.startswith("--"):
         name = word.partition("=")[0]
         return len(name) >= least and long.startswith(name)
-    return bool(short) and word.startswith(short)
+    return bool(short) and short[1] in short_options(word)
+
+
+def short_options(word: str) -> str:
+    """The letters of `-HW` or `-HJname` that sbatch takes for options, up to an unknown one.
+
+    A word is looked at whatever stands before it: where it is a value in fact, too much is
+    refused, never too little.
+    """
+    if not word.startswith("-") or word.startswith("--") or word[1:2].isdigit():
+        return ""
+    letters = ""
+    for letter in word[1:]:
+        letters += letter
+        if _TAKES_VALUE.get(letter, True):
+            break
+    return letters
 
 
 def script_words(script: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import hashlib
 from contextlib import suppress
 
 from lattice.access.actor import Actor
+from lattice.access.limits import CallerLimits, Questions
 from lattice.access.permission import Permission
 from lattice.access.policy import scope_of
 from lattice.base.clock import Clock
@@ -52,12 +53,14 @@ class SubmitService:
         views: Vclusters,
         clock: Clock,
         pause: Pause = asyncio.sleep,
+        limits: CallerLimits | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._gate = gate
         self._views = views
         self._clock = clock
         self._pause = pause
+        self._limits = limits
         self._once = Once(state, scheduler, clock, pause) if state is not None else None
 
     async def submit(self, actor: Actor, request: SubmitRequest, key: str = "") -> SubmitAnswer:
@@ -75,6 +78,7 @@ class SubmitService:
         )
         if fault := question.fault():
             raise UsageError(f"This can't be submitted: {fault}.")
+        await self._ask(actor, Questions.SUBMIT)
 
         async def act() -> Submitted:
             return await gate.submit(who, question, script)
@@ -98,6 +102,7 @@ class SubmitService:
             reference = parse_reference(name)
         except BadReference as problem:
             raise UsageError(f"{problem}.", hint="Use 12345, 12345_7 or 12345+1.") from None
+        await self._ask(actor, Questions.CANCEL)
         found = await self._found(actor, reference)
         shown = str(Reference(reference.job_id, reference.task_id, reference.offset))
         unfinished = [each for each in found if not each.state.finished]
@@ -114,6 +119,11 @@ class SubmitService:
             ) from None
         await self._look_again()
         return CancelAnswer(id=shown, cancelling=True, state=unfinished[0].state.value)
+
+    async def _ask(self, actor: Actor, kind: Questions) -> None:
+        """Leave to go on, or `RateLimited`."""
+        if self._limits is not None:
+            await self._limits.ask(actor.sub, kind)
 
     async def _look_again(self) -> None:
         """So that `lattice status`, asked next, knows of it; the act is done either way."""
