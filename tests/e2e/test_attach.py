@@ -285,6 +285,25 @@ def test_a_profiler_from_an_image_sees_the_jobs_own_process(
     lab.jobs.cancel(mine)
 
 
+@pytest.mark.spec("ALLOC-5")
+def test_an_image_that_only_group_root_may_read_is_refused(
+    lab: Lab, alice: Person, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "secret").write_text("not hers")
+    image = lab.layout.home / "alice" / "roots.squashfs"
+    subprocess.run(["mksquashfs", str(tmp_path), str(image), "-noappend", "-quiet"], check=True)
+    os.chown(image, 0, 0)
+    image.chmod(0o640)
+    mine = lab.sbatch("alice", "-w", "n2", "--mem=100", wrap="sleep 600")
+    lab.wait_job_state(mine, "RUNNING")
+    tools = ("--tools-uenv", "/home/alice/roots.squashfs")
+    done = piped(alice, "attach", str(mine), *tools, "--", "sh", "-c", "cat $LATTICE_TOOLS/secret")
+    assert b"not hers" not in done.stdout
+    assert b"alice can't open /home/alice/roots.squashfs: Permission denied" in done.stderr
+    lab.jobs.cancel(mine)
+
+
 @pytest.mark.story
 @pytest.mark.spec("ALLOC-8")
 def test_an_allocation_for_a_terminal(lab: Lab, alice: Person) -> None:

@@ -66,7 +66,9 @@ def bring(kernel: Kernel, owner: Owner, path: str, holder: socket.socket) -> str
 
 
 def _open(kernel: Kernel, owner: Owner, path: str) -> int:
+    # All three, as the kernel asks for all three: the user alone would leave group root's rights.
     os.setgroups(owner.groups)
+    kernel.set_file_group(owner.account.pw_gid)
     kernel.set_file_user(owner.account.pw_uid)
     try:
         image = os.open(path, _OPENED)
@@ -75,6 +77,7 @@ def _open(kernel: Kernel, owner: Owner, path: str) -> int:
         raise CanNotEnter(f"{owner.account.pw_name} can't open {path}: {why}") from None
     finally:
         kernel.set_file_user(0)
+        kernel.set_file_group(0)
     if not stat.S_ISREG(os.fstat(image).st_mode):
         os.close(image)
         raise CanNotEnter(f"{path} is no file")

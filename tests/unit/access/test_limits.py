@@ -30,6 +30,8 @@ def test_the_numbers_are_those_promised() -> None:
         "query_metrics": 60,
         "diagnostics": 30,
         "compare": 10,
+        "submit": 120,
+        "cancel": 300,
     }
 
 
