@@ -22,7 +22,7 @@ const AUDIENCE = 'lattice';
 
 // Everybody may ask for these. Role scopes go only to those the table names, and a scope someone
 // is not entitled to is left out of the token without an error, as most providers do it.
-const OPEN_SCOPES = ['allocations:read', 'allocations:attach', 'readonly'];
+const OPEN_SCOPES = ['allocations:read', 'allocations:attach', 'allocations:write', 'readonly'];
 const ROLE_SCOPES = [
   'admin', 'system:admin', 'tenant:admin', 'operator', 'sensitive:claim', 'compliance:review',
 ];

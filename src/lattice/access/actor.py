@@ -44,6 +44,7 @@ _ROLE_CLAIMS = ("pact_role", "lattice_role")
 
 READ_SCOPE = "allocations:read"
 ATTACH_SCOPE = "allocations:attach"
+WRITE_SCOPE = "allocations:write"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ what "yours" means: lists are cut with it, single look-ups are matched against i
 
 from __future__ import annotations
 
-from lattice.access.actor import ATTACH_SCOPE, READ_SCOPE, Actor, Role
+from lattice.access.actor import ATTACH_SCOPE, READ_SCOPE, WRITE_SCOPE, Actor, Role
 from lattice.access.permission import Permission
 from lattice.domain.accounts import AccountTree
 from lattice.domain.allocation import Allocation
@@ -45,12 +45,14 @@ ALLOWED: dict[Permission, frozenset[Role]] = {
     Permission.REPLICA: frozenset(),
 }
 
-_NEEDED_SCOPE = {
-    Permission.READ_OUTPUT: READ_SCOPE,
+_NEEDED_SCOPES: dict[Permission, frozenset[str]] = {
+    Permission.READ_OUTPUT: frozenset({READ_SCOPE}),
+    Permission.ATTACH_ALLOCATION: frozenset({ATTACH_SCOPE}),
+    Permission.SUBMIT_ALLOCATION: frozenset({WRITE_SCOPE}),
+    Permission.CANCEL_ALLOCATION: frozenset({WRITE_SCOPE}),
     # Nobody passes on what she may not read herself.
-    Permission.SHARE_ALLOCATION: READ_SCOPE,
-    Permission.SWITCH_TELEMETRY: READ_SCOPE,
-    Permission.ATTACH_ALLOCATION: ATTACH_SCOPE,
+    Permission.SHARE_ALLOCATION: frozenset({READ_SCOPE, WRITE_SCOPE}),
+    Permission.SWITCH_TELEMETRY: frozenset({WRITE_SCOPE}),
 }
 
 # Only the owner, whatever the role: a terminal is the power to act as her, and whom she lets read
@@ -74,15 +76,14 @@ def admits(actor: Actor | None, permission: Permission) -> bool:
         return True
     if actor is None or actor.role not in ALLOWED.get(permission, frozenset()):
         return False
-    return _in_token_scope(actor, permission)
+    return not lacking_scopes(actor, permission)
 
 
-def _in_token_scope(actor: Actor, permission: Permission) -> bool:
-    needed = _NEEDED_SCOPE.get(permission)
-    if needed is None:
-        return True
-    limited = any(scope.startswith("allocations:") for scope in actor.scopes)
-    return not limited or needed in actor.scopes
+def lacking_scopes(actor: Actor, permission: Permission) -> frozenset[str]:
+    """What the token lacks for this. One without any `allocations:` scope has all of them."""
+    if not any(scope.startswith("allocations:") for scope in actor.scopes):
+        return frozenset()
+    return _NEEDED_SCOPES.get(permission, frozenset()) - actor.scopes
 
 
 def scope_of(actor: Actor, permission: Permission, accounts: AccountTree) -> Scope:

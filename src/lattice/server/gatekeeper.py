@@ -11,7 +11,7 @@ from typing import Protocol
 from lattice.access.actor import Actor, ClaimNames, actor_from
 from lattice.access.locks import refuse_locked, refuse_unknown
 from lattice.access.permission import Permission
-from lattice.access.policy import ALLOWED, admits
+from lattice.access.policy import ALLOWED, admits, lacking_scopes
 from lattice.access.tokens import TokenRefused, TokenVerifier
 from lattice.base.errors import LatticeError, LoginRequired, PermissionRefused
 from lattice.domain.lock import Locks, NoLocks
@@ -62,14 +62,25 @@ class Gatekeeper:
             return NOBODY
         actor = await self._identify(rpc, authorization)
         if not admits(actor, needed):
-            self._journal.refused(rpc, actor.sub, f"role {actor.role} lacks {needed}")
-            raise PermissionRefused(
-                f"Your role {actor.role} does not allow this.", hint=_who_may(needed)
-            )
+            raise self._not_admitted(rpc, actor, needed)
         self.refuse_locked(actor, rpc, permission)
         refuse_unknown(needed, self._locks)
         self._journal.admitted(rpc)
         return actor
+
+    def _not_admitted(self, rpc: str, actor: Actor, needed: Permission) -> PermissionRefused:
+        if actor.role not in ALLOWED.get(needed, frozenset()):
+            self._journal.refused(rpc, actor.sub, f"role {actor.role} lacks {needed}")
+            return PermissionRefused(
+                f"Your role {actor.role} does not allow this.", hint=_who_may(needed)
+            )
+        lacking = " ".join(sorted(lacking_scopes(actor, needed)))
+        self._journal.refused(rpc, actor.sub, f"scopes lack {lacking}")
+        return PermissionRefused(
+            f"Your token does not allow this: it lacks {lacking}.",
+            hint="Sign in without `allocations:` scopes, or ask for this one too "
+            "(`lattice login --scope`). See `lattice whoami`.",
+        )
 
     async def _identify(self, rpc: str, authorization: str) -> Actor:
         scheme, _, token = authorization.partition(" ")
@@ -90,6 +101,4 @@ def _who_may(needed: Permission) -> str:
     if not ALLOWED.get(needed):
         return "It is for certificates of nodes and replicas, on a listener of their own."
     roles = ", ".join(sorted(ALLOWED.get(needed, frozenset())))
-    return (
-        f"It takes one of these roles: {roles}; or your token lacks a scope. See `lattice whoami`."
-    )
+    return f"It takes one of these roles: {roles}. See `lattice whoami`."

@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
 
 _CHECKOUT = Path(__file__).parents[3]
 _EVERY_SCOPE = (
-    "openid offline_access allocations:read allocations:attach admin system:admin tenant:admin "
-    "operator sensitive:claim readonly compliance:review"
+    "openid offline_access allocations:read allocations:attach allocations:write admin "
+    "system:admin tenant:admin operator sensitive:claim readonly compliance:review"
 )
 
 
@@ -76,7 +76,7 @@ def test_role_scopes_are_cut_to_what_the_person_may_have(
 ) -> None:
     answer = engines.oidc.token(user, _EVERY_SCOPE)
     told = claims(answer["access_token"])
-    open_to_all = {"allocations:read", "allocations:attach", "readonly"}
+    open_to_all = {"allocations:read", "allocations:attach", "allocations:write", "readonly"}
     assert set(told["scope"].split()) == roles | open_to_all
     assert answer["scope"] == told["scope"]
     assert (told["sub"], told["preferred_username"], told.get("tenant")) == (user, user, tenant)

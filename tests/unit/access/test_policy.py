@@ -44,12 +44,23 @@ MAY = {
     "ComplianceReviewer": f"{USES} REVIEW_AUDIT",
     "User": USES,
 }
+# Of a token that carries any `allocations:` scope.
+NEEDS = {
+    "READ_OUTPUT": "read",
+    "ATTACH_ALLOCATION": "attach",
+    "SUBMIT_ALLOCATION": "write",
+    "CANCEL_ALLOCATION": "write",
+    "SHARE_ALLOCATION": "read write",
+    "SWITCH_TELEMETRY": "write",
+}
 SCOPES = [
     frozenset[str](),
     frozenset({"openid", "profile"}),
     frozenset({"allocations:read"}),
     frozenset({"allocations:attach"}),
     frozenset({"allocations:read", "allocations:attach"}),
+    frozenset({"allocations:write"}),
+    frozenset({"allocations:read", "allocations:write"}),
     frozenset({"allocations:other"}),
     frozenset({"allocations:*"}),
 ]
@@ -138,11 +149,8 @@ def may_call(case: Case, permission: str) -> bool:
     if permission not in MAY[case.role].split():
         return False
     limited = [scope for scope in case.scopes if scope.split(":")[0] == "allocations"]
-    if permission in {"READ_OUTPUT", "SHARE_ALLOCATION", "SWITCH_TELEMETRY"} and limited:
-        return "allocations:read" in limited
-    if permission == "ATTACH_ALLOCATION" and limited:
-        return "allocations:attach" in limited
-    return True
+    needed = NEEDS.get(permission, "").split()
+    return not limited or all(f"allocations:{scope}" in limited for scope in needed)
 
 
 def reaches(case: Case, permission: str, target: Allocation) -> bool:

@@ -78,7 +78,7 @@ ROLES: dict[str, dict[str, Any]] = {
     "ComplianceReviewer": {"scope": "compliance:review", "tenant": "biology"},
 }
 PEOPLE = ("alice", "bob", "carol", "dave", "nobody")
-SCOPES = ("", "allocations:read", "allocations:attach")
+SCOPES = ("", "allocations:read", "allocations:attach", "allocations:write")
 
 
 @dataclass
@@ -98,6 +98,10 @@ class Visitor:
     @property
     def bearer(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.token}"}
+
+    def holds(self, scope: str) -> bool:
+        """AUTH-5: a token without any such scope has all of them."""
+        return self.scope in {"", f"allocations:{scope}"}
 
     def sees(self, work: Work) -> bool:
         """AUTH-4 and AUTH-7, written down once more."""
@@ -292,7 +296,7 @@ async def test_a_node_names_only_visible_work(rest: httpx2.AsyncClient) -> None:
 async def test_everyone_cancels_only_what_is_theirs(rest: httpx2.AsyncClient) -> None:
     for visitor in VISITORS:
         absent = await rest.post("/v1/allocations/77777/cancel", headers=visitor.bearer)
-        acts = visitor.role != "ReadOnly"
+        acts = visitor.role != "ReadOnly" and visitor.holds("write")
         assert absent.status_code == (404 if acts else 403), visitor
         for work in WORK:
             answer = await rest.post(
@@ -319,8 +323,8 @@ async def test_everyone_switches_only_her_own_telemetry(rest: httpx2.AsyncClient
         told = visitor.bearer
         absent = await rest.put("/v1/allocations/777/telemetry", json=audit, headers=told)
         unread = await rest.get("/v1/allocations/777/telemetry", headers=told)
-        acts = visitor.role != "ReadOnly" and visitor.scope != "allocations:attach"
-        reads = visitor.scope != "allocations:attach"
+        acts = visitor.role != "ReadOnly" and visitor.holds("write")
+        reads = visitor.holds("read")
         assert absent.status_code == (404 if acts else 403), visitor
         for work in WORK[:3]:
             path = f"/v1/allocations/{work.job_id}/telemetry"
@@ -347,8 +351,8 @@ async def test_a_diagnosis_is_read_like_output_and_stacks_are_the_owners_alone(
         told = visitor.bearer
         unread = await rest.get("/v1/allocations/777/diagnostics", headers=told)
         untaken = await rest.get("/v1/allocations/777/stacks", headers=told)
-        reads = visitor.scope != "allocations:attach"
-        takes = visitor.role != "ReadOnly" and visitor.scope != "allocations:read"
+        reads = visitor.holds("read")
+        takes = visitor.role != "ReadOnly" and visitor.holds("attach")
         for work in WORK[:3]:
             path = f"/v1/allocations/{work.job_id}"
             answer = await rest.get(f"{path}/diagnostics", headers=told)
@@ -372,8 +376,23 @@ async def test_everyone_but_a_reader_submits_as_herself(rest: httpx2.AsyncClient
         assert (await rest.post(f"{prefix}/allocations", json=script)).status_code == 401
         for visitor in VISITORS:
             answer = await rest.post(f"{prefix}/allocations", json=script, headers=visitor.bearer)
-            known = visitor.user in ACCOUNT and visitor.role != "ReadOnly"
+            acts = visitor.role != "ReadOnly" and visitor.holds("write")
+            known = visitor.user in ACCOUNT and acts
             assert answer.status_code == (200 if known else 403), (visitor, answer.text)
+
+
+@pytest.mark.spec("AUTH-5")
+async def test_a_token_that_only_reads_neither_submits_nor_cancels(
+    rest: httpx2.AsyncClient,
+) -> None:
+    """Attack 38: it is a 403 that names the scope, and nothing is done."""
+    script = {"script": "#!/bin/sh\ntrue\n"}
+    reader = Visitor("alice", "User", "allocations:read")
+    submitted = await rest.post("/v1/allocations", json=script, headers=reader.bearer)
+    cancelled = await rest.post("/v1/allocations/1/cancel", headers=reader.bearer)
+    for answer in (submitted, cancelled):
+        assert answer.status_code == 403, answer.text
+        assert "it lacks allocations:write" in answer.text
 
 
 CALLS: dict[str, tuple[Any, Any]] = {
@@ -652,7 +671,7 @@ async def test_a_terminal_over_grpc_is_its_owners_alone(channel: aio.Channel) ->
         ((code, _),) = told
         if visitor is None:
             assert code is grpc.StatusCode.UNAUTHENTICATED
-        elif visitor.role == "ReadOnly" or visitor.scope == "allocations:read":
+        elif visitor.role == "ReadOnly" or not visitor.holds("attach"):
             assert code is grpc.StatusCode.PERMISSION_DENIED, visitor
         else:
             assert code is grpc.StatusCode.NOT_FOUND, visitor
