@@ -26,7 +26,7 @@ from lab.files import give, owned_folder
 from lab.gate import Gate
 from lab.layout import Layout
 from lab.network import Network
-from lab.oidc import CLIENT_ID
+from lab.oidc import AUDIENCE, CLIENT_ID
 from lab.process import Process
 from lab.room import Room
 from lab.seaweedfs import ACCESS_KEY, BUCKET, SECRET_KEY, SeaweedFS
@@ -126,6 +126,7 @@ class Server:
         if "oidc" in self._parts:
             sections["api"]["oidc_issuer"] = addresses.OIDC_ISSUER
             sections["api"]["oidc_client_id"] = CLIENT_ID
+            sections["api"]["oidc_audience"] = AUDIENCE
         if "slurm" in self._parts:
             files = slurm_config.SlurmFiles(self._layout.state)
             sections["slurm"] = {

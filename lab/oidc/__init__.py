@@ -29,6 +29,7 @@ _FOLDER = Path(__file__).parent
 _DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
 
 CLIENT_ID = "lattice"
+AUDIENCE = "lattice-api"
 ROBOT = ("robot", "robot-secret")
 
 

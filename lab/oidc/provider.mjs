@@ -18,7 +18,7 @@ let accessTokenTtlS = Number(process.argv[3] ?? 600);
 
 const RESOURCE = 'urn:lattice:api'; // a resource indicator must be a URI; the audience need not
 const DAY_S = 86400;
-const AUDIENCE = 'lattice';
+const AUDIENCE = 'lattice-api'; // not the client: an ID token is no access token
 
 // Everybody may ask for these. Role scopes go only to those the table names, and a scope someone
 // is not entitled to is left out of the token without an error, as most providers do it.

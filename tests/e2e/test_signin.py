@@ -200,3 +200,19 @@ def test_discovery_is_public(lab: Lab) -> None:
         "client_id": "lattice",
         "issuer": "http://127.0.0.1:24000",
     }
+
+
+@pytest.mark.story
+@pytest.mark.spec("AUTH-5")
+def test_an_id_token_opens_nothing_and_a_reading_token_does_not_act(quiet_lab: Lab) -> None:
+    """Attack 38."""
+    alice = Person(quiet_lab, "alice")
+    answer = quiet_lab.oidc.token("alice", "openid")
+    for words in (("status",), ("submit", "--", "true")):
+        said = alice.lattice(*words, env={"LATTICE_TOKEN": str(answer["id_token"])})
+        assert said.code == 4, said
+    reader = alice.logged_in("allocations:read")
+    assert reader.tries("status").code == 0
+    said = reader.tries("submit", "--", "true")
+    assert said.code == 77
+    assert "it lacks allocations:write" in said.err

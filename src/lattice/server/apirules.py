@@ -94,6 +94,12 @@ def _provider(api: ApiSection, report: Report) -> None:
     check_authority("api.oidc_ca", api.oidc_ca, report)
     if not api.oidc_client_id:
         report.problem("api.oidc_client_id", "is needed with api.oidc_issuer")
+    elif api.audience == api.oidc_client_id:
+        text = "is the client's own id, which ID tokens have too: give the API a name of its own"
+        report.warning("api.oidc_audience", text)
+    if api.oidc_id_claims:
+        text = "lets ID tokens pass for access tokens: only for Dex, which makes them alike"
+        report.warning("api.oidc_id_claims", text)
 
 
 def _people(api: ApiSection, report: Report) -> None:

@@ -89,7 +89,14 @@ class ApiSection:
         None, "The client people sign in as. Given to them by the discovery endpoint."
     )
     oidc_audience: str | None = setting(
-        None, "What `aud` must contain. Not set: the same as `oidc_client_id`."
+        None,
+        "What `aud` must contain: best a name of its own, which no ID token has. Not set: the same "
+        "as `oidc_client_id`.",
+    )
+    oidc_id_claims: bool = setting(
+        False,
+        "Accept access tokens with claims of ID tokens (`nonce`, `at_hash`, `c_hash`): only for "
+        "Dex, which writes them into both.",
     )
     oidc_jwks_uri: str | None = setting(
         None, "Where the provider's keys are, if not on the issuer's own origin."

@@ -38,7 +38,13 @@ async def _issuer_verifier(
         fresh = asyncio.create_task(keys.keep_fresh(), name="oidc-keep-fresh")
         try:
             audience = api.audience or ""
-            yield JwksVerifier(keys, issuer=issuer, audience=audience, clock=clock)
+            yield JwksVerifier(
+                keys,
+                issuer=issuer,
+                audience=audience,
+                clock=clock,
+                id_claims=api.oidc_id_claims,
+            )
         finally:
             fresh.cancel()
             with suppress(asyncio.CancelledError):

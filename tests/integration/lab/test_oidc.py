@@ -80,7 +80,8 @@ def test_role_scopes_are_cut_to_what_the_person_may_have(
     assert set(told["scope"].split()) == roles | open_to_all
     assert answer["scope"] == told["scope"]
     assert (told["sub"], told["preferred_username"], told.get("tenant")) == (user, user, tenant)
-    assert told["aud"] == "lattice"
+    assert told["aud"] == "lattice-api"
+    assert claims(answer["access_token"], 0)["typ"] == "at+jwt"
     assert told["iss"] == engines.oidc.issuer
     assert told["exp"] - told["iat"] == 600
     assert claims(answer["access_token"], 0)["alg"] == "RS256"

@@ -78,7 +78,10 @@ def authority() -> trustme.CA:
 
 
 TLS = "tls_cert: crt, tls_key: key"
-OIDC = "oidc_issuer: 'https://idp.example/realms/hpc', oidc_client_id: lattice"
+OIDC = (
+    "oidc_issuer: 'https://idp.example/realms/hpc', oidc_client_id: lattice, "
+    "oidc_audience: lattice-api"
+)
 
 
 @pytest.mark.spec("OPS-7")
@@ -386,6 +389,22 @@ def test_which_sign_in_goes_first(room: Room) -> None:
     assert "development" in room.warnings("", {"LATTICE_OIDC_HMAC_SECRET": SECRET})[0]
     assert "nobody is asked to sign in" in room.warnings("")[0]
     assert room.warnings(f"api: {{{OIDC}, {TLS}, rest_listen: '0.0.0.0:443'}}") == []
+
+
+@pytest.mark.spec("AUTH-5", "OPS-7")
+def test_an_audience_that_id_tokens_have_is_named(room: Room) -> None:
+    issuer = "oidc_issuer: 'https://idp.example', oidc_client_id: lattice"
+    alike = (
+        "api.oidc_audience: is the client's own id, which ID tokens have too: "
+        "give the API a name of its own"
+    )
+    assert room.warnings(f"api: {{{issuer}}}") == [alike]
+    assert room.warnings(f"api: {{{issuer}, oidc_audience: lattice}}") == [alike]
+    assert room.warnings(f"api: {{{issuer}, oidc_audience: lattice-api}}") == []
+    assert room.warnings(f"api: {{{OIDC}, oidc_id_claims: true}}") == [
+        "api.oidc_id_claims: lets ID tokens pass for access tokens: "
+        "only for Dex, which makes them alike"
+    ]
 
 
 @pytest.mark.spec("AUTH-2", "OPS-7")

@@ -2,7 +2,7 @@
 
 Order: shape, header, key, signature, then all claims together. The algorithm is the key's, never
 the token's choice; a token that brings a key, says where to find one, or asks for an extension is
-refused. Only after the signature holds are claims looked at, and only a token with exactly one
+refused. An ID token says who signed in at a client; it opens nothing here. Only after the signature holds are claims looked at, and only a token with exactly one
 fault, age or audience, gets a hint of its own.
 """
 
@@ -28,6 +28,10 @@ _LARGEST_TOKEN = 16 << 10
 _LONGEST_NAME = 255
 _LAST_MOMENT = 253_402_300_799  # the end of the year 9999, the last that can be shown
 _TYPES = frozenset({"jwt", "at+jwt", "application/jwt", "application/at+jwt"})
+_ACCESS_TYPES = frozenset({"at+jwt", "application/at+jwt"})
+_NOT_ACCESS = frozenset({"id", "refresh", "offline", "logout"})
+"""What Keycloak writes into the claim `typ` of tokens that are not for resource servers."""
+_OF_ID_TOKENS = ("nonce", "at_hash", "c_hash")
 _FORBIDDEN = ("crit", "b64", "jku", "jwk", "x5u", "zip", "enc")
 
 
@@ -37,6 +41,8 @@ class Expectation:
 
     issuer: str | None
     audience: str | None
+    id_claims: bool = False
+    """Accept claims that ID tokens have: for a provider that writes them into every token."""
 
 
 class JwksVerifier:
@@ -44,9 +50,11 @@ class JwksVerifier:
 
     needs_token = True
 
-    def __init__(self, keys: KeyCache, *, issuer: str, audience: str, clock: Clock) -> None:
+    def __init__(
+        self, keys: KeyCache, *, issuer: str, audience: str, clock: Clock, id_claims: bool = False
+    ) -> None:
         self._keys = keys
-        self._expected = Expectation(issuer, audience)
+        self._expected = Expectation(issuer, audience, id_claims)
         self._clock = clock
 
     async def verify(self, token: str) -> Mapping[str, Any]:
@@ -103,6 +111,8 @@ class _Unproven:
     token: str
     algorithm: str
     kid: str | None
+    kind: str
+    """The header's `typ`, in small letters."""
 
     @classmethod
     def read(cls, token: str, algorithms: tuple[str, ...]) -> _Unproven:
@@ -130,11 +140,15 @@ class _Unproven:
             claims = json_object(signed.payload or b"")
         except (JoseError, ValueError, TypeError) as error:
             raise TokenRefused(f"signature or payload: {type(error).__name__}") from None
+        if fault := _kind_fault(self.kind, claims, expected):
+            raise TokenRefused(fault)
         _hold(claims, expected, int(now.timestamp()))
         return claims
 
 
-def _header_says(header: Mapping[str, Any], algorithms: tuple[str, ...]) -> tuple[str, str | None]:
+def _header_says(
+    header: Mapping[str, Any], algorithms: tuple[str, ...]
+) -> tuple[str, str | None, str]:
     algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
     if not isinstance(algorithm, str) or algorithm not in algorithms:
         raise TokenRefused(f"algorithm {ascii(algorithm)[:40]} is not {' or '.join(algorithms)}")
@@ -145,7 +159,19 @@ def _header_says(header: Mapping[str, Any], algorithms: tuple[str, ...]) -> tupl
         raise TokenRefused(f"typ {ascii(kind)[:40]}")
     if kid is not None and (not isinstance(kid, str) or not 0 < len(kid) <= _LONGEST_NAME):
         raise TokenRefused("kid is no name")
-    return algorithm, kid
+    return algorithm, kid, kind.lower()
+
+
+def _kind_fault(kind: str, claims: Mapping[str, Any], expected: Expectation) -> str:
+    """Why this is no access token, or an empty text."""
+    written = claims.get("typ", "")
+    if not isinstance(written, str) or written.lower() in _NOT_ACCESS:
+        return f"claim typ is {ascii(written)[:40]}"
+    # RFC 9068 says so in the header, Keycloak in a claim; before version 25 it left the nonce in.
+    if kind in _ACCESS_TYPES or written.lower() == "bearer" or expected.id_claims:
+        return ""
+    found = [name for name in _OF_ID_TOKENS if name in claims]
+    return f"an ID token: it has {', '.join(found)}" if found else ""
 
 
 def _hold(claims: Mapping[str, Any], expected: Expectation, now_s: int) -> None:

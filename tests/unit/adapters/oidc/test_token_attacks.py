@@ -124,6 +124,16 @@ FORGERIES: dict[str, Callable[[Forge], str]] = {
     "typ of a logout token": lambda f: f.with_header(f.ec, typ="logout+jwt"),
     "typ of a proof": lambda f: f.with_header(f.ec, typ="dpop+jwt"),
     "typ is a number": lambda f: f.with_header(f.ec, typ=5),
+    "an ID token with a nonce": lambda f: f.with_claims(nonce="n-0S6_WzA2Mj"),
+    "an ID token of the token endpoint": lambda f: f.with_claims(at_hash="MTIzNDU2Nzg5MDEyMzQ1Ng"),
+    "an ID token of a hybrid flow": lambda f: f.with_claims(c_hash="LDktKdoQak3Pk0cnXxCltA"),
+    "an ID token of Keycloak": lambda f: f.with_claims(typ="ID"),
+    "a refresh token of Keycloak": lambda f: f.with_claims(typ="Refresh"),
+    "an ID token that names its type by a number": lambda f: f.with_claims(typ=1),
+    "an ID token with the claim null": lambda f: f.with_payload(f.raw_claims(nonce="null")),
+    "an ID token of Keycloak with the header of an access token": lambda f: signed(
+        f.ec, {"alg": "ES256", "kid": "ec-1", "typ": "at+jwt"}, f.payload(typ="ID")
+    ),
     "aud a list without us": lambda f: f.with_claims(aud=["account"], iss="https://x"),
     "aud empty list": lambda f: f.with_claims(aud=[], sub=""),
     "aud empty text": lambda f: f.with_claims(aud="", sub=""),

@@ -15,6 +15,7 @@ from lattice.adapters.oidc.strict import base64url, json_object
 from lattice.adapters.oidc.verify import HmacVerifier, JwksVerifier, NoVerifier
 from lattice.base.errors import ConfigurationError, status_of
 from tests.fakes.identity_provider import (
+    AUDIENCE,
     EcSigner,
     HandClock,
     HmacSigner,
@@ -54,6 +55,8 @@ async def test_a_good_token_gives_its_claims(
         {"sub": "x" * 255},
         {"sub": "Zoë Müller"},
         {"extra": {"deep": [1, 2.5, None, True]}},
+        {"typ": "Bearer"},
+        {"typ": "Bearer", "nonce": "Keycloak before 25"},
     ],
     ids=str,
 )
@@ -92,6 +95,37 @@ async def test_headers_that_do_no_harm(
     whole = {name: value for name, value in whole.items() if value is not None}
     token = signed(ec_signer, whole, json.dumps(idp.claims(clock)).encode())
     assert await verifier.verify(token)
+
+
+@pytest.mark.spec("AUTH-5")
+async def test_what_names_itself_an_access_token_may_carry_a_nonce(
+    verifier: JwksVerifier, idp: IdentityProvider, clock: HandClock, ec_signer: EcSigner
+) -> None:
+    header = {"alg": "ES256", "kid": "ec-1", "typ": "at+JWT"}
+    claims = idp.claims(clock, nonce="n", at_hash="a")
+    assert await verifier.verify(signed(ec_signer, header, json.dumps(claims).encode()))
+
+
+@pytest.mark.spec("AUTH-5", "AUTH-11")
+async def test_an_id_token_gets_the_one_answer_and_the_log_the_reason(
+    verifier: JwksVerifier, idp: IdentityProvider, clock: HandClock, ec_signer: EcSigner
+) -> None:
+    with pytest.raises(TokenRefused) as refusal:
+        await verifier.verify(idp.token(ec_signer, clock, nonce="n", at_hash="a"))
+    assert str(refusal.value) == REFUSED
+    assert refusal.value.hint == LOGIN_HINT
+    assert status_of(refusal.value).http == 401
+    assert refusal.value.reason == "an ID token: it has nonce, at_hash"
+
+
+@pytest.mark.spec("AUTH-5")
+async def test_a_site_with_dex_may_accept_tokens_that_are_made_alike(
+    cache: KeyCache, idp: IdentityProvider, clock: HandClock, ec_signer: EcSigner
+) -> None:
+    dex = JwksVerifier(cache, issuer=idp.issuer, audience=AUDIENCE, clock=clock, id_claims=True)
+    assert await dex.verify(idp.token(ec_signer, clock, nonce="n", at_hash="a"))
+    with pytest.raises(TokenRefused):
+        await dex.verify(idp.token(ec_signer, clock, typ="ID"))
 
 
 @pytest.mark.spec("AUTH-2")
