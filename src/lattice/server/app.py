@@ -41,7 +41,13 @@ def build_app(
     """The application around routes that the features have offered."""
     # FastAPI's own documentation pages stand outside the guard, so they are off.
     app = FastAPI(
-        title="Lattice", version=__version__, docs_url=None, redoc_url=None, openapi_url=None
+        title="Lattice",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        # It would answer with an address made of the `Host` that the caller sent.
+        redirect_slashes=False,
     )
     app.router.routes.extend(routes.router.routes)
     app.add_exception_handler(LatticeError, _on_error)

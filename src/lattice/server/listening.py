@@ -13,20 +13,23 @@ import uvicorn
 from lattice.base.errors import ConfigurationError
 from lattice.features.attach.model import LARGEST_MESSAGE_BYTES, PING_EVERY_S, SILENCE_S
 from lattice.server.address import Address
+from lattice.server.boundedhttp import BoundedHttp, HttpBounds
 from lattice.server.compose import Faces
+from lattice.server.connections import ConnectionLimits, Connections, CountedListener, fitting
+from lattice.server.figures import Figures
 from lattice.server.sections import ApiSection, Listener
 from lattice.server.tls import ServerTls, TlsFiles
 
-_LARGEST_HEADER_BYTES = 32 * 1024
-
 
 @asynccontextmanager
-async def listening(api: ApiSection, faces: Faces, tls: ServerTls | None) -> AsyncIterator[None]:
+async def listening(
+    api: ApiSection, faces: Faces, tls: ServerTls | None, connections: Connections | None = None
+) -> AsyncIterator[None]:
     """Serve both until the context ends; open calls then get their grace.
 
     Raises `ConfigurationError` where an address can't be had.
     """
-    door = _bound(api.rest_listen)
+    door = _bound(api.rest_listen, connections or open_connections(api))
     _offer_grpc(api.grpc_listen, faces, tls)
     rest = RestServer(rest_config(api, faces, tls))
     await faces.grpc.start()
@@ -56,8 +59,50 @@ def server_tls(api: ApiSection) -> ServerTls | None:
     )
 
 
+def open_connections(api: ApiSection) -> Connections:
+    """Counts the connections of the REST listener, within the limits of the configuration."""
+    limits = ConnectionLimits(api.max_connections, api.max_connections_per_address)
+    return Connections(fitting(limits))
+
+
+def show_connections(figures: Figures, connections: Connections) -> None:
+    """Put their counts among the server's figures."""
+    figures.watch(lambda: {"connections_refused_total": connections.refused_total})
+    figures.show(lambda: {"connections_open": connections.open})
+
+
 class RestServer(uvicorn.Server):
-    """Uvicorn without a hand on the process."""
+    """Uvicorn without a hand on the process, and with bounds on what a client may do."""
+
+    def __init__(self, config: uvicorn.Config, bounds: HttpBounds | None = None) -> None:
+        super().__init__(config)
+        self._bounds = bounds or HttpBounds()
+        self.servers: list[asyncio.Server] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Like uvicorn's, for sockets that are bound already."""
+        await self.lifespan.startup()
+        loop, config = asyncio.get_running_loop(), self.config
+
+        def protocol() -> BoundedHttp:
+            return BoundedHttp(
+                self._bounds,
+                config=config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+                _loop=loop,
+            )
+
+        for each in sockets or ():
+            server = await loop.create_server(
+                protocol,
+                sock=each,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=self._bounds.head_s if config.ssl else None,
+            )
+            self.servers.append(server)
+        self.started = True
 
     def capture_signals(self) -> Any:
         """Signals are the process's, handled once for both listeners."""
@@ -72,7 +117,7 @@ def rest_config(api: ApiSection, faces: Faces, tls: ServerTls | None) -> uvicorn
         access_log=False,
         server_header=False,
         lifespan="off",
-        h11_max_incomplete_event_size=_LARGEST_HEADER_BYTES,
+        http="h11",
         # Reads a message when the one before was taken, so a slow reader slows the writer.
         ws="websockets-sansio",
         ws_max_size=LARGEST_MESSAGE_BYTES,
@@ -87,10 +132,9 @@ def rest_config(api: ApiSection, faces: Faces, tls: ServerTls | None) -> uvicorn
     return config
 
 
-def _bound(address: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+def _bound(address: Address, connections: Connections) -> socket.socket:
     try:
-        door = socket.create_server((address.host, address.port), family=family, backlog=2048)
+        door = CountedListener(address, connections)
     except OSError as error:
         raise _unusable(address, error.strerror or str(error)) from None
     # Connections inherit it. asyncio would not set it on them: it looks for a protocol number that

@@ -115,6 +115,19 @@ class ApiSection:
     service_accounts: Mapping[str, str] = setting(
         {}, "Which Unix user a service is, by its `sub`. One not named here owns nothing."
     )
+    max_connections: int = setting(
+        8192,
+        "How many connections to `rest_listen` may be open at once. One more is closed at once.",
+        least=16,
+        most=1_000_000,
+    )
+    max_connections_per_address: int = setting(
+        4096,
+        "How many of them one address may have. Behind a proxy that is the proxy's address: "
+        "set it to `max_connections` there, and limit clients in the proxy.",
+        least=1,
+        most=1_000_000,
+    )
     shutdown_grace_s: float = setting(
         10.0, "How long open requests may go on after a stop is asked for.", least=0, most=600
     )

@@ -17,7 +17,12 @@ from lattice.base.garbage import MANY, settle
 from lattice.server.compose import compose
 from lattice.server.features import open_features
 from lattice.server.ground import open_ground
-from lattice.server.listening import listening, server_tls
+from lattice.server.listening import (
+    listening,
+    open_connections,
+    server_tls,
+    show_connections,
+)
 from lattice.server.sections import ServerConfig
 from lattice.server.tls import ServerTls
 
@@ -34,7 +39,9 @@ async def serve(
         faces = compose(parts)
         tls = server_tls(config.api)
         _on_signals(stop, tls)
-        async with listening(config.api, faces, tls):
+        connections = open_connections(config.api)
+        show_connections(ground.figures, connections)
+        async with listening(config.api, faces, tls, connections):
             log.info(
                 "serving",
                 rest=str(config.api.rest_listen),

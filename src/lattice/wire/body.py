@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from fastapi import Request
 from pydantic import TypeAdapter
+from starlette.requests import ClientDisconnect
 
 from lattice.base.errors import PermissionRefused, UsageError
 
@@ -50,11 +51,15 @@ async def read_body(request: Request, kind: type[T], largest_bytes: int) -> T:
 
 async def _bytes(request: Request, largest_bytes: int) -> bytes:
     pieces, size = [], 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > largest_bytes:
-            raise UsageError(f"The body is larger than {largest_bytes} bytes.")
-        pieces.append(piece)
+    try:
+        async for piece in request.stream():
+            size += len(piece)
+            if size > largest_bytes:
+                raise UsageError(f"The body is larger than {largest_bytes} bytes.")
+            pieces.append(piece)
+    except ClientDisconnect:
+        # No defect: the client left, or was too slow.
+        raise UsageError("The body did not arrive whole.", hint="Send it again.") from None
     return b"".join(pieces)
 
 
