@@ -61,6 +61,7 @@ from lattice.server.description import Description
 from lattice.server.diag import offer_diag, serve_diag
 from lattice.server.figures import Figures
 from lattice.server.gatekeeper import Gatekeeper
+from lattice.server.grpcbounds import service_options
 from lattice.server.journal import LoggedJournal
 from lattice.server.locks import lock_service, offer_locks, serve_locks
 from lattice.server.report import offer_report, serve_report
@@ -78,8 +79,6 @@ from lattice.wire.v1.logs_pb2_grpc import add_LogServiceServicer_to_server
 from lattice.wire.v1.nodes_pb2_grpc import add_NodeServiceServicer_to_server
 from lattice.wire.v1.sharing_pb2_grpc import add_SharingServiceServicer_to_server
 from lattice.wire.v1.submit_pb2_grpc import add_SubmitServiceServicer_to_server
-
-_LARGEST_MESSAGE_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,11 +223,7 @@ def compose(parts: Parts) -> Faces:  # noqa: PLR0915 - a line or two for every f
                 permissions, gatekeeper, journal.defect, next_change=gatekeeper.next_change
             )
         ],
-        options=[
-            ("grpc.max_receive_message_length", _LARGEST_MESSAGE_BYTES),
-            # Otherwise a second server could take the same port, and half of the calls.
-            ("grpc.so_reuseport", 0),
-        ],
+        options=service_options(),
     )
     add_AllocationServiceServicer_to_server(AllocationRpc(allocations), grpc)
     add_SubmitServiceServicer_to_server(SubmitRpc(submit), grpc)

@@ -33,6 +33,7 @@ from lattice.features.logs.rpc import LogIntakeRpc
 from lattice.features.telemetry.rpc import MetricIntakeRpc
 from lattice.server.agents import AgentParts
 from lattice.server.figures import Figures
+from lattice.server.grpcbounds import AGENT_OPTIONS
 from lattice.server.journal import LoggedJournal
 from lattice.server.limits import Rates
 from lattice.server.presence import PresenceKeeper, times_of
@@ -229,7 +230,7 @@ def _listener(
         journal.refused(rpc, who, error.message)
 
     guard = PeerGuard(declared_permissions(), agents.trust.admit, refused, journal.defect)
-    listener = aio.server(interceptors=[guard], options=[("grpc.so_reuseport", 0), *STREAM_OPTIONS])
+    listener = aio.server(interceptors=[guard], options=(*AGENT_OPTIONS, *STREAM_OPTIONS))
     links = LinkRpc(hub, desk, reach.addresses)
     listener.add_generic_rpc_handlers((links.handlers(),))
     add_PeerServiceServicer_to_server(PeerRpc(hub, rates.answer), listener)

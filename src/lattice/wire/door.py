@@ -1,7 +1,8 @@
 """What both gRPC listeners have in common: nobody passes unadmitted, and no defect speaks.
 
 A subclass says who is admitted; this turns errors of the tree into a status, and where it is asked
-to, looks again at who is inside while a stream lasts.
+to, looks again at who is inside while a stream lasts. No message is taken from a caller before
+that caller is admitted.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc import aio
 
-from lattice.base.errors import InternalError, LatticeError
+from lattice.base.errors import InternalError, LatticeError, UsageError
 from lattice.wire.status import grpc_status
 
 # Generic for the type checker only, hence the quotes.
@@ -26,6 +28,8 @@ NextChange: TypeAlias = Callable[[], asyncio.Future[None]]
 def never_changes() -> asyncio.Future[None]:
     """For those who are admitted once and for all."""
     return asyncio.get_running_loop().create_future()
+
+_EOF: Any = aio.EOF  # type: ignore[attr-defined]
 
 
 class Door(aio.ServerInterceptor):  # type: ignore[type-arg]
@@ -56,12 +60,13 @@ class Door(aio.ServerInterceptor):  # type: ignore[type-arg]
         rpc = handler_call_details.method.lstrip("/")
         shape, behaviour = _shape(handler)
 
-        async def guarded(request: Any, context: Context) -> Any:
+        async def guarded(requests: Any, context: Context) -> Any:
             async def admit() -> None:
                 await self.admit(rpc, context)
 
             try:
                 await admit()
+                request = requests if handler.request_streaming else await _only(context)
                 if handler.response_streaming:
                     return await self._serve(_streamed(behaviour, request, context), admit)
                 return await behaviour(request, context)
@@ -104,12 +109,32 @@ class Door(aio.ServerInterceptor):  # type: ignore[type-arg]
             await asyncio.gather(stream, return_exceptions=True)
 
 
+_SHAPES = {
+    "unary_unary": grpc.stream_unary_rpc_method_handler,
+    "unary_stream": grpc.stream_stream_rpc_method_handler,
+    "stream_unary": grpc.stream_unary_rpc_method_handler,
+    "stream_stream": grpc.stream_stream_rpc_method_handler,
+}
+"""To grpc each rpc takes a stream: for another it would take the message before anyone is asked."""
+
+
 def _shape(handler: Any) -> tuple[Callable[..., Any], Callable[[Any, Any], Any]]:
-    for kind in ("unary_unary", "unary_stream", "stream_unary", "stream_stream"):
+    for kind, shape in _SHAPES.items():
         behaviour = getattr(handler, kind)
         if behaviour is not None:
-            return getattr(grpc, f"{kind}_rpc_method_handler"), behaviour
+            return shape, behaviour
     raise TypeError("an rpc without a handler")
+
+
+async def _only(context: Context) -> Any:
+    """The one message of a call that has one, taken now that its caller is admitted."""
+    try:
+        request: Any = await context.read()
+    except DecodeError:
+        raise UsageError("The message can't be read.", hint="Is the client too new?") from None
+    if request is _EOF:
+        raise UsageError("The call carries no message.")
+    return request
 
 
 async def _streamed(behaviour: Callable[[Any, Any], Any], request: Any, context: Any) -> None:

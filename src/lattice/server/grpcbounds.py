@@ -1,0 +1,42 @@
+"""What a client may do to the gRPC listeners: the options of grpc's own core that bound it.
+
+Against a flood of streams that are opened and reset at once, the core takes at most 32 new streams
+at a read, and refuses streams of a connection that has more than `max_concurrent_streams`. It
+bounds the connections of a port, not those of an address.
+"""
+
+from __future__ import annotations
+
+_HANDSHAKE_MS = 10_000
+LARGEST_MESSAGE_BYTES = 4 * 1024 * 1024 + 256 * 1024
+"""The largest body of REST, and what protobuf puts around it."""
+LARGEST_METADATA_BYTES = 32 * 1024
+MOST_STREAMS = 128
+"""Of people and services, on one connection."""
+MOST_AGENT_STREAMS = 1280
+"""A node has at most 1 000 sessions, and its calls beside them."""
+MOST_CONNECTIONS = 4096
+"""Services are few, and people come by REST."""
+
+Options = tuple[tuple[str, int], ...]
+
+_COMMON: Options = (
+    # Otherwise a second server could take the same port, and half of the calls.
+    ("grpc.so_reuseport", 0),
+    ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+    ("grpc.max_metadata_size", LARGEST_METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", LARGEST_METADATA_BYTES),
+)
+
+AGENT_OPTIONS: Options = (*_COMMON, ("grpc.max_concurrent_streams", MOST_AGENT_STREAMS))
+"""Of the agents' listener; how large its messages are is said with its streams."""
+
+
+def service_options(most_connections: int = MOST_CONNECTIONS) -> Options:
+    """Of the listener for people and services."""
+    return (
+        *_COMMON,
+        ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
+        ("grpc.max_concurrent_streams", MOST_STREAMS),
+        ("grpc.max_allowed_incoming_connections", most_connections),
+    )
