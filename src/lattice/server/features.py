@@ -172,6 +172,7 @@ def _log_intake(ground: Ground, keeping: Summaries | None) -> LogIntakeRpc | Non
         ground.clock,
         ground.journal,
         *([keeping.note] if keeping else []),
+        quota_bytes=ground.config.logs.job_quota_mb * 1024 * 1024,
     )
 
 

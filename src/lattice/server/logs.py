@@ -19,6 +19,7 @@ from lattice.domain.state import StateStore
 from lattice.domain.stream import NodeStreams
 from lattice.features.logs.rpc import LogIntakeRpc
 from lattice.features.logs.service.archive import Archive
+from lattice.features.logs.service.chunk_admission import NO_QUOTA
 from lattice.features.logs.service.feeds import Feeds
 from lattice.features.logs.service.intake import IntakeJournal, LogIntake
 from lattice.features.logs.service.metadata import Summaries
@@ -37,9 +38,12 @@ def log_intake(
     clock: Clock,
     journal: IntakeJournal,
     on_last: Callable[[AttemptName], None] = lambda _: None,
+    *,
+    quota_bytes: int = NO_QUOTA,
 ) -> LogIntakeRpc:
     """For the agents' listener."""
-    intake = LogIntake(Naming(scheduler, clock), files, objects, signer, journal, on_last)
+    naming = Naming(scheduler, clock)
+    intake = LogIntake(naming, files, objects, signer, journal, on_last, quota_bytes)
     return LogIntakeRpc(intake)
 
 

@@ -1,4 +1,4 @@
-"""The section `logs` of the server's configuration: how long what jobs wrote is kept."""
+"""The section `logs` of the server's configuration: what of jobs' output is kept."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ class LogsSection:
         "How many days logs are kept after an attempt has ended; 0: for ever.",
         least=0,
         most=_MOST_DAYS,
+    )
+    job_quota_mb: int = setting(
+        10_240,
+        "How much of what one job writes on one node is stored, as it is stored; 0: all of it. "
+        "No lower than `logs.job_quota_mb` of the agents: what is refused here waits there.",
+        least=0,
+        most=1 << 30,
     )
     tenants: Mapping[str, TenantLogs] = setting({}, "Otherwise for single tenants, by name.")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
-from lattice.base.errors import UsageError
-from lattice.domain.logchunk import LARGEST_CHUNK_BYTES
+from lattice.base.errors import Unavailable, UsageError
 from lattice.domain.logs import LogKind
 from lattice.features.logs.convert import (
     kind_of,
@@ -16,6 +17,7 @@ from lattice.features.logs.convert import (
     streams_message,
 )
 from lattice.features.logs.model import LogQuery
+from lattice.features.logs.service.chunk_admission import ChunkPlaces
 from lattice.features.logs.service.intake import Admitted, LogIntake
 from lattice.features.logs.service.reading import LogReading
 from lattice.wire.guard import grpc_caller
@@ -23,12 +25,23 @@ from lattice.wire.peerguard import grpc_peer
 from lattice.wire.v1 import logs_pb2 as pb
 from lattice.wire.v1 import logs_pb2_grpc
 
+_ARRIVE_S = 60.0
+"""For the bytes of one chunk: 160 KiB a second at least."""
+
 
 class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
     """`LogIntake`. The node is the one that its certificate names."""
 
-    def __init__(self, intake: LogIntake) -> None:
+    def __init__(
+        self,
+        intake: LogIntake,
+        places: ChunkPlaces | None = None,
+        *,
+        arrive_s: float = _ARRIVE_S,
+    ) -> None:
         self._intake = intake
+        self._places = places or ChunkPlaces()
+        self._arrive_s = arrive_s
 
     async def AdmitOutput(self, request: pb.AdmitOutputRequest, context: Any) -> pb.AdmittedOutput:
         admitted = await self._admitted(grpc_peer().name, request)
@@ -72,28 +85,30 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
     async def StoreChunk(
         self, request: AsyncIterator[pb.ChunkPart], context: Any
     ) -> pb.StoredChunk:
-        head: pb.ChunkHead | None = None
-        content = bytearray()
-        async for part in request:
-            if head is None:
-                head = part.head
-                if not 0 < head.size_bytes <= LARGEST_CHUNK_BYTES:
-                    raise UsageError("A chunk of that size is not taken.")
-            content += part.body
-            if len(content) > head.size_bytes:
-                raise UsageError("The chunk is larger than was said.")
-        if head is None or len(content) != head.size_bytes:
-            raise UsageError("The chunk did not arrive whole.")
-        number = await self._intake.store(
-            grpc_peer().name,
-            head.job_id,
-            head.started,
-            head.kind,
-            head.source,
-            head.number,
-            bytes(content),
-        )
+        node, parts = grpc_peer().name, aiter(request)
+        async with self._places.stream(node):
+            async with self._in_time():
+                first = await anext(parts, None)
+            if first is None or not first.HasField("head"):
+                raise UsageError("A chunk begins with its head.")
+            head = first.head
+            about = (head.job_id, head.started, head.kind, head.source, head.number)
+            await self._intake.expect(node, *about, head.size_bytes)
+            async with self._places.memory():
+                async with self._in_time():
+                    content = await _received(first.body, parts, head.size_bytes)
+                number = await self._intake.store(node, *about, content)
         return pb.StoredChunk(number=number)
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
+        """What does not come must not keep the room of others."""
+        try:
+            async with asyncio.timeout(self._arrive_s):
+                yield
+        except TimeoutError:
+            text = f"The chunk did not arrive within {self._arrive_s:g} s."
+            raise Unavailable(text, hint="Send it again.") from None
 
     async def ListNodeJobs(self, request: pb.ListNodeJobsRequest, context: Any) -> pb.NodeJobList:
         found = await self._intake.past_jobs(grpc_peer().name, request.since)
@@ -107,6 +122,18 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
                 for each in found
             ]
         )
+
+
+async def _received(first: bytes, parts: AsyncIterator[pb.ChunkPart], size_bytes: int) -> bytes:
+    # One buffer: a list would grow with the number of parts, which the sender chooses.
+    content = bytearray(first)
+    async for part in parts:
+        content += part.body
+        if len(content) > size_bytes:
+            break
+    if len(content) != size_bytes:
+        raise UsageError("The chunk is not as large as its head says.")
+    return bytes(content)
 
 
 class LogRpc(logs_pb2_grpc.LogServiceServicer):

@@ -18,6 +18,7 @@ from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageE
 from lattice.base.failpoints import failpoint
 from lattice.domain.grant import Act
 from lattice.domain.logchunk import (
+    LARGEST_CHUNK_BYTES,
     TAIL_BYTES,
     BadChunk,
     ChunkIndex,
@@ -30,6 +31,7 @@ from lattice.domain.nodejobs import CLOCK_SLACK_S
 from lattice.domain.objects import NoObject, ObjectStore
 from lattice.domain.outputs import JobFiles
 from lattice.domain.privileged import OpenNoted, OpenOutput, OpenOutputFile, digest_of
+from lattice.features.logs.service.chunk_admission import NO_QUOTA, StoredQuota
 from lattice.features.logs.service.naming import AttemptName, Naming
 
 _STORE_S = 1.0
@@ -76,8 +78,10 @@ class LogIntake:
         signer: GrantSigner,
         journal: IntakeJournal,
         on_last: Callable[[AttemptName], None] = lambda _: None,
+        quota_bytes: int = NO_QUOTA,
     ) -> None:
         """`on_last` hears that a stream has its last chunk."""
+        self._quota = StoredQuota(objects, quota_bytes)
         self._on_last = on_last
         self._naming = naming
         self._files = files
@@ -149,6 +153,29 @@ class LogIntake:
             digest=digest,
         )
 
+    async def expect(
+        self, node: str, job_id: int, started: float, kind: str, source: str, number: int,
+        size_bytes: int,
+    ) -> None:  # fmt: skip
+        """Return if such a chunk may be sent; asked before a byte of it is taken."""
+        if not 0 < size_bytes <= LARGEST_CHUNK_BYTES:
+            raise UsageError("A chunk of that size is not taken.")
+        try:
+            LogKind(kind), LogSource.parse(source)
+        except (BadSource, ValueError) as fault:
+            raise self._refusal(node, f"not a chunk: {fault}") from None
+        if number < 1:
+            raise self._refusal(node, "chunks are numbered from 1")
+        try:
+            name = await self._naming.of(node, job_id, started)
+        except NotFound:
+            raise self._refusal(node, f"job {job_id} did not run there") from None
+        try:
+            await self._quota.check(name, node, size_bytes)
+        except PermissionRefused as error:
+            self._journal.refused("StoreChunk", node, error.message)
+            raise
+
     async def store(
         self, node: str, job_id: int, started: float, kind: str, source: str, number: int,
         content: bytes,
@@ -168,7 +195,10 @@ class LogIntake:
         for free in range(number, number + _MOST_NUMBERS):
             key = name.chunk_key(index.kind, node, free)
             failpoint("intake.verified")
-            if await self._objects.put_new(key, content) or await self._is_same(key, content):
+            is_new = await self._objects.put_new(key, content)
+            if is_new:
+                self._quota.added(name, node, len(content))
+            if is_new or await self._is_same(key, content):
                 failpoint("intake.stored")
                 if index.last:
                     self._on_last(name)
