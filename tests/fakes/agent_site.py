@@ -10,6 +10,7 @@ from typing import Any
 from lattice.access.actor import Actor, Role
 from lattice.access.grants import GrantSigner
 from lattice.adapters.pki.replica import AuthorityFiles, ReplicaIdentity
+from lattice.adapters.signedstate import RecordSigner
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.signing import SigningKey
@@ -34,7 +35,8 @@ def agent_parts(clock: Clock, store: InMemoryStateStore) -> AgentParts:
             authority_files(Path(folder), clock=clock), "r1", ["127.0.0.1"], clock
         )
     trust = TrustedNodes(CLUSTER, store, InMemoryStateView(store, TRUST), clock)
-    signer = GrantSigner(SigningKey.generate(), clock)
+    key = SigningKey.generate()
+    signer = GrantSigner(key, clock)
     enrolment = EnrolmentService(
         replica,
         trust,
@@ -44,7 +46,13 @@ def agent_parts(clock: Clock, store: InMemoryStateStore) -> AgentParts:
         grant_keys=signer.public_keys,
         replicas=lambda: ("127.0.0.1:50052",),
     )
-    return AgentParts(replica=replica, signer=signer, trust=trust, enrolment=enrolment)
+    return AgentParts(
+        replica=replica,
+        signer=signer,
+        trust=trust,
+        enrolment=enrolment,
+        record_signer=RecordSigner(key),
+    )
 
 
 class AgentSite:

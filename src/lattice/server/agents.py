@@ -19,6 +19,7 @@ from lattice.access.grants import GrantSigner
 from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.adapters.pki.files import IdentityPaths, believed_keys, create_identity
 from lattice.adapters.pki.replica import AuthorityFiles, ReplicaIdentity
+from lattice.adapters.signedstate import RecordSigner, SignedStateStore
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.config import load
@@ -29,7 +30,7 @@ from lattice.domain.presence import Presences
 from lattice.domain.state import StateStore
 from lattice.features.agents.rpc import AgentIdentityRpc
 from lattice.features.agents.service.enrolment import EnrolmentService
-from lattice.features.agents.service.records import TRUST
+from lattice.features.agents.service.records import QUARANTINE, REVOKED, TRUST
 from lattice.features.agents.service.trust import TrustedNodes
 from lattice.server.address import Address
 from lattice.server.sections import IdentitySection, ServerConfig
@@ -43,6 +44,8 @@ class AgentParts:
     signer: GrantSigner
     trust: TrustedNodes
     enrolment: EnrolmentService
+    record_signer: RecordSigner
+    """For records of the agreed state that give rights."""
 
     @property
     def renewal(self) -> AgentIdentityRpc:
@@ -135,16 +138,17 @@ async def open_agents(
     life = timedelta(hours=identity.certificate_life_h)
     files = AuthorityFiles(paths.ca_cert, paths.ca_key, identity.trust)
     replica = ReplicaIdentity(files, replica_id, [api.agent_address.host], clock, life=life)
-    signer = GrantSigner(
-        SigningKey.load(paths.grant_key), clock, believed_keys(identity.previous_grant_keys)
-    )
-    view = WatchedStateView(state, TRUST, clock)
-    trust = TrustedNodes(replica.cluster, state, view, clock, presences)
+    key = SigningKey.load(paths.grant_key)
+    signer = GrantSigner(key, clock, believed_keys(identity.previous_grant_keys))
+    record_signer = RecordSigner(key, signer.public_keys)
+    records = SignedStateStore(state, record_signer, obeyed_unsigned=(REVOKED, QUARANTINE))
+    view = WatchedStateView(records, TRUST, clock)
+    trust = TrustedNodes(replica.cluster, records, view, clock, presences)
     token = identity.development_token
     enrolment = EnrolmentService(
         replica,
         trust,
-        state,
+        records,
         clock,
         life=life,
         grant_keys=signer.public_keys,
@@ -152,4 +156,10 @@ async def open_agents(
         development_token=token.reveal() if token else None,
     )
     async with running(("trust", view.run())):
-        yield AgentParts(replica=replica, signer=signer, trust=trust, enrolment=enrolment)
+        yield AgentParts(
+            replica=replica,
+            signer=signer,
+            trust=trust,
+            enrolment=enrolment,
+            record_signer=record_signer,
+        )

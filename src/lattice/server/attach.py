@@ -54,6 +54,8 @@ class AttachNeeds:
     signer: GrantSigner
     limits: CallerLimits
     state: StateStore
+    signed_state: StateStore
+    """The same; what it gives was written by a server."""
     clock: Clock
     replica: str
     replicas: Callable[[], Collection[str]]
@@ -103,7 +105,7 @@ async def open_attach(
             yield AttachParts(
                 service,
                 AttachListing(finder, records),
-                AttachTickets(finder, state, clock),
+                AttachTickets(finder, needs.signed_state, clock),
                 frozenset(section.origins),
             )
     finally:

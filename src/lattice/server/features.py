@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from lattice.adapters.signedstate import SignedStateStore
 from lattice.adapters.slurm.accounted import SlurmAccounting
 from lattice.adapters.slurm.jobfiles import SlurmJobFiles
 from lattice.adapters.slurm.operator import SlurmNodeOperator
@@ -215,6 +216,7 @@ async def _attach(ground: Ground, links: Links | None, stack: AsyncExitStack) ->
         signer=ground.agents.signer,
         limits=ground.limits,
         state=ground.state.store,
+        signed_state=SignedStateStore(ground.state.store, ground.agents.record_signer),
         clock=ground.clock,
         replica=ground.replica,
         replicas=ground.replicas,

@@ -1,0 +1,183 @@
+"""Records of the agreed state that carry a server's signature: the port `StateStore` over another.
+
+    value  = `LS1` key-name signature (base64) newline, then the record as it was given
+    signed = domain, the record's key, newline, the record
+
+Whoever can write etcd but has no key of the servers can then make no record that is believed, and
+can't move one to another key. A record that is not believed reads as an empty value, which every
+reader takes for one that can't be read: it gives nothing, and it is swept like any other.
+
+Some records only take rights away, such as a revocation. Those are obeyed without a signature as
+well: not to obey could only help whoever wrote them, and those from before there were signatures
+must go on holding.
+
+Not covered: a record that is deleted, or put back as it once was under the same key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+
+from lattice.base.signing import BadSignature, KeyRing, SigningKey
+from lattice.domain.state import Change, Changed, Entry, Expect, Lease, Listing, Put, StateStore
+
+_log = logging.getLogger("lattice.state")
+
+_DOMAIN = b"lattice state record 1\n"
+_MARK = b"LS1 "
+_LONGEST_PREFIX = 128
+_MOST_REMEMBERED = 65_536
+_MANY = 64
+"""So many signatures are checked in a thread."""
+UNBELIEVED = b""
+
+
+class RecordSigner:
+    """Signs with one key, and believes others too while keys are exchanged."""
+
+    def __init__(self, key: SigningKey, also_believed: Iterable[bytes] = ()) -> None:
+        self._key = key
+        self._ring = KeyRing((key.public, *also_believed))
+        self._checked: OrderedDict[bytes, bool] = OrderedDict()
+
+    def sign(self, key: str, record: bytes) -> bytes:
+        """The value to store under this key."""
+        signature = base64.b64encode(self._key.sign(_to_sign(key, record)))
+        return b"%s%s %s\n%s" % (_MARK, self._key.name.encode(), signature, record)
+
+    def open(self, key: str, value: bytes) -> bytes | None:
+        """The record under a key; None if no server signed it for this key."""
+        head, newline, record = value.partition(b"\n")
+        if not newline or not is_signed(value) or len(head) > _LONGEST_PREFIX:
+            return None
+        seen = _digest(key, value)
+        believed = self._checked.get(seen)
+        if believed is None:
+            believed = self._verify(key, head, record)
+            self._checked[seen] = believed
+            while len(self._checked) > _MOST_REMEMBERED:
+                self._checked.popitem(last=False)
+        return record if believed else None
+
+    def is_checked(self, key: str, value: bytes) -> bool:
+        """True if `open` costs no signature."""
+        return _digest(key, value) in self._checked
+
+    def _verify(self, key: str, head: bytes, record: bytes) -> bool:
+        try:
+            name, signature = head.removeprefix(_MARK).decode("ascii").split(" ")
+            raw = base64.b64decode(signature, validate=True)
+            self._ring.verify(name, _to_sign(key, record), raw)
+        except (BadSignature, ValueError, binascii.Error):
+            return False
+        return True
+
+
+class SignedStateStore:
+    """Signs what is put, and believes only what is signed."""
+
+    def __init__(
+        self, store: StateStore, signer: RecordSigner, *, obeyed_unsigned: tuple[str, ...] = ()
+    ) -> None:
+        """`obeyed_unsigned`: prefixes of records that only take rights away."""
+        self._store = store
+        self._signer = signer
+        self._obeyed_unsigned = obeyed_unsigned
+        self._reported: dict[str, int] = {}
+
+    async def get(self, key: str) -> Entry | None:
+        """The key as it stands."""
+        entry = await self._store.get(key)
+        return self._opened(entry) if entry is not None else None
+
+    async def list(self, prefix: str) -> Listing:
+        """Every key that begins with the prefix, by key."""
+        listing = await self._store.list(prefix)
+        entries = listing.entries
+        new = [each for each in entries if not self._signer.is_checked(each.key, each.value)]
+        if len(new) > _MANY:
+            await asyncio.to_thread(self._check_all, new)
+        return Listing(tuple(self._opened(each) for each in entries), listing.revision)
+
+    async def put(self, key: str, value: bytes, lease: int = 0) -> int:
+        """Set it, whatever it was; the revision of the change."""
+        return await self._store.put(key, self._signer.sign(key, value), lease)
+
+    async def commit(self, expect: Sequence[Expect], changes: Sequence[Change]) -> int | None:
+        """All changes at once if everything expected holds: their revision, or None if not."""
+        return await self._store.commit(expect, [self._signed(each) for each in changes])
+
+    async def lease(self, ttl_s: int) -> Lease:
+        """A lease, kept alive in the background until released or lost."""
+        return await self._store.lease(ttl_s)
+
+    def watch(
+        self, prefix: str, after: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[tuple[Changed, ...]]]:
+        """Every change after a revision, in order, none twice."""
+        return self._watched(prefix, after)
+
+    @asynccontextmanager
+    async def _watched(
+        self, prefix: str, after: int
+    ) -> AsyncIterator[AsyncIterator[tuple[Changed, ...]]]:
+        async with self._store.watch(prefix, after) as batches:
+            yield self._opened_batches(batches)
+
+    async def _opened_batches(
+        self, batches: AsyncIterator[tuple[Changed, ...]]
+    ) -> AsyncIterator[tuple[Changed, ...]]:
+        async for batch in batches:
+            yield tuple(
+                replace(each, entry=self._opened(each.entry)) if each.entry else each
+                for each in batch
+            )
+
+    def _signed(self, change: Change) -> Change:
+        if not isinstance(change, Put):
+            return change
+        return replace(change, value=self._signer.sign(change.key, change.value))
+
+    def _check_all(self, entries: Iterable[Entry]) -> None:
+        for each in entries:
+            self._signer.open(each.key, each.value)
+
+    def _opened(self, entry: Entry) -> Entry:
+        record = self._signer.open(entry.key, entry.value)
+        if record is not None:
+            return replace(entry, value=record)
+        obeyed = entry.key.startswith(self._obeyed_unsigned) and not is_signed(entry.value)
+        self._report(entry, obeyed=obeyed)
+        return entry if obeyed else replace(entry, value=UNBELIEVED)
+
+    def _report(self, entry: Entry, *, obeyed: bool) -> None:
+        if self._reported.get(entry.key) == entry.revision:
+            return
+        if len(self._reported) >= _MOST_REMEMBERED:
+            self._reported.clear()
+        self._reported[entry.key] = entry.revision
+        if obeyed:
+            _log.warning("record without a signature is obeyed", extra={"key": entry.key})
+        else:
+            _log.error("record without a valid signature", extra={"key": entry.key})
+
+
+def is_signed(value: bytes) -> bool:
+    """True if it claims a signature, valid or not."""
+    return value.startswith(_MARK)
+
+
+def _to_sign(key: str, record: bytes) -> bytes:
+    return b"%s%s\n%s" % (_DOMAIN, key.encode(), record)
+
+
+def _digest(key: str, value: bytes) -> bytes:
+    return hashlib.sha256(b"%s\n%s" % (key.encode(), value)).digest()
