@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lattice import __version__
@@ -22,6 +23,7 @@ from lattice.access.actor import Actor
 from lattice.base.errors import InternalError, LatticeError, NotFound, UsageError
 from lattice.base.logs import request_context
 from lattice.server.figures import Figures
+from lattice.wire.disconnect import CLIENT_LEFT, ClientLeft
 from lattice.wire.guard import PREFIX, GuardedRoutes
 from lattice.wire.status import http_error
 
@@ -53,6 +55,7 @@ def build_app(
     app.add_exception_handler(LatticeError, _on_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(ClientLeft, _on_client_left)
     app.add_middleware(SecondPrefix)
     app.add_middleware(Envelope, figures=figures, log=log)
     return app
@@ -158,6 +161,10 @@ async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
 def _problem(detail: dict[str, Any]) -> str:
     place = ".".join(str(part) for part in detail["loc"][1:])
     return f"{place}: {detail['msg'].lower()}"
+
+
+async def _on_client_left(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    return Response(status_code=CLIENT_LEFT)
 
 
 async def _on_http(request: Request, error: Exception) -> JSONResponse:

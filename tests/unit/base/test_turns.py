@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from lattice.base.turns import Turns
+from tests.eventually import eventually_async
 
 
 def recorded(name: str, steps: int, seen: list[str]) -> Iterator[None]:
@@ -43,16 +44,11 @@ async def test_one_caller_runs_in_one_thread_at_a_time() -> None:
     crowd = [asyncio.create_task(turns.run("alice", held("alice"))) for _ in range(8)]
     await asyncio.sleep(0)
     other = asyncio.create_task(turns.run("bob", held("bob")))
-    await eventually_true(lambda: "bob" in begun)
+    await eventually_async(lambda: "bob" in begun)
     assert sorted(begun) == ["alice", "bob"], "though two threads were free"
     go_on.set()
     await asyncio.gather(*crowd, other)
     turns.close()
-
-
-async def eventually_true(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110 - a thread sets it
-        await asyncio.sleep(0.001)
 
 
 async def test_what_the_work_raises_is_raised_to_whoever_waits() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import Depends, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
 
@@ -15,9 +16,11 @@ from lattice.domain.allocation import REFERENCE_PATTERN
 from lattice.domain.logs import LogKind
 from lattice.features.logs.model import LogPage, LogQuery, LogStreams
 from lattice.features.logs.service.reading import LARGEST_PAGE, LogReading
+from lattice.wire.disconnect import while_connected
 from lattice.wire.events import DESCRIPTION, EventStream
 from lattice.wire.guard import GuardedRoutes
 
+_ENCODER = msgspec.json.Encoder()
 _Id = Annotated[str, Path(pattern=REFERENCE_PATTERN)]
 _Attempt = Annotated[int, Query(ge=0, le=1_000_000)]
 _Stream = Annotated[list[LogKind], Query(max_length=2)]
@@ -72,8 +75,10 @@ def offer(routes: GuardedRoutes[Actor], service: LogReading) -> None:
         id: _Id,
         query: _Query,
         limit: Annotated[int, Query(ge=0, le=LARGEST_PAGE)] = 0,
-    ) -> LogPage:
-        return await service.page(routes.caller(request), id, replace(query, limit=limit))
+    ) -> Response:
+        asked = service.page(routes.caller(request), id, replace(query, limit=limit))
+        page = await while_connected(request, asked)
+        return Response(_ENCODER.encode(page), media_type="application/json")
 
     @routes.get(
         "/allocations/{id}/logs/stream",
@@ -99,8 +104,8 @@ def offer(routes: GuardedRoutes[Actor], service: LogReading) -> None:
         "/allocations/{id}/logs/streams", rpc=rpc + "ListLogStreams", response_model=LogStreams
     )
     async def list_log_streams(request: Request, id: _Id, attempt: _Attempt = 0) -> LogStreams:
-        query = LogQuery(attempt=attempt)
-        return await service.streams(routes.caller(request), id, query)
+        asked = service.streams(routes.caller(request), id, LogQuery(attempt=attempt))
+        return await while_connected(request, asked)
 
     @routes.get(
         "/allocations/{id}/logs/raw",

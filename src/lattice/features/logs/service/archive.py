@@ -26,7 +26,7 @@ _FEW = 4
 """So many chunks are looked at rather than searched."""
 _FIRST_RUN_BYTES = 1024 * 1024
 _MOST_RUN_BYTES = 8 * 1024 * 1024
-"""Of text that is fetched and unpacked together: a reader has at most two of these in memory."""
+"""Of text that is fetched together: a reader has at most two of these in memory, compressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ class Archive:
 
     async def pieces(
         self, stream: StoredStream, begin: int, end: int | None = None
-    ) -> AsyncIterator[Piece]:
+    ) -> AsyncGenerator[Piece]:
         """The stream's text from an offset on, each byte once, in order, as far as it joins."""
         at = begin
         async with aclosing(self._frames(stream, begin, end)) as frames:
@@ -259,7 +259,7 @@ class Archive:
                         at = rest.at.offset + len(rest.text)
                         yield rest
 
-    async def texts(self, stream: StoredStream, begin: int, end: int) -> AsyncIterator[bytes]:
+    async def texts(self, stream: StoredStream, begin: int, end: int) -> AsyncGenerator[bytes]:
         """The same without places and times, and not beyond `end`."""
         at = begin
         async with aclosing(self._frames(stream, begin, end)) as frames:
@@ -277,7 +277,7 @@ class Archive:
         """Frames of a range with their text; the next are fetched while these are used."""
         most_bytes = _FIRST_RUN_BYTES
         at = begin
-        coming: deque[asyncio.Task[list[tuple[PlacedFrame, bytes]]]] = deque()
+        coming: deque[asyncio.Task[_Run]] = deque()
         try:
             async for chunk in self._chunks_from(stream, begin, end):
                 wanted = [
@@ -289,15 +289,15 @@ class Archive:
                     run = _run(wanted, most_bytes)
                     del wanted[: len(run)]
                     at = run[-1].end.offset
-                    coming.append(asyncio.create_task(self._texts(chunk, run)))
+                    coming.append(asyncio.create_task(self._fetched(chunk, run)))
                     # Whoever wants a page has it soon; whoever reads on reads much.
                     ahead = 1 if most_bytes == _MOST_RUN_BYTES else 0
                     most_bytes = min(2 * most_bytes, _MOST_RUN_BYTES)
                     while len(coming) > ahead:
-                        for each in await coming.popleft():
+                        async for each in _expanded(await coming.popleft()):
                             yield each
             while coming:
-                for each in await coming.popleft():
+                async for each in _expanded(await coming.popleft()):
                     yield each
         finally:
             for task in coming:
@@ -339,26 +339,32 @@ class Archive:
                 return
             number += 1
 
-    async def _texts(
-        self, chunk: StoredChunk, run: list[PlacedFrame]
-    ) -> list[tuple[PlacedFrame, bytes]]:
-        begin = run[0].stored_at
-        stored = memoryview(
-            await self._objects.read(
-                chunk.key, begin, run[-1].stored_at + run[-1].frame.stored_bytes
-            )
-        )
+    async def _fetched(self, chunk: StoredChunk, frames: list[PlacedFrame]) -> _Run:
+        begin, last = frames[0].stored_at, frames[-1]
+        end = last.stored_at + last.frame.stored_bytes
+        return _Run(frames, begin, await self._objects.read(chunk.key, begin, end))
 
-        def expanded() -> list[tuple[PlacedFrame, bytes]]:
-            return [
-                (
-                    each,
-                    expand(stored[each.stored_at - begin :][: each.frame.stored_bytes], each.frame),
-                )
-                for each in run
-            ]
 
-        return await asyncio.to_thread(expanded)
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Frames side by side, as they are stored."""
+
+    frames: list[PlacedFrame]
+    begin: int
+    """Where the first lies in its object."""
+    stored: bytes
+
+
+async def _expanded(run: _Run) -> AsyncIterator[tuple[PlacedFrame, bytes]]:
+    """Each with its text. A reader has the text of two in memory, not that of a run."""
+    stored = memoryview(run.stored)
+
+    def text_of(placed: PlacedFrame) -> bytes:
+        begin = placed.stored_at - run.begin
+        return expand(stored[begin : begin + placed.frame.stored_bytes], placed.frame)
+
+    for placed in run.frames:
+        yield placed, await asyncio.to_thread(text_of, placed)
 
 
 def _name(index: ChunkIndex) -> StreamName:

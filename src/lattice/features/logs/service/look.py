@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TypeAlias
 
 from lattice.base.clock import Clock
 from lattice.base.errors import DataUnavailable, NotFound, Unavailable
+from lattice.base.turns import Turns
 from lattice.domain.allocation import Attempt
 from lattice.domain.attempts import attempts_of
-from lattice.domain.logs import LogKind, Position, StreamName
+from lattice.domain.logs import Gap, LogKind, Position, StreamName
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.scheduler import Scheduler
 from lattice.features.logs.model import LogNote, LogQuery, LogRecord
@@ -23,10 +24,12 @@ from lattice.features.logs.service.feeds import Feeds, NodeFeed
 from lattice.features.logs.service.lines import Lines, last_state
 from lattice.features.logs.service.naming import AttemptName
 from lattice.features.logs.service.notices import Notices
-from lattice.features.logs.service.records import LastLines, LineFilter, block, gap
+from lattice.features.logs.service.records import LineFilter, block, gap
 from lattice.features.logs.service.retention import Removals, removal_error
 from lattice.features.logs.service.rounds import Rounds
-from lattice.features.logs.service.view import Item, MergedView, Start, StreamView
+from lattice.features.logs.service.sieve import Sieve
+from lattice.features.logs.service.tail import LastLines
+from lattice.features.logs.service.view import Filtered, Item, MergedView, Start, StreamView
 
 _FIRST_WORD_S = 4.0
 _STORE_S = 3.0
@@ -44,6 +47,8 @@ _MOST_REFRESHES = 3
 _SETTLED = timedelta(minutes=2)
 _DRAIN_S = 30.0
 """After the end of a job, for the last of its output to arrive."""
+_AT_ONCE = 128
+"""So many items are passed on before others have a turn of the event loop."""
 
 Told: TypeAlias = tuple[LogRecord, str]
 """A record, and the cursor after it where there is one."""
@@ -58,25 +63,35 @@ class Sources:
     feeds: Feeds
     clock: Clock
     removals: Removals | None = None
+    turns: Turns = field(default_factory=Turns)
+    """For the work that callers' filters are."""
 
 
 class Look:
     """One question under way."""
 
     def __init__(
-        self, sources: Sources, name: AttemptName, query: LogQuery, line_filter: LineFilter
+        self,
+        sources: Sources,
+        name: AttemptName,
+        query: LogQuery,
+        line_filter: LineFilter,
+        caller: str,
     ) -> None:
+        """`caller` is whose turns the filter's work takes."""
         self.name = name
         self.view = MergedView()
         self.places: dict[StreamName, Position] = {}
         self._sources = sources
         self._query = query
         self._filter = line_filter
+        self._sieve = Sieve(line_filter, sources.turns, caller)
+        self.scanned_bytes = 0
+        """Text that was passed on or left out by now."""
         self._feeds: dict[str, NodeFeed] = {}
         self.away = ""
         """Why it is not known what is stored; empty if it is."""
         self._notices = Notices(sources.clock)
-        self._midst = False
         self._begun: dict[StreamName, bytes] = {}
         self._begun_at = 0.0
         self._cursor_at = 0.0
@@ -88,11 +103,6 @@ class Look:
     def ended(self) -> bool:
         """True if the attempt is over."""
         return self._attempt_now().ended is not None
-
-    @property
-    def midst(self) -> bool:
-        """True if what was told last goes on: no place to begin at lies there."""
-        return self._midst
 
     def _attempt_now(self) -> Attempt:
         """The attempt as Slurm has it by now."""
@@ -116,21 +126,27 @@ class Look:
             for note in self.opening_notes():
                 yield note, ""
             yield self._notices.alive(), self.cursor()
-            async for record in self.caught_up():
-                yield record, self._timely_cursor()
+            async with aclosing(self.caught_up()) as groups:
+                async for group in groups:
+                    for each in self._with_cursor(group):
+                        yield each
             yield self._notices.alive(), self.cursor()
             if self._query.follow:
                 stack.callback(self._rounds.stop)
                 async for each in self._follow():
                     yield each
 
-    def _timely_cursor(self) -> str:
-        """About one a second, and none in the midst of what belongs together."""
+    def _with_cursor(self, group: list[LogRecord]) -> list[Told]:
+        """About one cursor a second; while nothing matches, one with a sign of life."""
         now = self._sources.clock.monotonic()
-        if self._midst or now - self._cursor_at < _CURSOR_S:
-            return ""
-        self._cursor_at = now
-        return self.cursor()
+        if not group and not self._notices.lost and now - self._cursor_at >= _ALIVE_S:
+            self._cursor_at = now
+            return [(self._notices.alive(), self.cursor())]
+        told = [(record, "") for record in group]
+        if told and now - self._cursor_at >= _CURSOR_S:
+            self._cursor_at = now
+            told[-1] = (group[-1], self.cursor())
+        return told
 
     async def open(self, stack: AsyncExitStack) -> None:
         """Find the streams: what is stored, and what the nodes have."""
@@ -283,40 +299,84 @@ class Look:
                 Start(line=line, offset=query.offset or 0, time_ms=since_ms, until_ms=until_ms)
             )
 
-    async def caught_up(self) -> AsyncIterator[LogRecord]:
-        """Up to now, filtered. With `tail`, the last so many of all streams together."""
-        records = self._records()
-        tail, streams = self._query.tail, self.view.streams.values()
-        if tail is None or (len(streams) < 2 and not any(map(self._is_sifted, streams))):
-            async for record in records:
-                yield record
-            return
-        self._midst = True
-        last = LastLines(tail)
-        async for record in records:
-            last.add(record)
-        self._midst = False
-        for record in last.records():
-            yield record
+    async def caught_up(self) -> AsyncGenerator[list[LogRecord]]:
+        """Up to now, filtered. With `tail`, the last so many of all streams together.
 
-    async def _records(self) -> AsyncIterator[LogRecord]:
+        Records of one group belong together: a cursor is good after the last of them. A group
+        without any says that lines were left out.
+        """
+        ends: dict[StreamName, int] | None = None
+        tail, streams = self._query.tail, self.view.streams
+        if tail is not None and not self._query.cursor:
+            if len(streams) > 1 or any(map(self._is_sifted, streams.values())):
+                gaps, ends = await self._go_to_last(tail)
+                yield gaps
+        async with aclosing(self._groups(ends)) as groups:
+            async for group in groups:
+                yield group
+
+    async def _go_to_last(self, tail: int) -> tuple[list[LogRecord], dict[StreamName, int]]:
+        """Have each stream begin where its part of the last lines does.
+
+        Gives the gaps before that, and where each stream ended.
+        """
+        last = LastLines(tail)
+        gaps: list[tuple[StreamView, Gap]] = []
+        async with aclosing(self._items()) as items:
+            async for stream, item in items:
+                if isinstance(item, Gap):
+                    gaps.append((stream, item))
+                    continue
+                runs = item.runs if isinstance(item, Filtered) else ((None, item),)
+                for _, lines in runs:
+                    last.add(stream.name, item.at, lines.at.line, lines.count)
+        ends = {name: each.lines.expected for name, each in self.view.streams.items()}
+        starts: dict[StreamName, Start] = {}
+        for name, (at, line) in last.starts().items():
+            span = self._span()
+            starts[name] = Start(at, line, time_ms=span.since_ms, until_ms=span.until_ms)
+            self.view.streams[name].begin_again(starts[name])
+        before: list[LogRecord] = [
+            gap(stream.name, each)
+            for stream, each in gaps
+            if stream.name not in starts or not starts[stream.name].covers(each)
+        ]
+        return before, ends
+
+    async def _groups(
+        self, ends: Mapping[StreamName, int] | None = None
+    ) -> AsyncGenerator[list[LogRecord]]:
+        async with aclosing(self._items(ends)) as items:
+            async for stream, item in items:
+                yield _shown(stream, item)
+
+    async def _items(
+        self, ends: Mapping[StreamName, int] | None = None
+    ) -> AsyncGenerator[tuple[StreamView, Item]]:
+        passed = 0
         for _ in range(_MOST_REFRESHES):
-            async for stream, item in self.view.caught_up():
-                if self._filter.is_past(item.time_ms):
-                    # They come in the order of time.
-                    return
-                shown = self._shown(stream, item)
-                for number, record in enumerate(shown, 1):
-                    self._midst = number < len(shown)
-                    yield record
+            async with aclosing(self.view.caught_up(self._sieve, ends)) as items:
+                async for stream, item in items:
+                    if self._filter.is_past(item.time_ms):
+                        # They come in the order of time.
+                        return
+                    self.scanned_bytes += 0 if isinstance(item, Gap) else _size(item)
+                    yield stream, item
+                    passed += 1
+                    if passed % _AT_ONCE == 0:
+                        await asyncio.sleep(0)
             if not self._moved_to_the_store():
                 break
             await self._refresh()
         for stream in self.view.streams.values():
             rest = stream.last_line()
-            if rest is not None:
-                for record in self._shown(stream, rest):
-                    yield record
+            if rest is None:
+                continue
+            found = [rest]
+            if self._sieve.works_on(stream):
+                found = await self._sieve.filtered(stream, [rest])
+            for each in found:
+                yield stream, each
 
     def _moved_to_the_store(self) -> bool:
         """True if a node no longer has what was not read yet: the store has it by now."""
@@ -324,14 +384,6 @@ class Look:
             each.fed is not None and each.lines.expected < each.fed.stored_offset
             for each in self.view.streams.values()
         )
-
-    def _shown(self, stream: StreamView, item: Item) -> list[LogRecord]:
-        if not isinstance(item, Lines):
-            return [gap(stream.name, item)]
-        if stream.labelled:
-            runs = self._filter.kept_by_rank(item, torn=stream.is_torn(item.at))
-            return [block(stream.name, each, rank) for rank, each in runs]
-        return [block(stream.name, each) for each in self._filter.kept(item)]
 
     async def _follow(self) -> AsyncIterator[Told]:
         clock = self._sources.clock
@@ -345,10 +397,12 @@ class Look:
             for note in self._notices.changes(self._feeds):
                 told = True
                 yield note, ""
-            async for record in self._records():
-                told = True
-                size += len(record.text) if record.type == "lines" else 0
-                yield record, self._timely_cursor()
+            async with aclosing(self._groups()) as groups:
+                async for group in groups:
+                    told = told or bool(group)
+                    size += sum(len(each.text) for each in group if each.type == "lines")
+                    for shown in self._with_cursor(group):
+                        yield shown
             self._flooded = size >= _FLOOD_BYTES
             gather = self._flooded and size < _PLENTY_BYTES
             # In a flood every piece ends in the midst of a line, which is whole with the next.
@@ -365,8 +419,10 @@ class Look:
                 over_since = now if over_since is None else over_since
                 await self._refresh()
                 if self._is_complete() or now - over_since > _DRAIN_S:
-                    async for record in self._records():
-                        yield record, ""
+                    async with aclosing(self._groups()) as groups:
+                        async for group in groups:
+                            for record in group:
+                                yield record, ""
                     streams = self.view.streams.values()
                     end = self._notices.end(self._attempt_now(), streams, all_known=self._knows_all)
                     yield end, self.cursor()
@@ -404,3 +460,15 @@ class Look:
         """True if there can be no stream that was not heard of."""
         feeds = self._feeds.values()
         return not self.away or (bool(feeds) and all(each.over for each in feeds))
+
+
+def _shown(stream: StreamView, item: Item) -> list[LogRecord]:
+    if isinstance(item, Gap):
+        return [gap(stream.name, item)]
+    if isinstance(item, Filtered):
+        return [block(stream.name, lines, rank) for rank, lines in item.runs]
+    return [block(stream.name, item)]
+
+
+def _size(item: Lines | Filtered) -> int:
+    return item.end.offset - item.at.offset

@@ -8,14 +8,17 @@ there is.
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
 
 from lattice.access.actor import Actor
+from lattice.access.admission import Admission
 from lattice.access.limits import CallerLimits, Sessions
 from lattice.access.output import LOOK_EVERY_S, OutputDoor, Visit
 from lattice.base.clock import Clock
 from lattice.base.errors import DataUnavailable, NotFound, Unavailable, UsageError
+from lattice.base.turns import Turns
 from lattice.domain.allocation import Allocation, Attempt
 from lattice.domain.attempts import attempts_of, chosen_attempt, named
 from lattice.domain.logs import BadSource, LogSource
@@ -40,6 +43,32 @@ from lattice.wire.watched import watched
 
 LARGEST_PAGE = 10_000
 _USUAL_PAGE = 1000
+_PER_STREAM_BYTES = 1024 * 1024
+"""What is fetched of each stream before anything can be merged, and worth reading to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageBudget:
+    """How much work one page is. It ends after the group that reaches one of these."""
+
+    answer_bytes: int = 4 * 1024 * 1024
+    scanned_bytes: int = 64 * 1024 * 1024
+    """Of text, whether it is in the page or was left out."""
+    seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkBounds:
+    """What reading logs may take of a replica."""
+
+    budget: PageBudget = field(default_factory=PageBudget)
+    turns: Turns = field(default_factory=Turns)
+    pages: Admission = field(
+        default_factory=lambda: Admission("read_logs", per_caller=4, in_all=32)
+    )
+    downloads: Admission = field(
+        default_factory=lambda: Admission("read_raw_log", per_caller=4, in_all=128)
+    )
 
 
 class LogReading:
@@ -54,31 +83,35 @@ class LogReading:
         clock: Clock,
         limits: CallerLimits | None = None,
         removals: Removals | None = None,
+        bounds: WorkBounds | None = None,
     ) -> None:
+        self._bounds = bounds or WorkBounds()
         self._limits = limits
         self._scheduler = scheduler
         self._door = door
-        self._sources = Sources(scheduler, archive, feeds, clock, removals)
+        self._sources = Sources(
+            scheduler, archive, feeds, clock, removals, turns=self._bounds.turns
+        )
 
     async def page(self, actor: Actor, name: str, query: LogQuery) -> LogPage:
-        """So many lines from a place on."""
+        """So many lines from a place on; fewer where that is much work."""
         limit = query.limit or _USUAL_PAGE
         if not 0 < limit <= LARGEST_PAGE:
             raise UsageError(f"A page has 1 to {LARGEST_PAGE} lines.", hint="Use the cursor.")
-        look, _ = await self._look(actor, name, query, Way.READ)
         records: list[LogRecord] = []
-        lines = 0
-        more = False
+        cursor = ""
         async with AsyncExitStack() as stack:
+            stack.enter_context(self._bounds.pages.admitted(actor.sub))
+            look, _ = await self._look(actor, name, query, Way.READ)
             await look.open(stack)
             records += look.opening_notes()
-            async for record in look.caught_up():
-                records.append(record)
-                lines += record.count if record.type == "lines" else 0
-                if lines >= limit and not look.midst:
-                    more = True
+            meter = _Meter(self._bounds.budget, limit, look, self._sources.clock)
+            groups = await stack.enter_async_context(aclosing(look.caught_up()))
+            async for group in groups:
+                records += group
+                if meter.is_full_with(group):
+                    cursor = look.cursor()
                     break
-            cursor = look.cursor() if more else ""
         return LogPage(
             allocation=look.name.allocation.ref,
             attempt=look.name.attempt.number,
@@ -86,7 +119,7 @@ class LogReading:
             records=tuple(records),
             cursor=cursor,
             ranked=ranked(look.view.streams.values()),
-            finished=look.ended and not more and not look.away,
+            finished=look.ended and not cursor and not look.away,
         )
 
     async def stream(self, actor: Actor, name: str, query: LogQuery) -> AsyncIterator[Told]:
@@ -137,22 +170,20 @@ class LogReading:
             raise UsageError(
                 f"{source!r} names no source of output.", hint="`batch`, say."
             ) from None
-        look, visit = await self._look(actor, name, query, Way.DOWNLOAD)
-        stack = AsyncExitStack()
-        await look.open(stack)
-        try:
+        async with AsyncExitStack() as stack:
+            stack.enter_context(self._bounds.downloads.admitted(actor.sub))
+            look, visit = await self._look(actor, name, query, Way.DOWNLOAD)
+            await look.open(stack)
             _refuse_if_away(look)
-        except Unavailable:
-            await stack.aclose()
-            raise
-        for each, stream in look.view.streams.items():
-            if each.source == wanted:
-                end = stream.end.offset
-                pieces = _raw(stack, stream, query.offset or 0, end)
-                if not visit.is_owners:
-                    pieces = watched(pieces, visit.check, LOOK_EVERY_S)
-                return end, pieces
-        await stack.aclose()
+            for each, stream in look.view.streams.items():
+                if each.source == wanted:
+                    end = stream.end.offset
+                    pieces = _raw(stack.pop_all(), stream, query.offset or 0, end)
+                    # Begun, so that whatever becomes of it gives back what it holds.
+                    await anext(pieces)
+                    if visit.is_owners:
+                        return end, pieces
+                    return end, watched(pieces, visit.check, LOOK_EVERY_S)
         raise NotFound(f"There is no such stream of {name}.", hint="`lattice logs` names them.")
 
     async def _look(self, actor: Actor, name: str, query: LogQuery, way: Way) -> tuple[Look, Visit]:
@@ -168,7 +199,8 @@ class LogReading:
         if attempt.started is None:
             raise _nothing_yet(found.allocation, attempt)
         visit = await self._door.enter(actor, found, way)
-        look = Look(self._sources, self._named(found.allocation, attempt), query, line_filter)
+        named_attempt = self._named(found.allocation, attempt)
+        look = Look(self._sources, named_attempt, query, line_filter, actor.sub)
         look.places = places
         return look, visit
 
@@ -185,10 +217,43 @@ async def _with_first(first: Told, rest: AsyncIterator[Told]) -> AsyncIterator[T
 
 async def _raw(
     stack: AsyncExitStack, stream: StreamView, begin: int, end: int
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
+    """Nothing first, then the bytes."""
     async with stack:
-        async for piece in stream.bytes_from(begin, end):
+        yield b""
+        pieces = await stack.enter_async_context(aclosing(stream.bytes_from(begin, end)))
+        async for piece in pieces:
             yield piece
+
+
+class _Meter:
+    """Whether a page is full, or has been work enough."""
+
+    def __init__(self, budget: PageBudget, limit: int, look: Look, clock: Clock) -> None:
+        self._budget = budget
+        self._limit = limit
+        self._look = look
+        self._clock = clock
+        self._lines = self._bytes = 0
+        # To open so many streams again and again would be more work than to read on.
+        streams_bytes = _PER_STREAM_BYTES * (len(look.view.streams) - 1)
+        self._most_scanned = max(budget.scanned_bytes, streams_bytes)
+        self._begun: float | None = None
+
+    def is_full_with(self, group: list[LogRecord]) -> bool:
+        """Count a group in. The time begins with the first one, so each page gets on."""
+        now = self._clock.monotonic()
+        self._begun = now if self._begun is None else self._begun
+        for each in group:
+            if each.type == "lines":
+                self._lines += each.count
+                self._bytes += len(each.text)
+        return (
+            self._lines >= self._limit
+            or self._bytes >= self._budget.answer_bytes
+            or self._look.scanned_bytes >= self._most_scanned
+            or now - self._begun >= self._budget.seconds
+        )
 
 
 def _facts(stream: StreamView) -> LogStreamFacts:

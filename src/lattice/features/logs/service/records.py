@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
-import re2  # type: ignore[import-untyped]
-
-from lattice.base.errors import UsageError
 from lattice.domain.loglabels import rank_of
 from lattice.domain.logs import LONGEST_LINE_BYTES, Gap, Position, StreamName
-from lattice.features.logs.model import LogBlock, LogGap, LogQuery, LogRecord
+from lattice.features.logs.model import LogBlock, LogGap, LogQuery
 from lattice.features.logs.service.lines import Lines
+from lattice.features.logs.service.patterns import line_pattern
 
-_LONGEST_PATTERN = 500
-_PATTERN_BYTES = 8 * 1024 * 1024
+SLICE_BYTES = 64 * 1024
+"""Searched in one step. The worst of patterns takes a second for so much."""
 
 
 class LineFilter:
@@ -25,10 +21,15 @@ class LineFilter:
 
     def __init__(self, query: LogQuery) -> None:
         """Raises `UsageError` for patterns that are none."""
-        self._grep = _pattern(query.grep)
-        self._exclude = _pattern(query.exclude)
+        self._grep = line_pattern(query.grep)
+        self._exclude = line_pattern(query.exclude)
         self._until_ms = _ms(query.until)
         self._ranks = frozenset(query.ranks)
+
+    @property
+    def has_patterns(self) -> bool:
+        """True if the text itself decides."""
+        return self._grep is not None or self._exclude is not None
 
     def is_past(self, time_ms: int) -> bool:
         """True if this and all that comes after it is later than asked for."""
@@ -36,11 +37,9 @@ class LineFilter:
 
     def kept(self, lines: Lines) -> Iterator[Lines]:
         """The lines that match, in runs of neighbours."""
-        if self._grep is None and self._exclude is None:
-            yield lines
-            return
-        for _, run in self._runs(lines, lambda _line, _at: None):
-            yield run
+        for found in self.steps(lines):
+            if found is not None:
+                yield found[1]
 
     def kept_by_rank(
         self, lines: Lines, *, torn: bool = False
@@ -49,54 +48,129 @@ class LineFilter:
 
         `torn`: the beginning of the first line is missing, so what stands there is no label.
         """
+        for found in self.steps(lines, labelled=True, torn=torn):
+            if found is not None:
+                yield found
 
-        def rank_at(line: bytes, at: Position) -> int | None:
-            return None if torn and at == lines.at else rank_of(line)
+    def steps(
+        self, lines: Lines, *, labelled: bool = False, torn: bool = False
+    ) -> Iterator[tuple[int | None, Lines] | None]:
+        """The same with pauses: None where whoever drives it may do something else."""
+        if not labelled and not self.has_patterns:
+            yield None, lines
+            return
+        run = _Run(lines)
+        for span in self._spans(lines.text):
+            if span is None:
+                yield None
+                continue
+            for rank, begin, end in _by_rank(lines.text, span, torn) if labelled else [_whole(span)]:
+                if labelled and self._ranks and rank not in self._ranks:
+                    continue
+                if (finished := run.take(rank, begin, end)) is not None:
+                    yield finished
+        if (finished := run.finish()) is not None:
+            yield finished
 
-        for rank, run in self._runs(lines, rank_at):
-            if not self._ranks or rank in self._ranks:
-                yield rank, run
+    def _spans(self, text: bytes) -> Iterator[tuple[int, int] | None]:
+        """Where the lines lie that match, each or some together; None after every slice."""
+        for begin, end in _slices(text):
+            part = text[begin:end]
+            if self._grep is not None:
+                found = self._grep.lines(part)
+                if self._exclude is not None:
+                    exclude = self._exclude
+                    found = (span for span in found if not exclude.is_in(part[slice(*span)]))
+            elif self._exclude is not None:
+                found = _between(self._exclude.lines(part), len(part))
+            else:
+                found = iter([(0, len(part))])
+            for first, last in found:
+                yield begin + first, begin + last
+            yield None
 
-    def _runs(
-        self, lines: Lines, rank_at: Callable[[bytes, Position], int | None]
-    ) -> Iterator[tuple[int | None, Lines]]:
-        run: list[bytes] = []
-        rank: int | None = None
-        at = begin = lines.at
-        for line in _lines(lines.text):
-            writer = rank_at(line, at)
-            is_kept = self._matches(line)
-            if run and (writer != rank or not is_kept):
-                yield rank, _run(lines, begin, run)
-                run = []
-            if is_kept:
-                begin = begin if run else at
-                rank = writer
-                run.append(line)
-            at = Position(at.offset + len(line), at.line + 1)
-        if run:
-            yield rank, _run(lines, begin, run)
 
-    def _matches(self, line: bytes) -> bool:
-        text = line.rstrip(b"\n")
-        if self._grep is not None and not self._grep.search(text):
-            return False
-        return self._exclude is None or not self._exclude.search(text)
+class _Run:
+    """Neighbouring lines of one rank, as they are found in a block."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._at = lines.at
+        """Where `_begin` lies in the stream."""
+        self._begin = self._end = 0
+        self._rank: int | None = None
+
+    def take(self, rank: int | None, begin: int, end: int) -> tuple[int | None, Lines] | None:
+        """These lines too; gives the run before them if they are not of it."""
+        if self._end > self._begin and self._end == begin and self._rank == rank:
+            self._end = end
+            return None
+        finished = self.finish()
+        self._at = self._past(begin)
+        self._begin, self._end, self._rank = begin, end, rank
+        return finished
+
+    def finish(self) -> tuple[int | None, Lines] | None:
+        """The run, if there is one."""
+        lines, begin, end = self._lines, self._begin, self._end
+        if begin == end:
+            return None
+        if end - begin == len(lines.text):
+            return self._rank, lines
+        text = lines.text[begin:end]
+        count = text.count(b"\n") + (not text.endswith(b"\n"))
+        last = Position(self._at.offset + len(text), self._at.line + count)
+        cut = min(lines.cut, sum(map(_may_be_cut, _lines(text)))) if lines.cut else 0
+        run = replace(lines, at=self._at, end=last, text=text, count=count, cut=cut)
+        return self._rank, run
+
+    def _past(self, begin: int) -> Position:
+        feeds = self._lines.text.count(b"\n", self._begin, begin)
+        return Position(self._at.offset + begin - self._begin, self._at.line + feeds)
+
+
+def _whole(span: tuple[int, int]) -> tuple[None, int, int]:
+    return None, *span
+
+
+def _by_rank(
+    text: bytes, span: tuple[int, int], torn: bool
+) -> Iterator[tuple[int | None, int, int]]:
+    """Every line of a span with the rank that its label says."""
+    at = span[0]
+    for line in _lines(text[slice(*span)]):
+        yield None if torn and at == 0 else rank_of(line), at, at + len(line)
+        at += len(line)
+
+
+def _between(spans: Iterator[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
+    """What lies between them, in a text of that size."""
+    at = 0
+    for begin, end in spans:
+        if begin > at:
+            yield at, begin
+        at = end
+    if size > at:
+        yield at, size
+
+
+def _slices(text: bytes) -> Iterator[tuple[int, int]]:
+    """Whole lines, some together: what is searched in one step."""
+    begin = 0
+    while begin < len(text):
+        end = len(text)
+        if end - begin > SLICE_BYTES:
+            end = text.rfind(b"\n", begin, begin + SLICE_BYTES) + 1
+            # A line that is longer is a slice of its own.
+            end = end or text.find(b"\n", begin) + 1 or len(text)
+        yield begin, end
+        begin = end
 
 
 def _lines(text: bytes) -> list[bytes]:
     """At line feeds alone: a carriage return ends no line."""
     parts = text.split(b"\n")
     return [each + b"\n" for each in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
-
-
-def _run(lines: Lines, begin: Position, run: list[bytes]) -> Lines:
-    text = b"".join(run)
-    if len(text) == len(lines.text):
-        return lines
-    end = Position(begin.offset + len(text), begin.line + len(run))
-    cut = min(lines.cut, sum(map(_may_be_cut, run))) if lines.cut else 0
-    return replace(lines, at=begin, end=end, text=text, count=len(run), cut=cut)
 
 
 def _may_be_cut(line: bytes) -> bool:
@@ -121,53 +195,6 @@ def block(name: StreamName, lines: Lines, rank: int | None = None) -> LogBlock:
     )
 
 
-class LastLines:
-    """Of records that come, the last so many lines; of what is missing, everything."""
-
-    def __init__(self, count: int) -> None:
-        self._gaps: list[LogRecord] = []
-        self._kept: deque[LogRecord] = deque()
-        self._surplus = -count
-
-    def add(self, record: LogRecord) -> None:
-        """One more; what can't be among the last is let go of."""
-        self._kept.append(record)
-        self._surplus += record.count if record.type == "lines" else 0
-        while self._surplus > 0:
-            first = self._kept[0]
-            if first.type != "lines":
-                self._gaps.append(self._kept.popleft())
-            elif first.count <= self._surplus:
-                self._surplus -= first.count
-                self._kept.popleft()
-            else:
-                break
-
-    def records(self) -> Iterator[LogRecord]:
-        """In the order they came."""
-        yield from self._gaps
-        for record in self._kept:
-            if record.type == "lines" and self._surplus > 0:
-                yield _without_first(record, self._surplus)
-                self._surplus = 0
-            else:
-                yield record
-
-
-def _without_first(shown: LogBlock, count: int) -> LogBlock:
-    """The same block without its first lines."""
-    begin = 0
-    for _ in range(count):
-        begin = shown.text.index("\n", begin) + 1
-    return replace(
-        shown,
-        seq=shown.seq + count,
-        count=shown.count - count,
-        offset=shown.offset + len(shown.text[:begin].encode()),
-        text=shown.text[begin:],
-    )
-
-
 def gap(name: StreamName, found: Gap) -> LogGap:
     """As callers read it."""
     return LogGap(
@@ -180,28 +207,6 @@ def gap(name: StreamName, found: Gap) -> LogGap:
         cause=found.cause,
         lost_bytes=found.lost_bytes,
     )
-
-
-def _pattern(text: str) -> Any:
-    if not text:
-        return None
-    if len(text) > _LONGEST_PATTERN:
-        raise UsageError(f"A pattern has at most {_LONGEST_PATTERN} characters.")
-    options = re2.Options()
-    options.max_mem = _PATTERN_BYTES
-    options.log_errors = False
-    options.encoding = re2.Options.Encoding.LATIN1
-    # Whether it matches is all that is asked: a thousand times less work for some patterns.
-    options.never_capture = True
-    try:
-        return re2.compile(text.encode(), options)
-    except re2.error as problem:
-        said = problem.args[0] if problem.args else ""
-        words = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
-        raise UsageError(
-            f"The pattern can't be used: {words}.",
-            hint="RE2 patterns, without look-around and back-references.",
-        ) from None
 
 
 def _ms(moment: datetime | None) -> int | None:

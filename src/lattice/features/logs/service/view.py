@@ -6,9 +6,11 @@ Each is read from the store as far as that goes, and from its node from there on
 from __future__ import annotations
 
 import heapq
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from lattice.base.errors import Unavailable
 from lattice.domain.logs import Gap, GapCause, Piece, Position, StreamName
@@ -18,7 +20,33 @@ from lattice.features.logs.service.feeds import Gone, NodeFeed
 from lattice.features.logs.service.lines import LineAssembler, Lines
 
 _NO_END = 1 << 62
-Item: TypeAlias = Lines | Gap
+_FIRST_BATCH_BYTES = 64 * 1024
+_MOST_BATCH_BYTES = 512 * 1024
+_MOST_BATCH = 256
+"""What is filtered together: a little at first, for whoever wants a few lines soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """What a filter left of some lines: runs with their ranks, or nothing."""
+
+    at: Position
+    end: Position
+    time_ms: int
+    runs: tuple[tuple[int | None, Lines], ...] = ()
+
+
+Item: TypeAlias = Lines | Gap | Filtered
+
+
+class ItemFilter(Protocol):
+    """Takes lines of a stream apart, in workers."""
+
+    def works_on(self, stream: StreamView) -> bool:
+        """False if it would leave everything as it is."""
+
+    async def filtered(self, stream: StreamView, items: list[Lines | Gap]) -> list[Item]:
+        """In the same order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +86,8 @@ class StreamView:
         self.stored = stored
         self.feed = feed
         self.pending: Item | None = None
+        self._ready: deque[Item] = deque()
+        """Read and filtered, but not given out."""
         self.lines = LineAssembler(Position())
         self._archive = archive
         self._start = Start()
@@ -111,8 +141,9 @@ class StreamView:
     @property
     def place(self) -> Position:
         """Where it goes on for the caller: behind what was given out."""
-        pending = self.pending
-        return pending.at if pending is not None else self.lines.at
+        if self.pending is not None:
+            return self.pending.at
+        return self._ready[0].at if self._ready else self.lines.at
 
     def begin(self, start: Start) -> None:
         """Go to where the first line that fits may be, without reading what is before."""
@@ -143,19 +174,53 @@ class StreamView:
         self.lines = LineAssembler(at)
         self._ragged = at.offset > 0
 
-    async def items(self, end: int) -> AsyncIterator[Item]:
+    def begin_again(self, start: Start) -> None:
+        """Read once more from a place that was read, as if nothing after it had been."""
+        self.pending, self._ragged, self._last_told = None, False, False
+        self._ready.clear()
+        self.begin(start)
+        for at, cause in tuple(self._told_gaps):
+            if at >= (start.at or Position()):
+                del self._told_gaps[at, cause]
+
+    async def filtered(
+        self, end: int, item_filter: ItemFilter | None
+    ) -> AsyncGenerator[Item]:
+        """Lines and gaps up to an offset, filtered: some at once, and ever more."""
+        async with aclosing(self.items(end)) as items:
+            if item_filter is None or not item_filter.works_on(self):
+                async for item in items:
+                    yield item
+                return
+            most_bytes = _FIRST_BATCH_BYTES
+            batch: list[Lines | Gap] = []
+            size = 0
+            async for item in items:
+                batch.append(item)
+                size += len(item.text) if isinstance(item, Lines) else 0
+                if size < most_bytes and len(batch) < _MOST_BATCH:
+                    continue
+                self._ready.extend(await item_filter.filtered(self, batch))
+                batch, size, most_bytes = [], 0, min(2 * most_bytes, _MOST_BATCH_BYTES)
+                while self._ready:
+                    yield self._ready.popleft()
+            self._ready.extend(await item_filter.filtered(self, batch))
+            while self._ready:
+                yield self._ready.popleft()
+
+    async def items(self, end: int) -> AsyncGenerator[Lines | Gap]:
         """Lines and gaps up to an offset, as far as they can be had."""
         end = min(end, self._wanted_end())
         while self.lines.expected < end:
-            pieces = self._next(end)
             found = False
-            async for piece in pieces:
-                found = True
-                if self._ragged:
-                    piece = self._mended(piece)  # noqa: PLW2901 - the same piece, from a line on
-                for part in self._between_gaps(piece):
-                    for item in self._taken(part):
-                        yield item
+            async with aclosing(self._next(end)) as pieces:
+                async for piece in pieces:
+                    found = True
+                    if self._ragged:
+                        piece = self._mended(piece)  # noqa: PLW2901 - the same, from a line on
+                    for part in self._between_gaps(piece):
+                        for item in self._taken(part):
+                            yield item
             if not found:
                 hole = self._pass_hole(end)
                 if hole is None:
@@ -164,7 +229,7 @@ class StreamView:
         for gap in self._new_gaps():
             yield gap
 
-    def _taken(self, part: Piece) -> Iterator[Item]:
+    def _taken(self, part: Piece) -> Iterator[Lines | Gap]:
         lines = self.lines.take(part)
         if lines is not None and self._start.fits(lines):
             yield self._trimmed(lines)
@@ -227,26 +292,32 @@ class StreamView:
         if self._last_told or not (self.is_over and self.is_read):
             return None
         self._last_told = True
-        return self._rest()
+        rest = self._rest()
+        if rest is not None:
+            # Whoever goes on from here has had it.
+            self.lines = LineAssembler(rest.end, self.lines.last_ms)
+        return rest
 
-    async def bytes_from(self, begin: int, end: int) -> AsyncIterator[bytes]:
+    async def bytes_from(self, begin: int, end: int) -> AsyncGenerator[bytes]:
         """The exact bytes of a range, as far as they can be had."""
         at = begin
         while at < end:
             found = False
-            async for text in self._bytes(at, end):
-                found = True
-                at += len(text)
-                yield text
+            async with aclosing(self._bytes(at, end)) as texts:
+                async for text in texts:
+                    found = True
+                    at += len(text)
+                    yield text
             if not found:
                 return
 
-    async def _bytes(self, at: int, end: int) -> AsyncIterator[bytes]:
+    async def _bytes(self, at: int, end: int) -> AsyncGenerator[bytes]:
         fed = self.fed
         is_stored = self.stored is not None and at < self.stored.end.offset
         if self.stored is not None and is_stored and not (fed is not None and fed.pieces(at)):
-            async for text in self._archive.texts(self.stored, at, end):
-                yield text
+            async with aclosing(self._archive.texts(self.stored, at, end)) as texts:
+                async for text in texts:
+                    yield text
             return
         self.lines = LineAssembler(Position(at, 0))
         async for piece in self._next(end):
@@ -278,15 +349,16 @@ class StreamView:
             at, lines.end, lines.time_ms, lines.late, lines.text[begin:], lines.count - skip
         )
 
-    async def _next(self, end: int) -> AsyncIterator[Piece]:
+    async def _next(self, end: int) -> AsyncGenerator[Piece]:
         offset = self.lines.expected
         fed = self.fed
         if fed is not None and (pieces := fed.pieces(offset)):
             for piece in pieces:
                 yield piece
         elif self.stored is not None and offset < self.stored.end.offset:
-            async for piece in self._archive.pieces(self.stored, offset, end):
-                yield piece
+            async with aclosing(self._archive.pieces(self.stored, offset, end)) as stored:
+                async for piece in stored:
+                    yield piece
         elif self.feed is not None and fed is not None and offset < fed.end.offset:
             try:
                 fetched = await self.feed.fetch((self.name.kind, self.name.source), offset)
@@ -320,20 +392,29 @@ class MergedView:
 
     streams: dict[StreamName, StreamView] = field(default_factory=dict)
 
-    async def caught_up(self) -> AsyncIterator[tuple[StreamView, Item]]:
-        """Everything up to where each stream ends now, in the order of time."""
+    async def caught_up(
+        self,
+        item_filter: ItemFilter | None = None,
+        ends: Mapping[StreamName, int] | None = None,
+    ) -> AsyncGenerator[tuple[StreamView, Item]]:
+        """Everything up to where each stream ends now, or at `ends`, in the order of time."""
         heap: list[tuple[int, StreamName]] = []
-        sources: dict[StreamName, AsyncIterator[Item]] = {}
-        for name, stream in self.streams.items():
-            sources[name] = stream.items(stream.end.offset)
-            await _pull(heap, sources, stream)
-        while heap:
-            _, name = heapq.heappop(heap)
-            stream = self.streams[name]
-            item, stream.pending = stream.pending, None
-            assert item is not None
-            yield stream, item
-            await _pull(heap, sources, stream)
+        sources: dict[StreamName, AsyncGenerator[Item]] = {}
+        try:
+            for name, stream in tuple(self.streams.items()):
+                end = stream.end.offset if ends is None else ends.get(name, 0)
+                sources[name] = stream.filtered(end, item_filter)
+                await _pull(heap, sources, stream)
+            while heap:
+                _, name = heapq.heappop(heap)
+                stream = self.streams[name]
+                item, stream.pending = stream.pending, None
+                assert item is not None
+                yield stream, item
+                await _pull(heap, sources, stream)
+        finally:
+            for source in sources.values():
+                await source.aclose()
 
     def places(self) -> dict[StreamName, Position]:
         """Where each goes on."""
@@ -342,7 +423,7 @@ class MergedView:
 
 async def _pull(
     heap: list[tuple[int, StreamName]],
-    sources: dict[StreamName, AsyncIterator[Item]],
+    sources: Mapping[StreamName, AsyncIterator[Item]],
     stream: StreamView,
 ) -> None:
     item = await anext(sources[stream.name], None)
