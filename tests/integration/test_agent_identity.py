@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,7 +99,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     people = aio.server(interceptors=[GuardInterceptor(permissions, _nobody, defect)])
     add_AgentServiceServicer_to_server(AgentRpc(site.enrolment, site.trust), people)
     made.people = f"{HOST}:{people.add_insecure_port(f'{HOST}:0')}"
-    agents = aio.server(interceptors=[PeerGuard(permissions, site.trust.admit, refused, defect)])
+    guard = PeerGuard(permissions, site.trust.admit, refused, defect, note_use=site.trust.note_use)
+    agents = aio.server(interceptors=[guard])
     add_AgentIdentityServiceServicer_to_server(AgentIdentityRpc(site.enrolment, SIGNER), agents)
     methods = {"Speak": grpc.stream_stream_rpc_method_handler(_speak)}
     agents.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Link", methods),))
@@ -185,6 +187,33 @@ async def test_n1_can_not_speak_for_n2_and_is_put_in_quarantine(
         await cluster.renew(identity)
     assert refusal.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert "quarantine" in (refusal.value.details() or "")
+
+
+@pytest.mark.spec("AUTH-9")
+async def test_a_copied_certificate_that_renews_after_the_node_did_is_found_out(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Attack 35."""
+    identity = await cluster.enrolled(tmp_path)
+    (tmp_path / "thief").mkdir()
+    shutil.copytree(tmp_path / "n1", tmp_path / "thief" / "n1")
+    thief = await cluster.node(tmp_path / "thief")
+    identity.doubt()
+    running = asyncio.create_task(identity.run())
+    await asyncio.wait_for(identity.wait_changed(), 60)
+    running.cancel()
+    assert (await cluster.renew(thief)).node == "n1", "the new one was not used yet"
+    async with cluster.dial(identity) as channel:
+        stream = channel.stream_stream("/test.Link/Speak")(timeout=30)
+        await stream.write(b"n1")
+        assert await stream.read() == b"yes"
+        await stream.done_writing()
+    with pytest.raises(aio.AioRpcError) as refusal:
+        await cluster.renew(thief)
+    assert refusal.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert "restore n1, then lattice admin enrol n1" in (refusal.value.details() or "")
+    with pytest.raises(aio.AioRpcError, match="quarantine"):
+        await cluster.renew(identity)
 
 
 @pytest.mark.spec("AUTH-9")

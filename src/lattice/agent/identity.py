@@ -2,6 +2,9 @@
 
 Each dial asks for credentials anew, so a new certificate is used for new connections while open
 ones live on under theirs. The key is a new one each time and never leaves the node.
+
+A new certificate is used once it is on disk, and not before. Its first use spends the one before
+it, and an agent that started again with a spent one would put its node in quarantine.
 """
 
 from __future__ import annotations
@@ -174,7 +177,9 @@ class AgentIdentity:
         except LatticeError as error:
             _log.warning("certificate not renewed", extra={"reason": error.message})
             return False
-        self._keep(found)
+        if not self._keep(found):
+            # Used and not on disk it would spend the one that a restart finds there.
+            return False
         self._adopt(found)
         _log.info("certificate renewed", extra={"until": found.peer.not_after.isoformat()})
         return True
@@ -188,13 +193,15 @@ class AgentIdentity:
             return await self._cascade.obtain(with_tokens_alone=True)
         return held(given, key, node, "renewal", believed=self.held.authorities)
 
-    def _keep(self, found: Held) -> None:
+    def _keep(self, found: Held) -> bool:
         try:
             self._store.save(found)
         except IdentityRefused as error:
-            # It is held in memory and works; only a restart would miss it.
-            _log.error("identity not kept", extra={"reason": error.message})
-        self._stamp = self._store.stamp()
+            _log.error("identity not kept, the old stays", extra={"reason": error.message})
+            return False
+        finally:
+            self._stamp = self._store.stamp()
+        return True
 
     def _adopt(self, found: Held, *, same_certificate: bool = False) -> None:
         self._held = found

@@ -170,7 +170,10 @@ class IdentityStore:
         )
 
     def save(self, identity: Held) -> None:
-        """Replace what is kept. Raises `IdentityRefused`."""
+        """Replace what is kept, and return once it outlasts a power cut. Raises `IdentityRefused`.
+
+        The folder is synced too: else the old file could come back, whose certificate is spent.
+        """
         raw = msgspec.json.encode(
             _Written(
                 key=identity.key,
@@ -189,6 +192,11 @@ class IdentityStore:
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
         except OSError as error:
             raise IdentityRefused(f"{self.path}: {error.strerror}") from None
 

@@ -39,6 +39,8 @@ class PeerIdentity:
     serial: int
     not_before: datetime
     not_after: datetime
+    generation: int = 0
+    """Rises with each certificate of a node; 0 for one that was made elsewhere."""
 
     @property
     def uri(self) -> str:

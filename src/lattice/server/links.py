@@ -229,7 +229,10 @@ def _listener(
     def refused(rpc: str, who: str, error: LatticeError) -> None:
         journal.refused(rpc, who, error.message)
 
-    guard = PeerGuard(declared_permissions(), agents.trust.admit, refused, journal.defect)
+    trust = agents.trust
+    guard = PeerGuard(
+        declared_permissions(), trust.admit, refused, journal.defect, note_use=trust.note_use
+    )
     listener = aio.server(interceptors=[guard], options=(*AGENT_OPTIONS, *STREAM_OPTIONS))
     links = LinkRpc(hub, desk, reach.addresses)
     listener.add_generic_rpc_handlers((links.handlers(),))

@@ -233,7 +233,9 @@ class GateSection:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VclusterEntry:
     name: str = required("What people call it.")
-    kind: Kind = required("`hpc`, `service` or `interactive`; `sensitive` is refused: not offered yet.")
+    kind: Kind = required(
+        "`hpc`, `service` or `interactive`; `sensitive` is refused: not offered yet."
+    )
     partition: str = required("The Slurm partition it is a view of.")
     qos: str = setting("", "Only jobs of this QOS. Empty: any.")
 

@@ -29,6 +29,7 @@ def never_changes() -> asyncio.Future[None]:
     """For those who are admitted once and for all."""
     return asyncio.get_running_loop().create_future()
 
+
 _EOF: Any = aio.EOF  # type: ignore[attr-defined]
 
 

@@ -6,17 +6,19 @@ revoked is asked elsewhere. This only refuses to guess.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
 from cryptography import x509
-from cryptography.x509.oid import ExtendedKeyUsageOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from lattice.base.errors import LoginRequired, PermissionRefused
 from lattice.domain.peer import BadName, PeerIdentity, read_uri
 
 _LARGEST_BYTES = 64 * 1024
+_GENERATION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
 
 class Context(Protocol):
@@ -50,6 +52,7 @@ def read_peer(pem: bytes) -> PeerIdentity:
         certificate = x509.load_pem_x509_certificate(pem[:_LARGEST_BYTES])
         cluster, kind, name = read_uri(_only_uri(certificate))
         _for_a_client(certificate)
+        generation = _generation(certificate)
     except BadName as fault:
         raise PermissionRefused(f"The certificate is not accepted: {fault}.") from None
     except ValueError:
@@ -62,6 +65,7 @@ def read_peer(pem: bytes) -> PeerIdentity:
         serial=certificate.serial_number,
         not_before=certificate.not_valid_before_utc,
         not_after=certificate.not_valid_after_utc,
+        generation=generation,
     )
 
 
@@ -74,6 +78,16 @@ def _only_uri(certificate: x509.Certificate) -> str:
     if len(uris) != 1:
         raise BadName("it must carry exactly one URI")
     return uris[0]
+
+
+def _generation(certificate: x509.Certificate) -> int:
+    found = certificate.subject.get_attributes_for_oid(NameOID.GENERATION_QUALIFIER)
+    if not found:
+        return 0
+    text = str(found[0].value)
+    if len(found) > 1 or not _GENERATION.fullmatch(text):
+        raise BadName("its generation can't be read")
+    return int(text)
 
 
 def _for_a_client(certificate: x509.Certificate) -> None:

@@ -7,7 +7,7 @@ it is read (who is it?), held against what the rpc declares (a node, or a replic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 
 from lattice.base.errors import LatticeError, PermissionRefused
@@ -25,8 +25,15 @@ def grpc_peer() -> PeerIdentity:
     return _PEER.get()
 
 
+async def _not_noted(peer: PeerIdentity) -> None:
+    """Where nobody keeps a record of which certificates were used."""
+
+
 class PeerGuard(Door):
-    """Admits nodes and replicas to the rpcs that are declared for them. Default is deny."""
+    """Admits nodes and replicas to the rpcs that are declared for them. Default is deny.
+
+    `note_use` is called with each certificate that was admitted, before its rpc runs.
+    """
 
     def __init__(
         self,
@@ -34,15 +41,19 @@ class PeerGuard(Door):
         believe: Callable[[PeerIdentity], None],
         refused: Callable[[str, str, LatticeError], None],
         on_defect: Callable[[str, BaseException], None],
+        note_use: Callable[[PeerIdentity], Awaitable[None]] = _not_noted,
     ) -> None:
         super().__init__(on_defect)
+        self._note_use = note_use
         self._permissions = permissions
         self._believe = believe
         self._refused = refused
 
     async def admit(self, rpc: str, context: Context) -> None:
         """Once a call: open links of a node that is not believed any more are ended elsewhere."""
-        _PEER.set(self._known(rpc, context))
+        peer = self._known(rpc, context)
+        _PEER.set(peer)
+        await self._note_use(peer)
 
     def _known(self, rpc: str, context: Context) -> PeerIdentity:
         who = context.peer()

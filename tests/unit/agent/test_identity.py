@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import stat
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -364,13 +366,48 @@ async def test_a_kept_file_that_can_not_be_believed_is_refused(node: Node) -> No
         node.store.load()
 
 
-async def test_an_identity_that_can_not_be_kept_still_works(node: Node) -> None:
+@pytest.mark.spec("AUTH-9")
+async def test_a_certificate_that_is_not_on_disk_is_not_used(node: Node) -> None:
     identity = node.identity(enrol_token="good")
     await identity.obtain()
-    node.store.path = node.folder / "cert" / "below"
+    kept, node.store.path = node.store.path, node.folder / "cert" / "below"
     (node.folder / "cert").write_text("a file")
+    first = identity.held
     await node.run(identity, 17 * HOUR)
+    assert any(each.startswith("renew") for each in node.issuer.asked)
+    assert identity.held == first, "its use would spend the one that a restart finds"
+    node.store.path = kept
+    await node.run(identity, 10 * 60)
     assert identity.generation == 2
+    assert _certificate_on_disk(node) == identity.held.certificate
+
+
+@pytest.mark.spec("AUTH-9")
+async def test_the_file_and_its_folder_are_synced_before_a_certificate_is_used(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = node.identity(enrol_token="good")
+    await identity.obtain()
+    synced: list[tuple[bool, str]] = []
+    sync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        synced.append((is_folder, identity.held.certificate))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    before = identity.held.certificate
+    identity.doubt()
+    await node.run(identity, 60)
+    assert synced == [(False, before), (True, before)]
+    assert identity.held.certificate != before
+
+
+def _certificate_on_disk(node: Node) -> str:
+    found = node.store.load()
+    assert found is not None
+    return found.certificate
 
 
 @pytest.mark.spec("AUTH-9")

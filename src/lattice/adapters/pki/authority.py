@@ -97,16 +97,23 @@ class ClusterAuthority:
         )
 
     def sign_node(
-        self, csr_pem: bytes, node: str, life: timedelta, *, after: datetime | None = None
+        self,
+        csr_pem: bytes,
+        node: str,
+        life: timedelta,
+        *,
+        after: datetime | None = None,
+        generation: int = 0,
     ) -> Issued:
         """A node's certificate, for the key in the request. Raises `RequestRefused`.
 
         `after`: it begins later than this moment, so that it is told from those before it.
+        `generation` stands in the subject; 0 leaves it out.
         """
         uri = peer_uri(self.cluster, PeerKind.NODE, node)
         return self._sign(
             requested_key(csr_pem, node, uri),
-            node,
+            _subject(node, generation),
             [x509.UniformResourceIdentifier(uri)],
             [ExtendedKeyUsageOID.CLIENT_AUTH],
             life,
@@ -128,12 +135,12 @@ class ClusterAuthority:
             *map(_host, dict.fromkeys(hosts)),
         ]
         both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        return self._sign(public_key, replica, names, both, life, None)
+        return self._sign(public_key, _subject(replica), names, both, life, None)
 
     def _sign(
         self,
         public_key: PublicKey,
-        name: str,
+        subject: x509.Name,
         names: Sequence[x509.GeneralName],
         uses: Sequence[x509.ObjectIdentifier],
         life: timedelta,
@@ -149,7 +156,7 @@ class ClusterAuthority:
         own = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         certificate = (
             x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+            .subject_name(subject)
             .issuer_name(self._certificate.subject)
             .public_key(public_key)
             .serial_number(x509.random_serial_number())
@@ -206,6 +213,13 @@ def read_bundle(pem: bytes, cluster: str) -> bytes:
         if cluster_of(each) != cluster:
             raise AuthorityRefused(f"holds an authority of {cluster_of(each)}, not of {cluster}")
     return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in found)
+
+
+def _subject(name: str, generation: int = 0) -> x509.Name:
+    attributes = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
+    if generation:
+        attributes.append(x509.NameAttribute(NameOID.GENERATION_QUALIFIER, str(generation)))
+    return x509.Name(attributes)
 
 
 def _host(text: str) -> x509.GeneralName:

@@ -98,10 +98,16 @@ class ReplicaIdentity:
         return self._current().not_after
 
     def sign_node(
-        self, csr_pem: bytes, node: str, life: timedelta, *, after: datetime | None = None
+        self,
+        csr_pem: bytes,
+        node: str,
+        life: timedelta,
+        *,
+        after: datetime | None = None,
+        generation: int = 0,
     ) -> Issued:
         """As the authority in force does."""
-        return self.authority.sign_node(csr_pem, node, life, after=after)
+        return self.authority.sign_node(csr_pem, node, life, after=after, generation=generation)
 
     def grpc_server_credentials(self) -> grpc.ServerCredentials:
         """For the agents' listener: nobody enters without a certificate of the cluster."""

@@ -20,6 +20,7 @@ from lattice.adapters.pki.authority import (
 )
 from lattice.adapters.pki.request import RequestRefused
 from lattice.domain.peer import checked_cluster, server_name
+from lattice.wire.peer import read_peer
 from tests.fakes.certificates import (
     CLUSTER,
     DAY,
@@ -71,6 +72,13 @@ def test_a_certificate_can_be_told_from_those_before_a_moment(
     issued = authority.sign_node(request(new_key()), "n1", DAY, after=clock.now())
     begin = x509.load_pem_x509_certificate(issued.pem).not_valid_before_utc
     assert begin == clock.now() + timedelta(seconds=1)
+
+
+@pytest.mark.spec("AUTH-9")
+@pytest.mark.parametrize("generation", [0, 1, 70_000])
+def test_a_certificate_carries_its_generation(authority: ClusterAuthority, generation: int) -> None:
+    issued = authority.sign_node(request(new_key()), "n1", DAY, generation=generation)
+    assert read_peer(issued.pem).generation == generation
 
 
 @pytest.mark.spec("AUTH-9")

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -22,6 +22,12 @@ from lattice.domain.peer import Issued, PeerIdentity
 from lattice.domain.state import Change, Delete, Expect, Put, StateStore
 from lattice.features.agents.model import Credentials, Enrolment
 from lattice.features.agents.service.bucket import Bucket
+from lattice.features.agents.service.generations import (
+    is_spent,
+    next_generation,
+    with_signed,
+    with_used,
+)
 from lattice.features.agents.service.records import (
     CERTIFICATE,
     ENROLMENTS,
@@ -35,7 +41,7 @@ from lattice.features.agents.service.records import (
     token_key,
     written,
 )
-from lattice.features.agents.service.trust import TrustedNodes, node_named
+from lattice.features.agents.service.trust import TrustedNodes, in_quarantine, node_named
 
 _log = logging.getLogger("lattice.agents")
 DEFAULT_LIFE_S = 3600
@@ -44,6 +50,7 @@ _TOKEN_BYTES = 32
 _LONGEST_TOKEN = 256
 _PER_S, _BURST = 20.0, 100
 _SWEPT_AT_ONCE = 50
+_TRIES = 8
 
 
 class NodeAuthority(Protocol):
@@ -56,7 +63,13 @@ class NodeAuthority(Protocol):
     def bundle(self) -> bytes: ...
 
     def sign_node(
-        self, csr_pem: bytes, node: str, life: timedelta, *, after: datetime | None = None
+        self,
+        csr_pem: bytes,
+        node: str,
+        life: timedelta,
+        *,
+        after: datetime | None = None,
+        generation: int = 0,
     ) -> Issued: ...
 
 
@@ -123,9 +136,9 @@ class EnrolmentService:
         record = self._holding(entry.value if entry else None, node)
         if entry is None or record is None:
             raise _refused(node)
-        issued = await self._sign(record.node, csr)
-        spent: list[Change] = [Delete(key), _certificate_put(record.node, issued, self._clock)]
-        if await self._store.commit([Expect(key, entry.revision)], spent) is None:
+        token_held, spent = Expect(key, entry.revision), Delete(key)
+        issued = await self._sign_first(record.node, csr, [token_held], [spent])
+        if issued is None:
             raise _refused(node)
         _log.info(
             "agent enrolled",
@@ -141,14 +154,45 @@ class EnrolmentService:
         holds = record.expires > self._clock.now().timestamp() and node == record.node
         return record if holds else None
 
-    async def _sign(self, node: str, csr: str) -> Issued:
+    async def _sign_first(
+        self, node: str, csr: str, expect: Sequence[Expect], changes: Sequence[Change]
+    ) -> Issued | None:
+        """A certificate of the next generation, signed with these changes; None if one is late."""
+        key = CERTIFICATE + node
+        for _ in range(_TRIES):
+            entry = await self._store.get(key)
+            try:
+                record = read(entry.value, Certificate) if entry else None
+            except BadRecord:
+                record = None
+            after = await self._revoked(node)
+            issued, signed = self._sign(node, csr, record, after)
+            held = Expect(key, entry.revision if entry else 0)
+            if await self._store.commit([*expect, held], [*changes, Put(key, written(signed))]):
+                return issued
+        return None
+
+    async def _revoked(self, node: str) -> datetime | None:
         # Asked of the store itself: a certificate must not come before a revocation just made.
         entry = await self._store.get(REVOKED + node)
         try:
-            after = at(read(entry.value, Revocation).at) if entry else None
+            return at(read(entry.value, Revocation).at) if entry else None
         except BadRecord:
-            after = self._clock.now()
-        return self._authority.sign_node(csr.encode(), node, self._life, after=after)
+            return self._clock.now()
+
+    def _sign(
+        self,
+        node: str,
+        csr: str,
+        record: Certificate | None,
+        after: datetime | None,
+        peer: PeerIdentity | None = None,
+    ) -> tuple[Issued, Certificate]:
+        generation = next_generation(record, peer)
+        issued = self._authority.sign_node(
+            csr.encode(), node, self._life, after=after, generation=generation
+        )
+        return issued, with_signed(record, issued, generation, self._clock.now().timestamp())
 
     def _is_development(self, token: str) -> bool:
         return self._development is not None and hmac.compare_digest(
@@ -159,26 +203,52 @@ class EnrolmentService:
         node_named(node)
         if self._trust.refused_now(node):
             raise _refused(node)
-        issued = await self._sign(node, csr)
-        put = _certificate_put(node, issued, self._clock)
-        await self._store.commit([], [put])
+        issued = await self._sign_first(node, csr, (), ())
+        if issued is None:
+            raise _elsewhere(node)
         _log.warning("agent enrolled with the development token", extra={"node": node})
         return self._credentials(node, issued)
 
     async def renew(self, peer: PeerIdentity, csr: str) -> Credentials:
-        """A further certificate, for a node that is believed now. Works while the store is away."""
+        """A further certificate, for a node that is believed now. Works while the store is away.
+
+        One that is spent gets none, and puts its node in quarantine: two hold certificates of it.
+        """
         self._trust.admit(peer)
-        issued = self._authority.sign_node(
-            csr.encode(), peer.name, self._life, after=self._trust.revoked_at(peer.name)
-        )
-        put = _certificate_put(peer.name, issued, self._clock)
-        try:
-            await self._store.commit([], [put])
-        except Unavailable as error:
-            # The list will show the one before; the node must not go without.
-            _log.warning("renewal not noted", extra={"node": peer.name, "reason": error.message})
-        _log.info("certificate renewed", extra={"node": peer.name, "serial": f"{issued.serial:x}"})
-        return self._credentials(peer.name, issued)
+        node = peer.name
+        for _ in range(_TRIES):
+            revision, record = await self._trust.certificate(node)
+            if record is not None and is_spent(record, peer):
+                raise await self._quarantined(peer, record)
+            used = with_used(record, peer) or record
+            after = self._trust.revoked_at(node)
+            issued, signed = self._sign(node, csr, used, after, peer)
+            if await self._is_noted(node, revision, signed):
+                _log.info(
+                    "certificate renewed",
+                    extra={"node": node, "serial": signed.serial, "generation": signed.generation},
+                )
+                return self._credentials(node, issued)
+        raise _elsewhere(node)
+
+    async def _is_noted(self, node: str, revision: int | None, signed: Certificate) -> bool:
+        """False if the record changed meanwhile: what was signed is thrown away."""
+        reason = "the state is away"
+        if revision is not None:
+            key = CERTIFICATE + node
+            put = Put(key, written(signed))
+            try:
+                return await self._store.commit([Expect(key, revision)], [put]) is not None
+            except Unavailable as error:
+                reason = error.message
+        # The list will show the one before; the node must not go without.
+        _log.warning("renewal not noted", extra={"node": node, "reason": reason})
+        return True
+
+    async def _quarantined(self, peer: PeerIdentity, record: Certificate) -> PermissionRefused:
+        why = f"its certificate {peer.generation} asked for another after {record.used} was used"
+        await self._trust.quarantine(peer.name, why, spent=True)
+        return in_quarantine(peer.name, spent=True)
 
     def _credentials(self, node: str, issued: Issued) -> Credentials:
         return Credentials(
@@ -192,17 +262,15 @@ class EnrolmentService:
         )
 
 
-def _certificate_put(node: str, issued: Issued, clock: Clock) -> Put:
-    record = Certificate(
-        serial=f"{issued.serial:x}",
-        issued=clock.now().timestamp(),
-        expires=issued.not_after.timestamp(),
-    )
-    return Put(CERTIFICATE + node, written(record))
-
-
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
+
+
+def _elsewhere(node: str) -> Unavailable:
+    return Unavailable(
+        f"{node} gets a certificate from another server just now.",
+        hint="Try again in a few seconds; an agent does so by itself.",
+    )
 
 
 def _refused(node: str) -> PermissionRefused:

@@ -3,7 +3,7 @@
 enrolments/SHA256      a token that was not used yet
 trust/revoked/NODE     certificates up to this moment are refused
 trust/quarantine/NODE  all are refused until an administrator has looked
-trust/certificate/NODE the newest one signed, for the list alone
+trust/certificate/NODE the newest one signed, and which generation was used last
 """
 
 from __future__ import annotations
@@ -46,13 +46,21 @@ class Revocation:
 class Quarantine:
     at: float
     why: str
+    spent: bool = False
+    """True if a spent certificate asked for another: none from before may come back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
+    """The newest one signed. `generation` is the highest so far."""
+
     serial: str
     issued: float
     expires: float
+    generation: int = 0
+    used: int = 0
+    """The newest generation that was used: those before it are spent."""
+    used_serial: str = ""
 
 
 R = TypeVar("R", Token, Revocation, Quarantine, Certificate)

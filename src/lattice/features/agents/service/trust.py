@@ -8,6 +8,7 @@ its trust is another authority.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from datetime import datetime
@@ -19,8 +20,9 @@ from lattice.base.moment import age
 from lattice.domain.node import AgentLink
 from lattice.domain.peer import BadName, PeerIdentity, PeerKind, checked_name
 from lattice.domain.presence import PresenceReading, Presences
-from lattice.domain.state import Delete, Expect, Put, StateStore, StateView
+from lattice.domain.state import Change, Delete, Entry, Expect, Put, StateStore, StateView
 from lattice.features.agents.model import Agent, AgentList
+from lattice.features.agents.service.generations import with_used
 from lattice.features.agents.service.records import (
     CERTIFICATE,
     QUARANTINE,
@@ -39,6 +41,10 @@ from lattice.features.agents.service.records import (
 _log = logging.getLogger("lattice.agents")
 _LONGEST_REASON = 200
 _REMEMBERED_S = 600.0
+_TRIES = 5
+_NOTE_S = 1.0
+_NOTE_AGAIN_S = 10.0
+"""A call waits so long at most for its certificate's first use to be agreed, and so seldom."""
 
 
 def node_named(name: str) -> str:
@@ -47,6 +53,12 @@ def node_named(name: str) -> str:
         return checked_name(name)
     except BadName as fault:
         raise UsageError(f"{fault}.", hint="`lattice nodes` lists the nodes.") from None
+
+
+def in_quarantine(node: str, *, spent: bool = False) -> PermissionRefused:
+    """What a node in quarantine is answered: how an administrator lets it back in."""
+    words = f"{node} is in quarantine; admin: lattice admin restore {node}"
+    return PermissionRefused(f"{words}, then lattice admin enrol {node}" if spent else words)
 
 
 class TrustedNodes:
@@ -65,7 +77,11 @@ class TrustedNodes:
         self._view = view
         self._clock = clock
         self._presences = presences
-        self._suspects: dict[str, tuple[float, str]] = {}
+        self._suspects: dict[str, tuple[float, Quarantine]] = {}
+        self._noted: dict[str, int] = {}
+        """Serials whose use this replica wrote down; its copy may not have it yet."""
+        self._unnoted: dict[str, tuple[float, PeerIdentity]] = {}
+        """Uses that could not be written down, and when that was tried."""
 
     def admit(self, peer: PeerIdentity) -> None:
         """Return if this certificate is believed now, else raise `PermissionRefused`.
@@ -91,34 +107,96 @@ class TrustedNodes:
             raise PermissionRefused(
                 f"node certificate revoked; admin: lattice admin enrol {peer.name}"
             )
-        if self._in_quarantine(peer.name):
-            raise PermissionRefused(
-                f"{peer.name} is in quarantine; admin: lattice admin restore {peer.name}"
-            )
+        quarantine = self._quarantine_of(peer.name)
+        if quarantine is not None:
+            raise in_quarantine(peer.name, spent=quarantine.spent)
 
     def revoked_at(self, node: str) -> datetime | None:
         """Up to when its certificates are refused, as last read. Raises `Unavailable`."""
         record = self._record(REVOKED + node, Revocation)
         return at(record.at) if record else None
 
-    def _in_quarantine(self, node: str) -> bool:
-        since_s, _ = self._suspects.get(node, (-_REMEMBERED_S, ""))
-        if self._clock.monotonic() - since_s < _REMEMBERED_S:
-            return True
-        return QUARANTINE + node in self._view.entries
+    def _quarantine_of(self, node: str) -> Quarantine | None:
+        suspect = self._suspects.get(node)
+        if suspect is not None and self._clock.monotonic() - suspect[0] < _REMEMBERED_S:
+            return suspect[1]
+        return self._record(QUARANTINE + node, Quarantine)
 
     def refused_now(self, node: str) -> bool:
         """True if the node was revoked or is in quarantine, whatever its certificate."""
-        return self.revoked_at(node) is not None or self._in_quarantine(node)
+        return self.revoked_at(node) is not None or self._quarantine_of(node) is not None
 
-    async def quarantine(self, node: str, why: str) -> None:
+    async def certificate(self, node: str) -> tuple[int | None, Certificate | None]:
+        """The node's record and the revision to expect of it. Raises `PermissionRefused`.
+
+        Asked of the store itself. While that is away the revision is None, and the record is the
+        last one read with what was used here since.
+        """
+        key = CERTIFICATE + node
+        try:
+            entry = await self._store.get(key)
+        except Unavailable:
+            record = self._record(key, Certificate)
+            unnoted = self._unnoted.get(node)
+            return None, (with_used(record, unnoted[1]) or record) if unnoted else record
+        try:
+            return (entry.revision, read(entry.value, Certificate)) if entry else (0, None)
+        except BadRecord:
+            raise PermissionRefused(
+                f"the record of {node}'s certificates can't be read; "
+                f"admin: lattice admin enrol {node}"
+            ) from None
+
+    async def note_use(self, peer: PeerIdentity) -> None:
+        """Agree that this certificate was used, so that those before it are spent.
+
+        Costs nothing where it is known already. Does not raise: while the store is away the node
+        goes on, and the use is noted with a later call.
+        """
+        if peer.kind is not PeerKind.NODE or not self._is_first_use(peer):
+            return
+        try:
+            async with asyncio.timeout(_NOTE_S):
+                await self._note_use(peer)
+        except (Unavailable, PermissionRefused, TimeoutError) as error:
+            _, held = self._unnoted.get(peer.name, (0.0, peer))
+            newest = max(held, peer, key=lambda each: each.generation)
+            self._unnoted[peer.name] = (self._clock.monotonic(), newest)
+            _log.warning("use not noted", extra={"node": peer.name, "reason": str(error)})
+
+    def _is_first_use(self, peer: PeerIdentity) -> bool:
+        if self._noted.get(peer.name) == peer.serial:
+            return False
+        if with_used(self._record(CERTIFICATE + peer.name, Certificate), peer) is None:
+            return False
+        tried_s, _ = self._unnoted.get(peer.name, (-_NOTE_AGAIN_S, peer))
+        return self._clock.monotonic() - tried_s >= _NOTE_AGAIN_S
+
+    async def _note_use(self, peer: PeerIdentity) -> None:
+        key = CERTIFICATE + peer.name
+        for _ in range(_TRIES):
+            revision, record = await self.certificate(peer.name)
+            if revision is None:
+                raise Unavailable("The state is away.")
+            news = with_used(record, peer)
+            if news is None or await self._store.commit(
+                [Expect(key, revision)], [Put(key, written(news))]
+            ):
+                self._noted[peer.name] = peer.serial
+                self._unnoted.pop(peer.name, None)
+                return
+
+    async def quarantine(self, node: str, why: str, *, spent: bool = False) -> None:
         """Believe the node no more until an administrator has looked. Does not raise.
 
-        Where the store is away, this replica remembers by itself for a while.
+        Where the store is away, this replica remembers by itself for a while. `spent`: two hold
+        certificates of the node, so it has to enrol again.
         """
         _log.warning("node in quarantine", extra={"node": node, "reason": why})
-        self._suspects[node] = (self._clock.monotonic(), why)
-        record = Quarantine(at=self._clock.now().timestamp(), why=why[:_LONGEST_REASON])
+        record = Quarantine(
+            at=self._clock.now().timestamp(), why=why[:_LONGEST_REASON], spent=spent
+        )
+        self._suspects[node] = (self._clock.monotonic(), record)
         key = QUARANTINE + node
         try:
             await self._store.commit([Expect(key, 0)], [Put(key, written(record))])
@@ -153,16 +231,34 @@ class TrustedNodes:
         return self._agent(node, self._reading())
 
     async def restore(self, actor: Actor, node: str) -> Agent:
-        """Take back a revocation and a quarantine: certificates that still live hold again."""
+        """Take back a revocation and a quarantine: certificates that still live hold again.
+
+        Not after a spent one was used. Then nobody can tell which of them was stolen, so the
+        quarantine becomes a revocation, and the node enrols again.
+        """
         node_named(node)
-        keys = (REVOKED + node, QUARANTINE + node)
-        if node not in self._suspects and not [k for k in keys if await self._store.get(k)]:
+        revoked = await self._store.get(REVOKED + node)
+        held = await self._store.get(QUARANTINE + node)
+        if node not in self._suspects and revoked is None and held is None:
             raise NotFound(f"{node} is neither revoked nor in quarantine.")
-        await self._store.commit([], [Delete(each) for each in keys])
+        changes: list[Change] = [Delete(QUARANTINE + node), Delete(REVOKED + node)]
+        if self._is_spent(node, held):
+            reason = f"a spent certificate was used; next: lattice admin enrol {node}"
+            record = Revocation(at=self._clock.now().timestamp(), by=actor.sub, reason=reason)
+            changes[1] = Put(REVOKED + node, written(record))
+        await self._store.commit([], changes)
         self._suspects.pop(node, None)
         _log.warning("agent restored", extra={"node": node, "by": actor.sub})
         await self._view.refresh()
         return self._agent(node, self._reading())
+
+    def _is_spent(self, node: str, held: Entry | None) -> bool:
+        if held is None:
+            return node in self._suspects and self._suspects[node][1].spent
+        try:
+            return read(held.value, Quarantine).spent
+        except BadRecord:
+            return False
 
     async def agents(self) -> AgentList:
         """Every node that was ever certified, seen or refused."""
@@ -183,7 +279,8 @@ class TrustedNodes:
 
     def _agent(self, node: str, reading: PresenceReading | None) -> Agent:
         revoked = self._record(REVOKED + node, Revocation)
-        quarantine = self._record(QUARANTINE + node, Quarantine)
+        agreed = self._record(QUARANTINE + node, Quarantine)
+        quarantine = agreed or self._suspects.get(node, (0.0, None))[1]
         certificate = self._record(CERTIFICATE + node, Certificate)
         presence = reading.records.get(node) if reading else None
         link = reading.links.get(node) if reading else None
@@ -199,8 +296,8 @@ class TrustedNodes:
             revoked=at(revoked.at) if revoked else None,
             revoked_by=revoked.by if revoked else "",
             revoked_reason=revoked.reason if revoked else "",
-            quarantined=at(quarantine.at) if quarantine else None,
-            quarantine=quarantine.why if quarantine else self._suspects.get(node, (0, ""))[1],
+            quarantined=at(agreed.at) if agreed else None,
+            quarantine=quarantine.why if quarantine else "",
         )
 
     def _record(self, key: str, kind: type[R]) -> R | None:
@@ -215,4 +312,6 @@ class TrustedNodes:
             now = self._clock.now().timestamp()
             if kind is Revocation:
                 return kind(at=now, by="", reason="the record can't be read")
+            if kind is Quarantine:
+                return kind(at=now, why="the record can't be read")
             return None

@@ -64,7 +64,9 @@ class LineFilter:
             if span is None:
                 yield None
                 continue
-            for rank, begin, end in _by_rank(lines.text, span, torn) if labelled else [_whole(span)]:
+            for rank, begin, end in (
+                _by_rank(lines.text, span, torn) if labelled else [_whole(span)]
+            ):
                 if labelled and self._ranks and rank not in self._ranks:
                     continue
                 if (finished := run.take(rank, begin, end)) is not None:

@@ -183,9 +183,7 @@ class StreamView:
             if at >= (start.at or Position()):
                 del self._told_gaps[at, cause]
 
-    async def filtered(
-        self, end: int, item_filter: ItemFilter | None
-    ) -> AsyncGenerator[Item]:
+    async def filtered(self, end: int, item_filter: ItemFilter | None) -> AsyncGenerator[Item]:
         """Lines and gaps up to an offset, filtered: some at once, and ever more."""
         async with aclosing(self.items(end)) as items:
             if item_filter is None or not item_filter.works_on(self):
