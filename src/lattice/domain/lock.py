@@ -5,7 +5,6 @@ It says who may use Lattice, never what Slurm does: jobs run on, and their outpu
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -62,9 +61,6 @@ class Locks(Protocol):
     def of_session(self, session: str) -> Lock | None:
         """The lock of this terminal."""
 
-    def next_change(self) -> asyncio.Future[None]:
-        """Done when a lock begins or ends. Whoever no longer waits cancels it."""
-
 
 class NoLocks:
     """For a server without agreed state: nothing can be locked there."""
@@ -82,9 +78,6 @@ class NoLocks:
     def of_session(self, session: str) -> Lock | None:
         del session
         return None
-
-    def next_change(self) -> asyncio.Future[None]:
-        return asyncio.get_running_loop().create_future()
 
 
 def in_force(locks: Iterable[Lock], now: datetime) -> tuple[Lock, ...]:

@@ -69,6 +69,7 @@ from lattice.server.sharing import SharingParts
 from lattice.server.telemetry import TelemetryParts, offer_telemetry, serve_telemetry
 from lattice.server.top import TopParts, offer_top, serve_top
 from lattice.server.watch import offer_watch, serve_watch
+from lattice.wire.door import never_changes
 from lattice.wire.guard import GuardedRoutes, GuardInterceptor
 from lattice.wire.permissions import declared_permissions
 from lattice.wire.v1.agents_pb2_grpc import add_AgentServiceServicer_to_server
@@ -146,8 +147,9 @@ def compose(parts: Parts) -> Faces:  # noqa: PLR0915 - a line or two for every f
     permissions = declared_permissions()
     journal = LoggedJournal(parts.log, parts.figures)
     gatekeeper = Gatekeeper(parts.verifier, parts.claim_names, journal, parts.locks)
+    next_change = parts.locks.next_change if parts.locks else never_changes
     routes: GuardedRoutes[Actor] = GuardedRoutes(
-        permissions, gatekeeper, journal.defect, gatekeeper.next_change
+        permissions, gatekeeper, journal.defect, next_change
     )
 
     shared = parts.sharing
@@ -219,9 +221,7 @@ def compose(parts: Parts) -> Faces:  # noqa: PLR0915 - a line or two for every f
 
     grpc = aio.server(
         interceptors=[
-            GuardInterceptor(
-                permissions, gatekeeper, journal.defect, next_change=gatekeeper.next_change
-            )
+            GuardInterceptor(permissions, gatekeeper, journal.defect, next_change=next_change)
         ],
         options=service_options(),
     )

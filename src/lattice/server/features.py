@@ -147,7 +147,7 @@ async def _links(
     if not (ground.reach and ground.agents and ground.peers):
         return None
     intakes = Intakes(logs=_log_intake(ground, keeping), metrics=samples.rpc if samples else None)
-    return await stack.enter_async_context(
+    links = await stack.enter_async_context(
         open_links(
             ground.config,
             ground.reach,
@@ -160,6 +160,10 @@ async def _links(
             ground.locks,
         )
     )
+    if ground.lock_book:
+        expelling = links.desk.expel_locked(ground.lock_book.next_change)
+        await stack.enter_async_context(running(("locked nodes", expelling)))
+    return links
 
 
 def _log_intake(ground: Ground, keeping: Summaries | None) -> LogIntakeRpc | None:

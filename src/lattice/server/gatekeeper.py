@@ -5,7 +5,6 @@ What stays inside the server's log and never reaches the caller: which check a t
 
 from __future__ import annotations
 
-import asyncio
 from typing import Protocol
 
 from lattice.access.actor import Actor, ClaimNames, actor_from
@@ -41,10 +40,6 @@ class Gatekeeper:
         self._names = names
         self._journal = journal
         self._locks = locks or NoLocks()
-
-    def next_change(self) -> asyncio.Future[None]:
-        """Done when somebody who was admitted may have to leave."""
-        return self._locks.next_change()
 
     def refuse_locked(self, actor: Actor, rpc: str, permission: str) -> None:
         """Raise for a caller, admitted before or by a ticket, who is locked now."""

@@ -211,7 +211,6 @@ async def open_links(  # noqa: PLR0913, PLR0917 - a line for each part
             running(
                 ("links", hub.tend()),
                 ("trust lost", agents.trust.watch(expel)),
-                ("locked nodes", desk.expel_locked()),
             )
         )
         log.info("agents are served", at=address, reached_at=reach.membership.me.address)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -40,9 +39,6 @@ class OneLock:
     def of_session(self, session: str) -> Lock | None:
         found = (self.lock.kind, self.lock.target) == (LockKind.SESSION, session)
         return self.lock if found else None
-
-    def next_change(self) -> asyncio.Future[None]:
-        raise NotImplementedError
 
 
 @pytest.mark.spec("AUTH-13")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re2
 import pytest
+import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +26,9 @@ TEXTS = st.lists(
     st.text("ab.A \r\tx9é_", max_size=8).map(str.encode) | st.sampled_from([b"\xff\xfe", b"aab"]),
     max_size=12,
 )
-LABELLED = st.lists(st.sampled_from([b"0: a", b"1: ab", b" 1: b", b"none", b"", b"0: b"]), min_size=1)
+LABELLED = st.lists(
+    st.sampled_from([b"0: a", b"1: ab", b" 1: b", b"none", b"", b"0: b"]), min_size=1
+)
 
 
 def one_by_one(pattern: str, lines: list[bytes]) -> list[bytes]:
@@ -102,5 +104,3 @@ def test_runs_are_those_of_a_filter_that_looks_at_each_line(
     assert [(rank, run.at, run.text) for rank, run in found] == wanted
     for _, run in found:
         assert (run.end, run.count) == (run.at.past(run.text), run.text.count(b"\n"))
-
-

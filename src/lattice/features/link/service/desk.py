@@ -26,6 +26,7 @@ from lattice.features.link.model import REPLICAS, BadReplica, Replica, read_repl
 from lattice.features.link.service.hub import LinkHub
 from lattice.features.link.service.peers import Peers
 from lattice.wire.carriers import GrpcCarrier
+from lattice.wire.door import NextChange
 from lattice.wire.v1 import link_pb2 as pb
 
 _TRIES = 3
@@ -114,12 +115,12 @@ class StreamDesk:
             if awaited.node == node:
                 awaited.done.set()
 
-    async def expel_locked(self) -> None:
+    async def expel_locked(self, next_change: NextChange) -> None:
         """End the streams to a node as soon as it is locked, until cancelled."""
-        change = self._locks.next_change()
+        change = next_change()
         while True:
             await change
-            change = self._locks.next_change()
+            change = next_change()
             for node in {each.node for each in self._awaited.values()}:
                 if self._locks.of_node(node) is not None:
                     self.expel(node)
