@@ -304,6 +304,24 @@ def test_an_image_that_only_group_root_may_read_is_refused(
     lab.jobs.cancel(mine)
 
 
+@pytest.mark.spec("ALLOC-8", "ATTACH-1")
+def test_a_session_of_two_nodes_has_a_terminal_on_both(lab: Lab, alice: Person) -> None:
+    lab.jobs.cancel_all()
+    with at(alice, "session", "--sbatch", "-N2", "--sbatch", "--mem=100", "-t", "10m") as shown:
+        shown.until(PROMPT, 60)
+        shown.type("echo job=$SLURM_JOB_ID nodes=$SLURM_JOB_NODELIST\n")
+        number, nodes = shown.until(r"job=(\d+) nodes=n\[(\S+)\]\r\n").groups()
+        for node in nodes.replace("-", ",").split(","):
+            command = ("--node", f"n{node}", "--", "hostname")
+            done = eventually(
+                lambda command=command: piped(alice, "attach", number, *command),
+                lambda done: done.returncode == 0,
+            )
+            assert done.stdout.strip() == f"n{node}".encode()
+        shown.type("exit\n")
+        assert shown.wait() == 0
+
+
 @pytest.mark.story
 @pytest.mark.spec("ALLOC-8")
 def test_an_allocation_for_a_terminal(lab: Lab, alice: Person) -> None:

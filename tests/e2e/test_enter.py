@@ -201,16 +201,27 @@ def test_nobody_else_s_job_is_entered(lab: Lab, door: Door, job: int) -> None:
     assert "started again" in late.message
 
 
-def test_a_job_without_a_process_here_says_so(quiet_lab: Lab, door: Door) -> None:
-    allocation = quiet_lab.popen_as("alice", ["salloc", "-w", "n1", "sleep", "30"])
+@pytest.mark.spec("ATTACH-1")
+def test_a_job_without_a_process_here_is_entered_by_its_extern_step(
+    quiet_lab: Lab, door: Door
+) -> None:
+    allocation = quiet_lab.popen_as("alice", ["salloc", "-w", "n1", "sleep", "60"])
     try:
         number = eventually(lambda: _only_job(quiet_lab), lambda told: told > 0)
         quiet_lab.wait_job_state(number, "RUNNING")
-        answer = eventually(
-            lambda: door.ask(asking("id"), user="alice", job=number)[0],
-            lambda told: "no process" in told.message,
+        # While the job is young, a process of hers may still be on its way.
+        early, _ = door.ask(asking("id"), user="alice", job=number)
+        assert early.outcome is Outcome.FAILED
+        assert "no process" in early.message
+        eventually(
+            lambda: door.ask(asking("true"), user="alice", job=number)[0].outcome,
+            lambda outcome: outcome is not Outcome.FAILED,
         )
-        assert answer.outcome is Outcome.FAILED
+        shown = told(door, number, "id -un; echo job=$SLURM_JOB_ID; pwd; cat /proc/self/cgroup")
+        assert "alice" in shown
+        assert f"job={number}" in shown
+        assert "/home/alice" in shown
+        assert f"job_{number}/step_extern" in shown
     finally:
         allocation.kill()
         allocation.communicate()

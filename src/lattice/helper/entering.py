@@ -175,15 +175,19 @@ def _join_namespaces(way: Way) -> None:
 
 def _go(way: Way, told: int) -> None:
     """Where the target is, or home, or anywhere; as the owner."""
-    with suppress(OSError):
-        os.fchdir(way.target.directory)
-        os.write(told, _line("d", str(Path.cwd())))
-        return
+    has_own = way.target.directory >= 0
+    if has_own:
+        with suppress(OSError):
+            os.fchdir(way.target.directory)
+            os.write(told, _line("d", str(Path.cwd())))
+            return
     for place in (way.owner.account.pw_dir, "/"):
         with suppress(OSError):
             os.chdir(place)
             os.write(told, _line("d", place))
-            os.write(told, _line("w", f"The job's working directory can't be entered: {place}."))
+            if has_own:
+                words = f"The job's working directory can't be entered: {place}."
+                os.write(told, _line("w", words))
             return
 
 

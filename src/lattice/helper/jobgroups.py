@@ -23,7 +23,8 @@ _TRUTH = ("freezer", "", "memory", "cpuacct", "cpu,cpuacct", "cpu", "devices", "
 """Which hierarchy says where processes are: the one that Slurm tracks them with, if it is there."""
 _STEP = re.compile(r"step_(batch|interactive|[0-9]{1,10}(?:\+[0-9]{1,6})?)", re.ASCII)
 _TASK = re.compile(r"task_([0-9]{1,10})", re.ASCII)
-_EXTERN = "step_extern"
+EXTERN = "extern"
+_EXTERN = f"step_{EXTERN}"
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", re.ASCII)
 _MOST_FOLDERS = 1024
 _LARGEST_LIST = 256 * 1024
@@ -109,10 +110,19 @@ class JobGroups:
 
 def has_steps(folder: int) -> bool:
     """Whether the job behind this descriptor still has a step that is more than a place."""
+    return any(_STEP.fullmatch(name) for name in _names(folder))
+
+
+def has_extern_step(folder: int) -> bool:
+    """Whether it still has the step in which Slurm holds the job's place on the node."""
+    return _EXTERN in _names(folder)
+
+
+def _names(folder: int) -> list[str]:
     try:
-        return any(_STEP.fullmatch(name) for name in os.listdir(folder))
+        return os.listdir(folder)
     except OSError:  # it is gone
-        return False
+        return []
 
 
 def find_job(root: Path, node: str, uid: int, job_id: int) -> JobGroups | None:

@@ -11,12 +11,13 @@ import os
 import re
 import resource
 import select
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lattice.helper.jobgroups import JobGroups, has_steps
+from lattice.helper.jobgroups import EXTERN, JobGroups, has_extern_step, has_steps
 from lattice.helper.privilege import Kernel
 from lattice.helper.process import Pinned, pinned, text_of
 
@@ -24,6 +25,8 @@ CHANGED = "target process changed, retry"
 _JOINED = ("ipc", "uts", "net", "mnt")
 """In this order: with the last one the paths of this node are gone."""
 _MOST_LOOKED_AT = 256
+_YOUNG_S = 5.0
+"""For so long after a job began on a node its own first process may still be on its way."""
 _LARGEST_ENVIRONMENT = 256 * 1024
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _PLACE = os.O_PATH | os.O_CLOEXEC
@@ -69,6 +72,7 @@ class Target:
     cgroup_namespace: int
     root: int
     directory: int
+    """-1: that of a process which is not the owner's, and so means nothing."""
     environment: dict[bytes, bytes]
     umask: int
     limits: tuple[tuple[int, int, int], ...]
@@ -77,7 +81,11 @@ class Target:
         """Whether Slurm has ended the job here, as far as its guests are concerned."""
         if self.anchor >= 0 and _has_ended(self.anchor):
             return True
-        return not has_steps(self.group)
+        return not self.goes_on()
+
+    def goes_on(self) -> bool:
+        """Whether Slurm still has the step that was entered, or any for a step of the user's."""
+        return has_extern_step(self.group) if self.step == EXTERN else has_steps(self.group)
 
     def unchanged(self) -> bool:
         """It runs still, is the process of then, and of the same job, of which there is a group."""
@@ -85,7 +93,7 @@ class Target:
             self.process.unchanged()
             and not _has_ended(self.pidfd)
             and text_of(self.proc, _BOOT) == self.boot
-            and has_steps(self.group)
+            and self.goes_on()
         )
 
 
@@ -93,7 +101,11 @@ class Target:
 def find_target(
     kernel: Kernel, proc: Path, groups: JobGroups, uid: int, job_id: int
 ) -> Iterator[Target]:
-    """Of the first step that has a process of the user's. Raises `NoTarget`."""
+    """Of the first step that has a process of the user's. Raises `NoTarget`.
+
+    Where no step runs, as on the second node of a session, it is Slurm's own process in the extern
+    step: it has the job's namespaces, and nothing else of it is taken over.
+    """
     with ExitStack() as held:
         proc_folder = os.open(proc, _READ | os.O_DIRECTORY)
         held.callback(os.close, proc_folder)
@@ -105,7 +117,11 @@ def find_target(
         process, step = _choose(held, proc, groups, uid, job_id)
         target = _opened(held, process, step, group, proc_folder)
         target = replace(target, anchor=_anchor(held, proc, groups))
-        target.environment.update(environment_of(kernel, process, uid))
+        if step == EXTERN:
+            target = replace(target, directory=-1, umask=_octal(""), limits=())
+            target.environment.update(_names_of_job(job_id))
+        else:
+            target.environment.update(environment_of(kernel, process, uid))
         yield target
 
 
@@ -127,15 +143,43 @@ def _choose(
                     spare = process, step.name
                 if usual:
                     return process, step.name
+    spare = spare or _slurms_own(held, proc, groups, job_id)
     if spare is None:
         words = f"Job {job_id} has no process of yours on this node: none yet, or none any more."
         raise NoTarget(words)
     return spare
 
 
+def _slurms_own(
+    held: ExitStack, proc: Path, groups: JobGroups, job_id: int
+) -> tuple[Pinned, str] | None:
+    """The process by which Slurm holds the job's place here, once no other is to be expected."""
+    born = groups.born
+    if born is None or time.time() - born < _YOUNG_S:
+        return None
+    own = os.stat(proc / "self/ns/user").st_ino  # noqa: PTH116
+    for pid in groups.anchors()[:_MOST_LOOKED_AT]:
+        with ExitStack() as look, suppress(OSError):
+            process = look.enter_context(pinned(proc, pid, job_id))
+            # All four of its ids: a setuid program that the user began has one of the user's.
+            if process is None or not _is_users(process, 0):
+                continue
+            if os.stat("ns/user", dir_fd=process.folder).st_ino == own:
+                held.push(look.pop_all())
+                return process, EXTERN
+    return None
+
+
+def _names_of_job(job_id: int) -> dict[bytes, bytes]:
+    number = str(job_id).encode()
+    return {b"SLURM_JOB_ID": number, b"SLURM_JOBID": number}
+
+
 def _fits(process: Pinned, uid: int) -> bool:
-    if process.comm == "slurmstepd":
-        return False
+    return process.comm != "slurmstepd" and _is_users(process, uid)
+
+
+def _is_users(process: Pinned, uid: int) -> bool:
     told = status_of(text_of(process.folder, "status"))
     uids = told.get("Uid", "").split()
     return bool(uids) and set(uids) == {str(uid)} and told.get("State", "Z")[:1] not in _ENDED

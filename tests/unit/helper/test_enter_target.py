@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,17 @@ def step(job: Path, name: str, *pids: int) -> None:
     (job / name / "cgroup.procs").write_text("".join(f"{each}\n" for each in pids))
 
 
+@pytest.fixture
+def began(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets how long ago the job began here; a plain folder would not keep it."""
+
+    def set_age(ago_s: float) -> None:
+        moment = time.time() - ago_s
+        monkeypatch.setattr(JobGroups, "born", property(lambda _: moment))
+
+    return set_age
+
+
 class _Kernel(Kernel):
     """Is nobody but itself."""
 
@@ -108,6 +121,48 @@ def test_a_view_of_its_own_is_taken_only_if_there_is_no_other(proc: Path, job: P
     assert chosen(proc, job) == (10, "0")
     process(proc, 20)
     assert chosen(proc, job) == (20, "batch")
+
+
+@pytest.mark.spec("ATTACH-1")
+def test_where_no_step_runs_slurm_s_own_process_is_taken(
+    proc: Path, job: Path, began: Callable[[float], None]
+) -> None:
+    step(job, "step_extern", 10, 11)
+    process(proc, 10)
+    process(proc, 11, uid=0, comm="sleep")
+    began(60)
+    groups = JobGroups((JobFolder("freezer", str(job)),))
+    with find_target(_Kernel(), proc, groups, UID, JOB) as target:
+        assert (target.process.pid, target.step, target.directory) == (11, "extern", -1)
+        # Nothing of root's is handed on.
+        assert target.environment == {b"SLURM_JOB_ID": b"42", b"SLURM_JOBID": b"42"}
+        assert target.limits == ()
+        assert target.goes_on()
+        (job / "step_extern" / "cgroup.procs").unlink()
+        (job / "step_extern").rmdir()
+        assert not target.goes_on()
+
+
+def test_a_job_that_has_just_begun_is_waited_for(
+    proc: Path, job: Path, began: Callable[[float], None]
+) -> None:
+    step(job, "step_extern", 11)
+    process(proc, 11, uid=0, comm="sleep")
+    began(1)
+    with pytest.raises(NoTarget, match="none yet"):
+        chosen(proc, job)
+
+
+@pytest.mark.parametrize("ids", ["3001\t0\t0\t0", "0\t0\t0\t3001", "0\t3001\t0\t0"])
+def test_a_setuid_program_in_the_extern_step_is_passed_by(
+    proc: Path, job: Path, ids: str, began: Callable[[float], None]
+) -> None:
+    step(job, "step_extern", 11)
+    process(proc, 11, uid=0, comm="sleep")
+    (proc / "11" / "status").write_text(f"Name:\tsleep\nState:\tS (x)\nUid:\t{ids}\n")
+    began(60)
+    with pytest.raises(NoTarget):
+        chosen(proc, job)
 
 
 def test_nobody_there_is_said_in_words(proc: Path, job: Path) -> None:
