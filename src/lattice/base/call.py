@@ -30,11 +30,25 @@ class Call(NamedTuple, Generic[T]):
     headers: tuple[tuple[str, str], ...] = ()
     timeout_s: float | None = None
     """Where an answer may take longer than others."""
+    patience_s: float = 0.0
+    """How long refusals that name a time to wait are waited out."""
+    parts: Parts[T] | None = None
+    """Where an answer may come in parts."""
 
     @property
     def repeatable(self) -> bool:
         """True if asking twice is the same as asking once."""
         return self.method == "GET" or any(name == IDEMPOTENCY_KEY for name, _ in self.headers)
+
+
+class Parts(Protocol[T]):
+    """How an answer that came in part is completed. No I/O."""
+
+    def rest(self, call: Call[T], answer: T) -> Call[T] | None:
+        """What to ask for next, given all that came; None once the answer is whole."""
+
+    def joined(self, answer: T, part: T) -> T:
+        """Both as one answer."""
 
 
 class Reading(Protocol[T]):

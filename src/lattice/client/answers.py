@@ -24,6 +24,7 @@ T = TypeVar("T")
 NOT_LOGGED_IN = "Not logged in. Run `lattice login` first."
 SWITCH_REPLICA = frozenset({502, 504})
 """Said by a proxy about the replica behind it: another replica may well answer."""
+_SHORTEST_WAIT_S = 0.2
 
 
 def address(base: str, call: Call[T] | StreamCall[T] | BytesCall) -> str:
@@ -134,3 +135,11 @@ def _kind(
         wait = f"Try again in {seconds} s." if seconds is not None else None
         return RateLimited(said.message, hint=said.hint or wait, retry_after_s=seconds)
     return kind(said.message, hint=said.hint)
+
+
+def wait_of(call: Call[T], refused: RateLimited, waited_s: float) -> float:
+    """How long to wait before asking again; raises the refusal where that is no use."""
+    after_s = refused.retry_after_s
+    if after_s is None or waited_s + after_s > call.patience_s:
+        raise refused
+    return max(float(after_s), _SHORTEST_WAIT_S)

@@ -16,7 +16,7 @@ import httpx2
 
 from lattice.base.call import BytesCall, Call, StreamCall, TerminalCall
 from lattice.base.clock import Clock
-from lattice.base.errors import LoginRequired
+from lattice.base.errors import LoginRequired, RateLimited
 from lattice.base.http1 import BODY_LIMIT_BYTES, LOOPBACK, BadReply, Door, tls_context
 from lattice.client.answers import (
     NOT_LOGGED_IN,
@@ -27,6 +27,7 @@ from lattice.client.answers import (
     refusal,
     request_headers,
     unreachable,
+    wait_of,
 )
 from lattice.client.settings import Settings
 from lattice.client.tokens import TokenSource, token_source
@@ -93,8 +94,32 @@ class Client(AsyncVerbs):
         """The replica that is asked first."""
         return self._urls[0]
 
-    async def call(self, call: Call[T], *, anonymous: bool = False) -> T:
-        """Make a call. `anonymous` sends no token."""
+    async def call(
+        self,
+        call: Call[T],
+        *,
+        anonymous: bool = False,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> T:
+        """Make a call, and those that complete its answer. `anonymous` sends no token."""
+        answer = await self._patient(call, anonymous, sleep)
+        while call.parts and (rest := call.parts.rest(call, answer)) is not None:
+            answer = call.parts.joined(answer, await self._patient(rest, anonymous, sleep))
+        return answer
+
+    async def _patient(
+        self, call: Call[T], anonymous: bool, sleep: Callable[[float], Awaitable[None]]
+    ) -> T:
+        waited_s = 0.0
+        while True:
+            try:
+                return await self._once(call, anonymous)
+            except RateLimited as refused:
+                pause_s = wait_of(call, refused, waited_s)
+            await sleep(pause_s)
+            waited_s += pause_s
+
+    async def _once(self, call: Call[T], anonymous: bool) -> T:
         token = None if anonymous else await self._token()
         url, reply = await self._send(call, token)
         if reply.status_code == 401 and token is not None:

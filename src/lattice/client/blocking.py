@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from lattice.base.call import BytesCall, Call, StreamCall, TerminalCall
 from lattice.base.clock import Clock
-from lattice.base.errors import LoginRequired
+from lattice.base.errors import LoginRequired, RateLimited
 from lattice.base.http1 import LOOPBACK, BadReply, Door, Reply, StreamedReply, tls_context
 from lattice.client.answers import (
     NOT_LOGGED_IN,
@@ -25,6 +25,7 @@ from lattice.client.answers import (
     refusal,
     request_headers,
     unreachable,
+    wait_of,
 )
 from lattice.client.settings import Settings
 from lattice.client.tokens import TokenSource, token_source
@@ -82,8 +83,30 @@ class SyncClient(Verbs):
         """The replica that is asked first."""
         return self._urls[0]
 
-    def call(self, call: Call[T], *, anonymous: bool = False) -> T:
-        """Make a call. `anonymous` sends no token."""
+    def call(
+        self,
+        call: Call[T],
+        *,
+        anonymous: bool = False,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> T:
+        """Make a call, and those that complete its answer. `anonymous` sends no token."""
+        answer = self._patient(call, anonymous, sleep)
+        while call.parts and (rest := call.parts.rest(call, answer)) is not None:
+            answer = call.parts.joined(answer, self._patient(rest, anonymous, sleep))
+        return answer
+
+    def _patient(self, call: Call[T], anonymous: bool, sleep: Callable[[float], None]) -> T:
+        waited_s = 0.0
+        while True:
+            try:
+                return self._once(call, anonymous)
+            except RateLimited as refused:
+                pause_s = wait_of(call, refused, waited_s)
+            sleep(pause_s)
+            waited_s += pause_s
+
+    def _once(self, call: Call[T], anonymous: bool) -> T:
         token = None if anonymous else self._token()
         url, reply = self._send(call, token)
         if reply.status == 401 and token is not None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 from lattice.base.call import BytesCall
 from lattice.base.clock import Clock, SystemClock
-from lattice.base.errors import Unavailable
+from lattice.base.errors import RateLimited, Unavailable
 from lattice.client.answers import unreachable
 
 _PAUSE_S = 1.0
@@ -34,12 +34,14 @@ class _Progress:
         self.offset += len(piece)
         self._alive_at = self._clock.monotonic()
 
-    def failed(self, error: OSError | Unavailable) -> None:
-        """Raises where it is time to give up."""
-        if self._clock.monotonic() - self._alive_at > self._call.patience_s:
-            if isinstance(error, Unavailable):
-                raise error
-            raise unreachable("the server", error.strerror or str(error)) from None
+    def failed(self, error: OSError | Unavailable | RateLimited) -> float:
+        """How long to wait; raises where it is time to give up."""
+        after_s = error.retry_after_s if isinstance(error, RateLimited) else 0
+        if after_s is None or self._clock.monotonic() - self._alive_at > self._call.patience_s:
+            if isinstance(error, OSError):
+                raise unreachable("the server", error.strerror or str(error)) from None
+            raise error
+        return max(_PAUSE_S, float(after_s))
 
 
 class Fetch:
@@ -69,11 +71,11 @@ class Fetch:
                     self._progress.came(end, piece)
                     if piece:
                         yield piece
-            except (OSError, Unavailable) as error:
-                self._progress.failed(error)
+            except (OSError, Unavailable, RateLimited) as error:
+                pause_s = self._progress.failed(error)
             else:
                 return
-            self._sleep(_PAUSE_S)
+            self._sleep(pause_s)
 
 
 class AsyncFetch:
@@ -103,8 +105,8 @@ class AsyncFetch:
                     self._progress.came(end, piece)
                     if piece:
                         yield piece
-            except (OSError, Unavailable) as error:
-                self._progress.failed(error)
+            except (OSError, Unavailable, RateLimited) as error:
+                pause_s = self._progress.failed(error)
             else:
                 return
-            await self._sleep(_PAUSE_S)
+            await self._sleep(pause_s)

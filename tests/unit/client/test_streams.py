@@ -448,11 +448,11 @@ def test_pages_streams_and_bytes(server: Web, door: str) -> None:
         "/v1/allocations/42/logs/streams": logs.streams(attempt=2),
         "/v1/allocations/42/logs/raw": raw,
     }
-    found = asked(at(server), "read_logs", door, since=NOW, limit=5, offset=0, stream="stderr")
+    found = asked(at(server), "read_logs", door, since=NOW, limit=1, offset=0, stream="stderr")
     assert (len(found.records), found.cursor) == (2, "c")
     assert server.requests[-1].query == {
         "since": ["2026-11-15T14:02:00+00:00"],
-        "limit": ["5"],
+        "limit": ["1"],
         "offset": ["0"],
         "stream": ["stderr"],
     }

@@ -10,6 +10,9 @@ from typing import Literal, TypeAlias
 from lattice.domain.allocation import ExitCode, State
 from lattice.domain.logs import GapCause, LogKind
 
+USUAL_PAGE_LINES = 1000
+"""Of a page where nobody says how many."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBlock:

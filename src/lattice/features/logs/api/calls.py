@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import TypedDict, Unpack
 from urllib.parse import quote
@@ -11,6 +12,7 @@ from lattice.base.errors import UsageError
 from lattice.domain.allocation import BadReference, parse_reference
 from lattice.features.logs.api.reading import LogReading
 from lattice.features.logs.model import (
+    USUAL_PAGE_LINES,
     JobEndCard,
     LogBlock,
     LogGap,
@@ -22,6 +24,7 @@ from lattice.features.logs.model import (
 
 KINDS: dict[str, type[LogRecord]] = {"lines": LogBlock, "gap": LogGap, "note": LogNote}
 _HISTORY_PATIENCE_S = 60.0
+_BEGINNING = ("tail", "offset")
 
 
 class LogChoice(TypedDict, total=False):
@@ -51,9 +54,41 @@ def read_logs(
     offset: int | None = None,
     **choice: Unpack[LogChoice],
 ) -> Call[LogPage]:
-    """One page."""
+    """One page, with as many lines as were asked for however many answers that takes."""
     asked = (*_query(choice), *params(limit=limit or None, cursor=cursor, offset=offset))
-    return Call("GET", f"{_path(reference)}/logs", LogPage, asked, timeout_s=30.0)
+    return Call(
+        "GET",
+        f"{_path(reference)}/logs",
+        LogPage,
+        asked,
+        timeout_s=30.0,
+        patience_s=_HISTORY_PATIENCE_S,
+        parts=PARTS,
+    )
+
+
+class _PageParts:
+    """A page for which there was much to search comes in parts."""
+
+    def rest(self, call: Call[LogPage], answer: LogPage) -> Call[LogPage] | None:
+        """From the cursor, until there are as many lines as the call wants."""
+        wanted = int(dict(call.params).get("limit", USUAL_PAGE_LINES))
+        lines = sum(each.count for each in answer.records if isinstance(each, LogBlock))
+        if not answer.cursor or lines >= wanted:
+            return None
+        instead = {"limit", "cursor", *_BEGINNING}
+        others = tuple(pair for pair in call.params if pair[0] not in instead)
+        more = params(limit=wanted - lines, cursor=answer.cursor)
+        return call._replace(params=(*others, *more))
+
+    def joined(self, answer: LogPage, part: LogPage) -> LogPage:
+        """Once what each part says anew: about the nodes, and of a gap where two parts meet."""
+        gaps = {each for each in answer.records if isinstance(each, LogGap)}
+        new = (each for each in part.records if not isinstance(each, LogNote))
+        return replace(part, records=(*answer.records, *(each for each in new if each not in gaps)))
+
+
+PARTS = _PageParts()
 
 
 def stream_logs(
@@ -71,7 +106,7 @@ def stream_logs(
         KINDS,
         lambda: LogReading(signs_of_life=signs_of_life),
         asked,
-        beginning=("tail", "offset"),
+        beginning=_BEGINNING,
     )
     return call if follow else call._replace(patience_s=_HISTORY_PATIENCE_S)
 
