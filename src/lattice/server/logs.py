@@ -8,7 +8,6 @@ from dataclasses import asdict
 
 from lattice.access.finding import AllocationFinder
 from lattice.access.grants import GrantSigner
-from lattice.access.limits import CallerLimits
 from lattice.access.output import OutputDoor
 from lattice.base.clock import Clock
 from lattice.base.tasks import running
@@ -20,6 +19,7 @@ from lattice.domain.stream import NodeStreams
 from lattice.features.logs.rpc import LogIntakeRpc
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.chunk_admission import NO_QUOTA
+from lattice.features.logs.service.bounds import WorkBounds
 from lattice.features.logs.service.feeds import Feeds
 from lattice.features.logs.service.intake import IntakeJournal, LogIntake
 from lattice.features.logs.service.metadata import Summaries
@@ -27,6 +27,7 @@ from lattice.features.logs.service.naming import AttemptName, Naming
 from lattice.features.logs.service.reading import LogReading
 from lattice.features.logs.service.retention import Removals, Retention, RetentionRules
 from lattice.server.figures import Figures
+from lattice.server.limits import Limits
 from lattice.server.sharing import SharingParts
 
 
@@ -54,11 +55,12 @@ async def open_log_reading(
     nodes: NodeStreams,
     signer: GrantSigner,
     clock: Clock,
-    limits: CallerLimits,
+    limits: Limits,
     sharing: SharingParts,
 ) -> AsyncIterator[LogReading]:
     """For people, until the context ends."""
     feeds = Feeds(nodes, signer, clock, Naming(scheduler, clock).of)
+    bounds = WorkBounds.reporting(limits.refused)
     try:
         yield LogReading(
             scheduler,
@@ -68,8 +70,10 @@ async def open_log_reading(
             clock,
             limits,
             Removals(objects),
+            bounds,
         )
     finally:
+        bounds.turns.close()
         await feeds.aclose()
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from typing import Any
 
 import httpx2
 import pytest
 
+from lattice.features.logs.service.reading import LogReading
 from lattice.server import description
 from lattice.server.description import Description
 from scripts.openapi import TARGET, current
@@ -64,3 +66,44 @@ async def test_composing_a_server_takes_at_most_0_4_s_of_processor() -> None:
         composed()
         spent_s.append(time.process_time() - begun)
     assert min(spent_s) <= 0.4
+
+
+@pytest.mark.spec("LIMIT-4")
+async def test_an_answer_nobody_waits_for_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for a page ends, and the log has a status that nobody was sent."""
+    ended = asyncio.Event()
+
+    async def page(*_: object) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(LogReading, "page", page)
+    headers = bearer("sub-alice", preferred_username="alice")
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "GET",
+        "path": "/v1/allocations/7/logs",
+        "raw_path": b"/v1/allocations/7/logs",
+        "query_string": b"grep=x",
+        "root_path": "",
+        "scheme": "http",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        "client": ("127.0.0.1", 1),
+        "server": ("server", 80),
+    }
+    coming = iter([{"type": "http.request", "body": b""}, {"type": "http.disconnect"}])
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(coming)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await composed().rest(scope, receive, send)
+    assert ended.is_set()
+    assert sent[0]["status"] == 499

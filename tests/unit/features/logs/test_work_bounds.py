@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from hypothesis import given
@@ -20,10 +20,11 @@ from lattice.domain.logs import Gap, GapCause, Position
 from lattice.features.logs.model import LogBlock, LogPage, LogQuery, LogRecord, NoteKind
 from lattice.features.logs.service import archive, view
 from lattice.features.logs.service.archive import Archive
+from lattice.features.logs.service.bounds import PageBudget, WorkBounds
 from lattice.features.logs.service.feeds import Feeds
 from lattice.features.logs.service.naming import Naming
 from lattice.features.logs.service.patterns import LinePattern
-from lattice.features.logs.service.reading import LogReading, PageBudget, WorkBounds
+from lattice.features.logs.service.reading import LogReading
 from tests.eventually import eventually_async
 from tests.fakes.sharing import sharing_parts
 from tests.unit.features.logs.test_reading import ALICE, FRAME_LINES, NoNodes, Site, numbered
@@ -114,7 +115,7 @@ class Held(bytes):
 
     now = most = 0
 
-    def __new__(cls, text: bytes) -> Held:
+    def __new__(cls, text: bytes) -> Self:
         made = super().__new__(cls, text)
         Held.now += len(text)
         Held.most = max(Held.most, Held.now)
@@ -206,7 +207,7 @@ texts = st.lists(
     answer_bytes=st.integers(1, 60),
     scanned_bytes=st.integers(1, 60),
 )
-async def test_pages_are_together_what_one_unbounded_answer_is(
+async def test_pages_are_together_what_one_unbounded_answer_is(  # noqa: PLR0917 - what varies
     first: list[tuple[int, bytes]],
     second: list[tuple[int, bytes]],
     labelled: bool,

@@ -17,19 +17,20 @@ from lattice.domain.attempts import attempts_of
 from lattice.domain.logs import Gap, LogKind, Position, StreamName
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.scheduler import Scheduler
-from lattice.features.logs.model import LogNote, LogQuery, LogRecord
+from lattice.features.logs.model import LogNote, LogQuery, LogRecord, NoteKind
 from lattice.features.logs.service.archive import Archive, Span, StoredStream
 from lattice.features.logs.service.cursor import write_cursor
 from lattice.features.logs.service.feeds import Feeds, NodeFeed
 from lattice.features.logs.service.lines import Lines, last_state
+from lattice.features.logs.service.merge import MergedView
 from lattice.features.logs.service.naming import AttemptName
 from lattice.features.logs.service.notices import Notices
 from lattice.features.logs.service.records import LineFilter, block, gap
 from lattice.features.logs.service.retention import Removals, removal_error
 from lattice.features.logs.service.rounds import Rounds
 from lattice.features.logs.service.sieve import Sieve
-from lattice.features.logs.service.tail import LastLines
-from lattice.features.logs.service.view import Filtered, Item, MergedView, Start, StreamView
+from lattice.features.logs.service.tail import go_to_last
+from lattice.features.logs.service.view import Filtered, Item, Start, StreamView
 
 _FIRST_WORD_S = 4.0
 _STORE_S = 3.0
@@ -307,41 +308,13 @@ class Look:
         """
         ends: dict[StreamName, int] | None = None
         tail, streams = self._query.tail, self.view.streams
-        if tail is not None and not self._query.cursor:
-            if len(streams) > 1 or any(map(self._is_sifted, streams.values())):
-                gaps, ends = await self._go_to_last(tail)
-                yield gaps
+        is_joint = len(streams) > 1 or any(map(self._is_sifted, streams.values()))
+        if tail is not None and is_joint and not self._query.cursor:
+            gaps, ends = await go_to_last(tail, self._items(), self.view, self._span())
+            yield [gap(stream.name, each) for stream, each in gaps]
         async with aclosing(self._groups(ends)) as groups:
             async for group in groups:
                 yield group
-
-    async def _go_to_last(self, tail: int) -> tuple[list[LogRecord], dict[StreamName, int]]:
-        """Have each stream begin where its part of the last lines does.
-
-        Gives the gaps before that, and where each stream ended.
-        """
-        last = LastLines(tail)
-        gaps: list[tuple[StreamView, Gap]] = []
-        async with aclosing(self._items()) as items:
-            async for stream, item in items:
-                if isinstance(item, Gap):
-                    gaps.append((stream, item))
-                    continue
-                runs = item.runs if isinstance(item, Filtered) else ((None, item),)
-                for _, lines in runs:
-                    last.add(stream.name, item.at, lines.at.line, lines.count)
-        ends = {name: each.lines.expected for name, each in self.view.streams.items()}
-        starts: dict[StreamName, Start] = {}
-        for name, (at, line) in last.starts().items():
-            span = self._span()
-            starts[name] = Start(at, line, time_ms=span.since_ms, until_ms=span.until_ms)
-            self.view.streams[name].begin_again(starts[name])
-        before: list[LogRecord] = [
-            gap(stream.name, each)
-            for stream, each in gaps
-            if stream.name not in starts or not starts[stream.name].covers(each)
-        ]
-        return before, ends
 
     async def _groups(
         self, ends: Mapping[StreamName, int] | None = None
@@ -372,7 +345,7 @@ class Look:
             rest = stream.last_line()
             if rest is None:
                 continue
-            found = [rest]
+            found: list[Item] = [rest]
             if self._sieve.works_on(stream):
                 found = await self._sieve.filtered(stream, [rest])
             for each in found:
@@ -394,15 +367,11 @@ class Look:
             await self._rounds.next(many=len(self._feeds) > 1, gather=gather)
             self._take_streams()
             told, size = False, 0
-            for note in self._notices.changes(self._feeds):
-                told = True
-                yield note, ""
-            async with aclosing(self._groups()) as groups:
-                async for group in groups:
-                    told = told or bool(group)
-                    size += sum(len(each.text) for each in group if each.type == "lines")
-                    for shown in self._with_cursor(group):
-                        yield shown
+            async for each in self._news():
+                record, _ = each
+                told = told or record.type != "note" or record.kind is not NoteKind.ALIVE
+                size += len(record.text) if record.type == "lines" else 0
+                yield each
             self._flooded = size >= _FLOOD_BYTES
             gather = self._flooded and size < _PLENTY_BYTES
             # In a flood every piece ends in the midst of a line, which is whole with the next.
@@ -419,14 +388,21 @@ class Look:
                 over_since = now if over_since is None else over_since
                 await self._refresh()
                 if self._is_complete() or now - over_since > _DRAIN_S:
-                    async with aclosing(self._groups()) as groups:
-                        async for group in groups:
-                            for record in group:
-                                yield record, ""
+                    async for each in self._news():
+                        yield each
                     streams = self.view.streams.values()
                     end = self._notices.end(self._attempt_now(), streams, all_known=self._knows_all)
                     yield end, self.cursor()
                     return
+
+    async def _news(self) -> AsyncGenerator[Told]:
+        """What has happened to the nodes and what has come since this was last asked."""
+        for note in self._notices.changes(self._feeds):
+            yield note, ""
+        async with aclosing(self._groups()) as groups:
+            async for group in groups:
+                for each in self._with_cursor(group):
+                    yield each
 
     def _beginnings(self) -> list[LogRecord]:
         """Lines that go on and read otherwise than when last told of: a bar, a question."""

@@ -10,21 +10,19 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field
 
 from lattice.access.actor import Actor
-from lattice.access.admission import Admission
 from lattice.access.limits import CallerLimits, Sessions
 from lattice.access.output import LOOK_EVERY_S, OutputDoor, Visit
 from lattice.base.clock import Clock
 from lattice.base.errors import DataUnavailable, NotFound, Unavailable, UsageError
-from lattice.base.turns import Turns
 from lattice.domain.allocation import Allocation, Attempt
 from lattice.domain.attempts import attempts_of, chosen_attempt, named
 from lattice.domain.logs import BadSource, LogSource
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.sharing import Way
 from lattice.features.logs.model import (
+    USUAL_PAGE_LINES,
     LogPage,
     LogQuery,
     LogRecord,
@@ -32,6 +30,7 @@ from lattice.features.logs.model import (
     LogStreams,
 )
 from lattice.features.logs.service.archive import Archive
+from lattice.features.logs.service.bounds import PageMeter, WorkBounds
 from lattice.features.logs.service.cursor import read_cursor
 from lattice.features.logs.service.feeds import Feeds
 from lattice.features.logs.service.look import Look, Sources, Told
@@ -42,33 +41,6 @@ from lattice.features.logs.service.view import StreamView, ranked
 from lattice.wire.watched import watched
 
 LARGEST_PAGE = 10_000
-_USUAL_PAGE = 1000
-_PER_STREAM_BYTES = 1024 * 1024
-"""What is fetched of each stream before anything can be merged, and worth reading to its end."""
-
-
-@dataclass(frozen=True, slots=True)
-class PageBudget:
-    """How much work one page is. It ends after the group that reaches one of these."""
-
-    answer_bytes: int = 4 * 1024 * 1024
-    scanned_bytes: int = 64 * 1024 * 1024
-    """Of text, whether it is in the page or was left out."""
-    seconds: float = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class WorkBounds:
-    """What reading logs may take of a replica."""
-
-    budget: PageBudget = field(default_factory=PageBudget)
-    turns: Turns = field(default_factory=Turns)
-    pages: Admission = field(
-        default_factory=lambda: Admission("read_logs", per_caller=4, in_all=32)
-    )
-    downloads: Admission = field(
-        default_factory=lambda: Admission("read_raw_log", per_caller=4, in_all=128)
-    )
 
 
 class LogReading:
@@ -95,7 +67,7 @@ class LogReading:
 
     async def page(self, actor: Actor, name: str, query: LogQuery) -> LogPage:
         """So many lines from a place on; fewer where that is much work."""
-        limit = query.limit or _USUAL_PAGE
+        limit = query.limit or USUAL_PAGE_LINES
         if not 0 < limit <= LARGEST_PAGE:
             raise UsageError(f"A page has 1 to {LARGEST_PAGE} lines.", hint="Use the cursor.")
         records: list[LogRecord] = []
@@ -105,11 +77,12 @@ class LogReading:
             look, _ = await self._look(actor, name, query, Way.READ)
             await look.open(stack)
             records += look.opening_notes()
-            meter = _Meter(self._bounds.budget, limit, look, self._sources.clock)
+            count, clock = len(look.view.streams), self._sources.clock
+            meter = PageMeter(self._bounds.budget, limit, count, clock)
             groups = await stack.enter_async_context(aclosing(look.caught_up()))
             async for group in groups:
                 records += group
-                if meter.is_full_with(group):
+                if meter.is_full_with(group, look.scanned_bytes):
                     cursor = look.cursor()
                     break
         return LogPage(
@@ -224,36 +197,6 @@ async def _raw(
         pieces = await stack.enter_async_context(aclosing(stream.bytes_from(begin, end)))
         async for piece in pieces:
             yield piece
-
-
-class _Meter:
-    """Whether a page is full, or has been work enough."""
-
-    def __init__(self, budget: PageBudget, limit: int, look: Look, clock: Clock) -> None:
-        self._budget = budget
-        self._limit = limit
-        self._look = look
-        self._clock = clock
-        self._lines = self._bytes = 0
-        # To open so many streams again and again would be more work than to read on.
-        streams_bytes = _PER_STREAM_BYTES * (len(look.view.streams) - 1)
-        self._most_scanned = max(budget.scanned_bytes, streams_bytes)
-        self._begun: float | None = None
-
-    def is_full_with(self, group: list[LogRecord]) -> bool:
-        """Count a group in. The time begins with the first one, so each page gets on."""
-        now = self._clock.monotonic()
-        self._begun = now if self._begun is None else self._begun
-        for each in group:
-            if each.type == "lines":
-                self._lines += each.count
-                self._bytes += len(each.text)
-        return (
-            self._lines >= self._limit
-            or self._bytes >= self._budget.answer_bytes
-            or self._look.scanned_bytes >= self._most_scanned
-            or now - self._begun >= self._budget.seconds
-        )
 
 
 def _facts(stream: StreamView) -> LogStreamFacts:

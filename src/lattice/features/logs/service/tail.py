@@ -1,4 +1,4 @@
-"""The last lines of several streams together: where they begin in each. Pure.
+"""The last lines of several streams together: where they begin in each.
 
 Numbers are held and no text: a million lines may be a gigabyte. Whoever wants the lines reads them
 from where they begin.
@@ -7,8 +7,13 @@ from where they begin.
 from __future__ import annotations
 
 from array import array
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
-from lattice.domain.logs import Position, StreamName
+from lattice.domain.logs import Gap, Position, StreamName
+from lattice.features.logs.service.archive import Span
+from lattice.features.logs.service.merge import MergedView
+from lattice.features.logs.service.view import Filtered, Item, Start, StreamView
 
 _NUMBERS = 5
 _TOGETHER_BYTES = 256 * 1024
@@ -71,3 +76,33 @@ class LastLines:
         if 2 * self._first > len(runs):
             del runs[: self._first]
             self._first = 0
+
+
+async def go_to_last(
+    tail: int, items: AsyncGenerator[tuple[StreamView, Item]], view: MergedView, span: Span
+) -> tuple[list[tuple[StreamView, Gap]], dict[StreamName, int]]:
+    """Have each stream begin where its part of the last lines does.
+
+    `items` is everything, read here to its end. Gives the gaps before the last lines, and where
+    each stream ended.
+    """
+    last = LastLines(tail)
+    gaps: list[tuple[StreamView, Gap]] = []
+    async with aclosing(items):
+        async for stream, item in items:
+            if isinstance(item, Gap):
+                gaps.append((stream, item))
+                continue
+            for _, lines in item.runs if isinstance(item, Filtered) else ((None, item),):
+                last.add(stream.name, item.at, lines.at.line, lines.count)
+    ends = {name: each.lines.expected for name, each in view.streams.items()}
+    starts: dict[StreamName, Start] = {}
+    for name, (at, line) in last.starts().items():
+        starts[name] = Start(at, line, time_ms=span.since_ms, until_ms=span.until_ms)
+        view.streams[name].begin_again(starts[name])
+    before = [
+        (stream, each)
+        for stream, each in gaps
+        if stream.name not in starts or not starts[stream.name].covers(each)
+    ]
+    return before, ends

@@ -1,15 +1,14 @@
-"""One person's view of one attempt: all its streams, merged in the order of time.
+"""One person's view of one stream.
 
-Each is read from the store as far as that goes, and from its node from there on.
+It is read from the store as far as that goes, and from its node from there on.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from lattice.base.errors import Unavailable
@@ -382,52 +381,6 @@ class StreamView:
             if self._start.covers(gap):
                 found.append(gap)
         return found
-
-
-@dataclass(eq=False, slots=True)
-class MergedView:
-    """All streams of a view."""
-
-    streams: dict[StreamName, StreamView] = field(default_factory=dict)
-
-    async def caught_up(
-        self,
-        item_filter: ItemFilter | None = None,
-        ends: Mapping[StreamName, int] | None = None,
-    ) -> AsyncGenerator[tuple[StreamView, Item]]:
-        """Everything up to where each stream ends now, or at `ends`, in the order of time."""
-        heap: list[tuple[int, StreamName]] = []
-        sources: dict[StreamName, AsyncGenerator[Item]] = {}
-        try:
-            for name, stream in tuple(self.streams.items()):
-                end = stream.end.offset if ends is None else ends.get(name, 0)
-                sources[name] = stream.filtered(end, item_filter)
-                await _pull(heap, sources, stream)
-            while heap:
-                _, name = heapq.heappop(heap)
-                stream = self.streams[name]
-                item, stream.pending = stream.pending, None
-                assert item is not None
-                yield stream, item
-                await _pull(heap, sources, stream)
-        finally:
-            for source in sources.values():
-                await source.aclose()
-
-    def places(self) -> dict[StreamName, Position]:
-        """Where each goes on."""
-        return {name: stream.place for name, stream in self.streams.items()}
-
-
-async def _pull(
-    heap: list[tuple[int, StreamName]],
-    sources: Mapping[StreamName, AsyncIterator[Item]],
-    stream: StreamView,
-) -> None:
-    item = await anext(sources[stream.name], None)
-    if item is not None:
-        stream.pending = item
-        heapq.heappush(heap, (item.time_ms, stream.name))
 
 
 def ranked(streams: Iterable[StreamView]) -> bool:

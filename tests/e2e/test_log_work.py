@@ -1,0 +1,108 @@
+"""Attack 33: many searches of one user through a large log, while others go on as before."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+
+import pytest
+
+from lab.addresses import SERVER_REST_PORT
+from lab.laboratory import Lab
+from tests.e2e.people import Person, Said
+from tests.eventually import eventually
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+
+LINES = 8_000_000
+"""Short ones, 63 MB."""
+SEARCHES = 12
+_ROUNDS = 20
+
+
+def stored_log(lab: Lab, person: Person) -> int:
+    """A finished job whose output is in the object store to its last line."""
+    job = lab.sbatch(person.name, wrap=f"seq 1 {LINES}")
+    lab.wait_job_state(job, "COMPLETED", timeout_s=120)
+    eventually(
+        lambda: person.tries("logs", str(job), "--tail", "1").out, lambda out: out == f"{LINES}\n"
+    )
+    return job
+
+
+def during_searches(person: Person, job: int, meanwhile: Callable[[], None]) -> list[Said]:
+    """Twelve at once; `meanwhile` is done again and again until the last has its answer."""
+    words = ("logs", str(job), "--first-error", "--grep", "no such line$")
+    with ThreadPoolExecutor(SEARCHES) as pool:
+        searches = [pool.submit(person.tries, *words) for _ in range(SEARCHES)]
+        while True:
+            meanwhile()
+            if not wait(searches, timeout=0).not_done:
+                return [each.result() for each in searches]
+
+
+@pytest.mark.story
+@pytest.mark.spec("LIMIT-4")
+def test_twelve_searches_of_one_user_leave_the_server_to_others(
+    quiet_lab: Lab, alice: Person, bob: Person
+) -> None:
+    """Beyond those under way at once the client waits its turn; each has its whole answer."""
+    job = stored_log(quiet_lab, alice)
+
+    def ask() -> None:
+        assert bob.asks("whoami")["user"]["value"] == "bob"
+
+    for said in during_searches(alice, job, ask):
+        assert (said.code, said.out) == (0, ""), said
+        assert "No line matches." in said.err
+    found = alice.tries("logs", str(job), "--grep", "^7654321$")
+    assert (found.code, found.out) == (0, "7654321\n"), found.err
+
+
+@pytest.mark.timing
+@pytest.mark.spec("LIMIT-4")
+def test_others_take_at_most_three_times_as_long_meanwhile(
+    quiet_lab: Lab, alice: Person, bob: Person
+) -> None:
+    job = stored_log(quiet_lab, alice)
+    times: list[float] = []
+
+    def ask() -> None:
+        begun = time.monotonic()
+        bob.asks("whoami")
+        times.append(time.monotonic() - begun)
+
+    for _ in range(_ROUNDS):
+        ask()
+    usual_s = max(times)
+    times.clear()
+    during_searches(alice, job, ask)
+    assert max(times) <= 3 * usual_s, (usual_s, sorted(times)[-5:])
+
+
+@pytest.mark.spec("LIMIT-4")
+def test_a_search_ends_with_its_client(quiet_lab: Lab, alice: Person) -> None:
+    """The server's log has it under a status that nobody was sent."""
+    job = stored_log(quiet_lab, alice)
+    server = quiet_lab.servers[0]
+    trust = ssl.create_default_context(cafile=str(quiet_lab.layout.certificates / "ca.crt"))
+    request_id = f"leaves-{job}"
+    headers = {
+        "Authorization": f"Bearer {alice.bearer['LATTICE_TOKEN']}",
+        "X-Request-Id": request_id,
+    }
+    with quiet_lab.enter_network():
+        client = http.client.HTTPSConnection(
+            server.address, SERVER_REST_PORT, context=trust, timeout=30
+        )
+        client.request("GET", f"/v1/allocations/{job}/logs?grep=no+such+line", headers=headers)
+        client.close()
+
+    def logged() -> list[str]:
+        lines = server.process.log_file.read_text().splitlines()
+        return [each for each in lines if request_id in each and "499" in each]
+
+    eventually(logged)
