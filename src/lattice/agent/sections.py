@@ -136,8 +136,10 @@ class AlertsSection:
 class ExpectedSection:
     gpu_count: int | None = setting(None, "How many GPUs the node should have.", least=0)
     gpu_type: str = setting("", "Which kind they should be.")
-    cpu_cores: int | None = setting(None, "How many cores it should have.", least=1)
-    memory_gb: int | None = setting(None, "How much memory it should have.", least=1)
+    cpu_cores: int | None = setting(None, "How many cores it should have, or threads.", least=1)
+    memory_gb: int | None = setting(
+        None, "How many GiB of memory it should have; a tenth more or less is no difference.", least=1
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,7 @@ from lattice.features.watch.node.judging import judge_factory
 from lattice.probes.cgroup import CgroupProbe
 from lattice.probes.dcgm import DcgmProbe
 from lattice.probes.gpuhealth import ExpectedGpus, GpuHealthJudge
+from lattice.probes.machine import ExpectedMachine, machine_differences
 from lattice.probes.helperlook import HelperLook
 from lattice.probes.latency import LatencyProbe
 from lattice.probes.network import NetworkProbe
@@ -87,7 +88,10 @@ class TelemetryParts:
         self._counters = HelperCounterLine(told.config.helper.socket, clock)
         expected = told.config.expected
         nvidia = NvidiaProbe(self.told.gpus_of, clock, devices=told.config.gpus.devices)
-        judge = GpuHealthJudge(ExpectedGpus(expected.gpu_count, expected.gpu_type))
+        machine = ExpectedMachine(expected.cpu_cores, expected.memory_gb)
+        judge = GpuHealthJudge(
+            ExpectedGpus(expected.gpu_count, expected.gpu_type), machine_differences(machine)
+        )
         self.gpu_health = GpuHealthWatch(nvidia.condition, judge, clock)
         self._registry = _registry(told, nvidia, self._counters, clock)
         self.buffer = SampleBuffer(self.time.now, config.buffer_mb * _MIB)

@@ -8,7 +8,7 @@ starts anew, which is needed for the repair too: a card that is in use can't be 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lattice.base.text import inert
@@ -79,8 +79,10 @@ class ExpectedGpus:
 class GpuHealthJudge:
     """Judges one look after the other. Time comes with the looks."""
 
-    def __init__(self, expected: ExpectedGpus) -> None:
+    def __init__(self, expected: ExpectedGpus, beside: Sequence[str] = ()) -> None:
+        """`beside`: other warnings of this node, which last."""
         self._expected = expected
+        self._beside = tuple(beside)
         self._before: GpuLook | None = None
         self._slow_looks: dict[str, int] = {}
         self._held: dict[str, float] = {}
@@ -94,7 +96,8 @@ class GpuHealthJudge:
         self._held = {
             words: seen for words, seen in self._held.items() if 0 <= look.time - seen < HELD_S
         }
-        warnings = [*_warnings(look), *self._mismatches(look), *sorted(self._held)]
+        mismatches = (*self._mismatches(look), *self._beside)
+        warnings = [*_warnings(look), *mismatches, *sorted(self._held)]
         if look.cards:
             self._before = look
         if failures:

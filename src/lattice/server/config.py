@@ -13,7 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
 from pathlib import Path
 
 from lattice.base.config import Report, load, refused
@@ -21,6 +20,7 @@ from lattice.base.errors import ConfigurationError
 from lattice.base.setting import Unread, setting_of
 from lattice.base.signing import SigningKey
 from lattice.domain.vcluster import Kind
+from lattice.features.link.model import PING_EVERY_S
 from lattice.server.apirules import judge_api
 from lattice.server.attachsection import judge_attach
 from lattice.server.configchecks import check_file, check_url
@@ -174,15 +174,20 @@ def _engines(config: ServerConfig, report: Report) -> None:
     for name in ("s3_endpoint", "bucket", "region", "access_key", "secret_key"):
         if getattr(config.storage, name) is not None:
             report.warning(f"storage.{name}", "is not used: the object store is named in objects")
+    for name in ("nfs_home", "nfs_work"):
+        if getattr(config.storage, name) is not None:
+            text = "is not used: what a job has mounted is found on its nodes"
+            report.warning(f"storage.{name}", text)
 
 
 def _nodes(config: ServerConfig, report: Report) -> None:
     agent = config.node_agent
-    rising = ("heartbeat_interval_s", "degraded_after_s", "grace_period_s")
-    for low, high in pairwise(rising):
-        if getattr(agent, low) >= getattr(agent, high):
-            text = f"must be more than node_agent.{low}"
-            report.problem(f"node_agent.{high}", text, f"node_agent.{low}")
+    if agent.degraded_after_s >= agent.grace_period_s:
+        text = "must be more than node_agent.degraded_after_s"
+        report.problem("node_agent.grace_period_s", text, "node_agent.degraded_after_s")
+    if agent.heartbeat_interval_s is not None:
+        text = f"changes nothing: links are pinged every {PING_EVERY_S:g} s. Leave it out"
+        report.problem("node_agent.heartbeat_interval_s", text)
 
 
 def _sensitive(config: ServerConfig, report: Report) -> None:

@@ -273,7 +273,9 @@ class StorageSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAgentSection:
-    heartbeat_interval_s: float = setting(10.0, "How often an agent is heard.", least=1, most=60)
+    heartbeat_interval_s: float | None = setting(
+        None, "Refused: links are pinged every 5 s, whatever stands here.", least=1, most=60
+    )
     degraded_after_s: float = setting(
         30.0, "Silence after which a node is Degraded.", least=2, most=3600
     )
@@ -355,7 +357,8 @@ class ServerConfig:
     )
     logs: LogsSection = setting(LogsSection(), "How long what jobs wrote is kept.")
     storage: StorageSection = setting(
-        StorageSection(), "Checked; no part uses it yet. The object store is named in `objects`."
+        StorageSection(),
+        "Accepted with a warning, not used: the object store is named in `objects`.",
     )
     telemetry: TelemetrySection = setting(
         TelemetrySection(), "The metric store, and how closely jobs are measured."

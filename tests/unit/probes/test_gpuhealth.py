@@ -174,3 +174,13 @@ def test_laws_of_every_judgement(looks: list[list[CardCondition]]) -> None:
             for each in cards
         )
         assert fatal == (found.health is Health.FAILURE)
+
+
+@pytest.mark.spec("OPS-10")
+def test_what_else_the_node_lacks_stands_beside_its_cards() -> None:
+    judge = GpuHealthJudge(ExpectedGpus(), ("64 cores instead of 72",))
+    nothing = judge.see(GpuLook(time=1.0, nothing="no GPUs"))
+    assert nothing == NodeHealth(Health.WARNING, ("64 cores instead of 72",))
+    broken = judge.see(GpuLook(time=2.0, failure="driver broken"))
+    assert broken.health is Health.FAILURE
+    assert broken.words[-1] == "64 cores instead of 72"

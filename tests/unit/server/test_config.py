@@ -508,7 +508,10 @@ def test_a_key_that_others_can_read_is_told(room: Room) -> None:
 )
 def test_sections_of_the_scheduler_are_accepted_with_a_word(name: str, room: Room) -> None:
     found = room.warnings(f"{name}: {{anything: [1, {{x: y}}]}}")
-    assert any(each.startswith(f"{name}: accepted, not read: ") for each in found)
+    said = [each for each in found if each.startswith(f"{name}: ")]
+    assert len(said) == 1
+    assert said[0].startswith(f"{name}: accepted, not read: ")
+    assert re.search("Slurm|slurm", said[0]), "it says who does it"
 
 
 @pytest.mark.spec("OPS-7", "OPS-1")
