@@ -31,7 +31,9 @@ def operator(request: pytest.FixtureRequest) -> Iterator[NodeOperator]:
             Node(name=name, state=NodeState.READY, slurm_state="idle")
             for name in ("n1", "n2", "n3")
         ]
-        yield InMemoryNodeOperator(scheduler)
+        fake = InMemoryNodeOperator(scheduler)
+        fake.partitions = {"batch": None}
+        yield fake
         return
     lab = request.getfixturevalue("lab")
     lab.jobs.cancel_all()
@@ -62,6 +64,13 @@ async def test_a_node_goes_out_and_comes_back(operator: NodeOperator) -> None:
         await asyncio.sleep(0.2)
     await operator.resume(NODES)
     await until_ready(operator)
+
+
+@pytest.mark.spec("AUTH-4")
+async def test_a_partition_that_names_no_accounts_admits_every_one(
+    operator: NodeOperator,
+) -> None:
+    assert (await operator.admitted())["batch"] is None
 
 
 @pytest.mark.spec("DIAG-4", "OPS-4")

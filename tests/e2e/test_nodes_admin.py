@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from lab.laboratory import Lab
+from lab.slurm_config import PARTITIONS
 from tests.e2e.people import Person, Said
 from tests.eventually import eventually
 
@@ -112,10 +114,43 @@ def test_who_may(quiet_lab: Lab, bob: Person, carol: Person) -> None:
         said = admin(bob, act, "--reason", "because")
         assert said.code == 77, said
         assert "Operator" in said.err
-    assert admin(carol, "drain", "--reason", "tenant's wish").code == 0
-    for act in ("undrain", "disable", "enable"):
+    for act in ("disable", "enable"):
         assert admin(carol, act, "--reason", "because").code == 77
-    assert "drained" in sinfo(quiet_lab)
+    assert set(sinfo(quiet_lab).split()) == {"idle"}
+
+
+@contextmanager
+def reserved_for(lab: Lab, accounts: str) -> Iterator[None]:
+    """Every partition admits these accounts alone."""
+
+    def admit(who: str) -> None:
+        for name in PARTITIONS:
+            lab.ctl(["scontrol", "update", f"partitionname={name}", f"allowaccounts={who}"])
+
+    admit(accounts)
+    try:
+        yield
+    finally:
+        admit("ALL")
+
+
+@pytest.mark.story
+@pytest.mark.spec("AUTH-4", "OPS-4")
+def test_a_tenant_admin_drains_what_serves_no_other_tenant(quiet_lab: Lab, carol: Person) -> None:
+    """Attack 42."""
+    refused = admin(carol, "drain", "--reason", "tenant's wish")
+    assert refused.code == 77
+    assert "admits every account" in refused.err
+    assert set(sinfo(quiet_lab).split()) == {"idle"}
+    with reserved_for(quiet_lab, "physics,research,theory,biology,genomics"):
+        assert admin(carol, "drain", "--reason", "tenant's wish").code == 77
+    with reserved_for(quiet_lab, "biology,genomics"):
+        said = admin(carol, "drain", "--reason", "tenant's wish")
+        assert said.code == 0, said
+        assert "drained" in sinfo(quiet_lab)
+        back = admin(carol, "undrain")
+        assert back.code == 0, back
+    eventually(lambda: sinfo(quiet_lab), lambda seen: set(seen.split()) == {"idle"})
 
 
 @pytest.mark.spec("OPS-4")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from lattice.base.errors import ConfigurationError, Unavailable
 from lattice.domain.node import Node, NodeState
 from lattice.domain.nodeset import NodeSet
+from lattice.domain.operation import Admitted
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 
 
@@ -22,10 +23,15 @@ class InMemoryNodeOperator:
         """For so many looks a node that was put back does not respond."""
         self._silent: dict[str, int] = {}
         self.acts: list[tuple[str, str, str]] = []
+        self.partitions: dict[str, Admitted] = {}
 
     async def states(self, nodes: NodeSet) -> Mapping[str, NodeState]:
         self._answer()
         return {each.name: self._seen(each) for each in self._scheduler.nodes if each.name in nodes}
+
+    async def admitted(self) -> Mapping[str, Admitted]:
+        self._answer()
+        return self.partitions
 
     def _seen(self, node: Node) -> NodeState:
         left = self._silent.get(node.name, 0)

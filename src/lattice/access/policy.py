@@ -123,6 +123,11 @@ def takes_shares(actor: Actor, permission: Permission) -> bool:
     return permission in _BY_SHARE and actor.user != "" and admits(actor, permission)
 
 
+def operates_own_nodes_only(actor: Actor) -> bool:
+    """True if this caller takes only nodes out of service that serve no other tenant."""
+    return actor.role is Role.TENANT_ADMIN
+
+
 def governed_tenant(actor: Actor, accounts: AccountTree) -> str:
     """The tenant a tenant admin governs: the token's, else the one whose accounts she coordinates.
 

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from lattice.domain.node import NodeState
 from lattice.domain.nodeset import NodeSet
+
+
+Admitted: TypeAlias = frozenset[str] | None
+"""The accounts that a partition admits; None: every one."""
 
 
 class NodeAct(StrEnum):
@@ -32,6 +36,9 @@ class NodeOperator(Protocol):
 
     async def states(self, nodes: NodeSet) -> Mapping[str, NodeState]:
         """How the scheduler has them at this moment; one it does not know is left out."""
+
+    async def admitted(self) -> Mapping[str, Admitted]:
+        """Which accounts each partition admits, at this moment."""
 
     async def drain(self, nodes: NodeSet, reason: str) -> None:
         """No new work; what runs goes on."""

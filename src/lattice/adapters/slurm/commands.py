@@ -76,6 +76,10 @@ class SlurmCommands:
         """One line a node, as slurmctld has it now."""
         return await self._run("scontrol", "-o", "show", "node", nodes)
 
+    async def partitions_shown(self) -> str:
+        """One line a partition, hidden ones too, as slurmctld has it now."""
+        return await self._run("scontrol", "-a", "-o", "show", "partition")
+
     async def update_nodes(self, nodes: str, state: str, reason: str = "") -> None:
         """Set the state of nodes; Slurm wants a reason with some states."""
         why = (f"reason={reason}",) if reason else ()

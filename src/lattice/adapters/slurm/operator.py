@@ -17,9 +17,12 @@ from lattice.adapters.slurm.schema.build import node_state
 from lattice.base.errors import ConfigurationError
 from lattice.domain.node import NodeState
 from lattice.domain.nodeset import NodeSet
+from lattice.domain.operation import Admitted
 
 # The state stands before the reason, which may say anything: only the first counts.
 _LINE = re.compile(r"NodeName=(\S+) .*?\bState=(\S+)")
+_PARTITION = re.compile(r"PartitionName=(\S+) (.*)")
+_ACCOUNTS = re.compile(r"(?:^|\s)AllowAccounts=(\S+)")
 _REFUSED = re.compile(
     r"invalid user id|permission denied|not authorized|^sudo: ", re.IGNORECASE | re.MULTILINE
 )
@@ -34,6 +37,10 @@ class SlurmNodeOperator:
     async def states(self, nodes: NodeSet) -> Mapping[str, NodeState]:
         """As slurmctld answers now, not as it was last polled."""
         return parse_states(await self._commands.nodes_shown(nodes.fold()))
+
+    async def admitted(self) -> Mapping[str, Admitted]:
+        """By `AllowAccounts`; what `DenyAccounts` leaves open is everybody's."""
+        return parse_admitted(await self._commands.partitions_shown())
 
     async def drain(self, nodes: NodeSet, reason: str) -> None:
         """Slurm's own drain."""
@@ -69,6 +76,21 @@ def parse_states(text: str) -> dict[str, NodeState]:
         if match is not None:
             states.setdefault(match[1], _state(match[2]))
     return states
+
+
+def parse_admitted(text: str) -> dict[str, Admitted]:
+    """The accounts in `scontrol -o show partition`; a line that does not fit is passed over."""
+    found: dict[str, Admitted] = {}
+    for line in text.splitlines():
+        match = _PARTITION.match(line)
+        if match is None:
+            continue
+        accounts = _ACCOUNTS.search(match[2])
+        if accounts is None or accounts[1].upper() in {"ALL", "(NULL)"}:
+            found[match[1]] = None
+        else:
+            found[match[1]] = frozenset(filter(None, accounts[1].split(",")))
+    return found
 
 
 def _state(text: str) -> NodeState:

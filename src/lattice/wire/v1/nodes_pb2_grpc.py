@@ -82,7 +82,7 @@ class NodeServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DrainNode(self, request, context):
-        """What runs goes on, nothing new starts.
+        """What runs goes on, nothing new starts. A tenant admin: only nodes that serve no other tenant.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

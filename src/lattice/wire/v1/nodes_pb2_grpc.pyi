@@ -34,7 +34,7 @@ class NodeServiceStub:
     ListNodes: _grpc.UnaryUnaryMultiCallable[_nodes_pb2.ListNodesRequest, _nodes_pb2.NodeList]
     GetNode: _grpc.UnaryUnaryMultiCallable[_nodes_pb2.GetNodeRequest, _nodes_pb2.NodeCard]
     DrainNode: _grpc.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]
-    """What runs goes on, nothing new starts."""
+    """What runs goes on, nothing new starts. A tenant admin: only nodes that serve no other tenant."""
     UndrainNode: _grpc.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]
     """From drained only."""
     DisableNode: _grpc.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]
@@ -47,7 +47,7 @@ class NodeServiceAsyncStub(NodeServiceStub):
     ListNodes: _aio.UnaryUnaryMultiCallable[_nodes_pb2.ListNodesRequest, _nodes_pb2.NodeList]  # type: ignore[assignment]
     GetNode: _aio.UnaryUnaryMultiCallable[_nodes_pb2.GetNodeRequest, _nodes_pb2.NodeCard]  # type: ignore[assignment]
     DrainNode: _aio.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]  # type: ignore[assignment]
-    """What runs goes on, nothing new starts."""
+    """What runs goes on, nothing new starts. A tenant admin: only nodes that serve no other tenant."""
     UndrainNode: _aio.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]  # type: ignore[assignment]
     """From drained only."""
     DisableNode: _aio.UnaryUnaryMultiCallable[_nodes_pb2.OperateNodeRequest, _nodes_pb2.NodeActs]  # type: ignore[assignment]
@@ -75,7 +75,7 @@ class NodeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _nodes_pb2.OperateNodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_nodes_pb2.NodeActs, _abc.Awaitable[_nodes_pb2.NodeActs]]:
-        """What runs goes on, nothing new starts."""
+        """What runs goes on, nothing new starts. A tenant admin: only nodes that serve no other tenant."""
 
     @_abc_1.abstractmethod
     def UndrainNode(

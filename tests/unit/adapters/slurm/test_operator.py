@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lattice.adapters.slurm.commands import SlurmCommands
-from lattice.adapters.slurm.operator import SlurmNodeOperator, parse_states
+from lattice.adapters.slurm.operator import SlurmNodeOperator, parse_admitted, parse_states
 from lattice.base.errors import ConfigurationError, Unavailable
 from lattice.domain.node import NodeState
 from lattice.domain.nodeset import NodeSet
@@ -46,6 +46,29 @@ def says(scontrol: Path, script: str) -> SlurmNodeOperator:
 def test_states_are_read(said: str, state: NodeState) -> None:
     text = f"NodeName=n1 Arch=x86_64 CoresPerSocket=1 State={said} ThreadsPerCore=1\n"
     assert parse_states(text) == {"n1": state}
+
+
+@pytest.mark.spec("AUTH-4")
+def test_the_accounts_that_a_partition_admits_are_read() -> None:
+    text = (
+        "PartitionName=batch AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL Nodes=n[1-3]\n"
+        "PartitionName=bio AllowGroups=ALL AllowAccounts=biology,genomics AllowQos=ALL Nodes=n2\n"
+        "PartitionName=rest AllowGroups=ALL DenyAccounts=biology AllowQos=ALL Nodes=n3\n"
+        "PartitionName=odd AllowGroups=ALL AllowAccounts=(null) Nodes=n3\n"
+        "nonsense AllowAccounts=x\n"
+    )
+    assert parse_admitted(text) == {
+        "batch": None,
+        "bio": frozenset({"biology", "genomics"}),
+        "rest": None,
+        "odd": None,
+    }
+
+
+@pytest.mark.spec("AUTH-4")
+async def test_partitions_are_asked_for_hidden_ones_too(scontrol: Path) -> None:
+    operator = says(scontrol, 'echo "PartitionName=p AllowAccounts=a Asked=$*"')
+    assert await operator.admitted() == {"p": frozenset({"a"})}
 
 
 def test_a_reason_can_not_play_a_state() -> None:

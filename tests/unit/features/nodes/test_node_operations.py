@@ -9,11 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.access.actor import Actor, Role
-from lattice.base.errors import ConfigurationError, NotFound, Unavailable, UsageError
+from lattice.base.errors import (
+    ConfigurationError,
+    NotFound,
+    PermissionRefused,
+    Unavailable,
+    UsageError,
+)
 from lattice.domain.node import Node, NodeState
 from lattice.domain.operation import NodeAct
 from lattice.features.nodes.model import LONGEST_REASON, NodeActs
 from lattice.features.nodes.service.nodes import NodeOperations, signed_reason
+from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
@@ -173,3 +180,92 @@ async def test_slurm_that_refuses_or_is_away_is_told_and_written_down(site: Site
     site.scheduler.down = True
     with pytest.raises(Unavailable):
         await site.operate("drain")
+
+
+BIOLOGIST = Actor(sub="s-carol", user="carol", role=Role.TENANT_ADMIN, tenant="biology")
+
+
+@pytest.fixture
+def shared() -> Site:
+    """n1 is biology's alone, n2 is everybody's, n3 is in a partition of each kind."""
+    site = Site()
+    site.scheduler.accounts = ACCOUNTS
+    site.scheduler.nodes = [
+        Node(name=name, state=NodeState.READY, slurm_state="idle", partitions=partitions)
+        for name, partitions in (("n1", ("bio",)), ("n2", ("all",)), ("n3", ("bio", "mixed")))
+    ]
+    site.scheduler.read()
+    site.operator.partitions = {
+        "bio": frozenset({"biology", "genomics"}),
+        "all": None,
+        "mixed": frozenset({"genomics", "theory"}),
+    }
+    return site
+
+
+@pytest.mark.spec("AUTH-4", "OPS-4")
+async def test_a_tenant_admin_drains_and_undrains_what_serves_no_other_tenant(
+    shared: Site,
+) -> None:
+    for act, state in (("drain", "drained"), ("undrain", "ready")):
+        done = await shared.operations.operate(BIOLOGIST, NodeAct(act), "n1", "wet")
+        assert done.nodes[0].state.value == state
+    assert [act for act, *_ in shared.log] == ["drain", "undrain"]
+
+
+@pytest.mark.spec("AUTH-4", "OPS-4")
+@pytest.mark.parametrize("act", ["drain", "undrain"])
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ("n2", "the partition all of n2 admits every account"),
+        ("n3", "the partition mixed of n3 admits accounts of other tenants"),
+        ("n[1-2]", "the partition all of n2 admits every account"),
+    ],
+)
+async def test_a_tenant_admin_leaves_alone_what_others_use(
+    shared: Site, act: str, names: str, why: str
+) -> None:
+    """Attack 42: it is refused, with the reason, and written down."""
+    with pytest.raises(PermissionRefused) as refused:
+        await shared.operations.operate(BIOLOGIST, NodeAct(act), names, "wet")
+    assert refused.value.message == f"A tenant admin can't {act} {names}: {why}."
+    assert shared.operator.acts == []
+    assert shared.log == [(f"{act} refused", names, "s-carol", why)]
+
+
+@pytest.mark.spec("AUTH-4")
+async def test_work_of_another_tenant_on_the_node_counts_too(shared: Site) -> None:
+    shared.scheduler.allocations = [allocation(1, "bob", "genomics", nodes="n1")]
+    shared.scheduler.read()
+    await shared.operations.operate(BIOLOGIST, NodeAct.DRAIN, "n1", "wet")
+    await shared.operations.operate(BIOLOGIST, NodeAct.UNDRAIN, "n1", "")
+    shared.scheduler.allocations = [allocation(2, "dave", "theory", nodes="n[1-2]")]
+    shared.scheduler.read()
+    with pytest.raises(PermissionRefused, match="work of another tenant is on n1"):
+        await shared.operations.operate(BIOLOGIST, NodeAct.DRAIN, "n1", "wet")
+
+
+@pytest.mark.spec("AUTH-4")
+@pytest.mark.parametrize("tenant", ["", "genomics", "nowhere"])
+async def test_one_who_governs_no_tenant_drains_nothing(shared: Site, tenant: str) -> None:
+    stranger = Actor(sub="s-x", user="x", role=Role.TENANT_ADMIN, tenant=tenant)
+    with pytest.raises(PermissionRefused, match="no tenant that you govern"):
+        await shared.operations.operate(stranger, NodeAct.DRAIN, "n1", "wet")
+
+
+@pytest.mark.spec("AUTH-4")
+async def test_what_can_not_be_told_is_another_tenants(shared: Site) -> None:
+    shared.operator.partitions = {}
+    with pytest.raises(PermissionRefused, match="admits every account"):
+        await shared.operations.operate(BIOLOGIST, NodeAct.DRAIN, "n1", "wet")
+    shared.scheduler.nodes = [Node(name="n1", state=NodeState.READY, slurm_state="idle")]
+    shared.scheduler.read()
+    with pytest.raises(PermissionRefused, match="belongs to no partition"):
+        await shared.operations.operate(BIOLOGIST, NodeAct.DRAIN, "n1", "wet")
+
+
+@pytest.mark.spec("AUTH-4")
+async def test_an_operator_drains_whatever_it_serves(shared: Site) -> None:
+    done = await shared.operations.operate(OLGA, NodeAct.DRAIN, "n[1-3]", "BIOS")
+    assert {each.state.value for each in done.nodes} == {"drained"}

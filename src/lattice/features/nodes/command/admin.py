@@ -112,7 +112,7 @@ DRAIN = Command(
         ("lattice admin drain n1 --reason DIMM", "no new work on n1"),
         ("lattice admin drain n[1-3] --reason BIOS --wait", "return when they are empty"),
     ),
-    permission="Operator, TenantAdmin or SystemAdmin",
+    permission="Operator or SystemAdmin; TenantAdmin, on nodes that serve no other tenant",
 )
 
 UNDRAIN = Command(
@@ -122,7 +122,7 @@ UNDRAIN = Command(
     run=undrain,
     params=(_NODE, _REASON),
     examples=(("lattice admin undrain n1", "n1 takes work again"),),
-    permission="Operator or SystemAdmin",
+    permission="Operator or SystemAdmin; TenantAdmin, on nodes that serve no other tenant",
 )
 
 DISABLE = Command(

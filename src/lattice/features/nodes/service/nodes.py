@@ -13,8 +13,8 @@ from typing import Protocol
 
 from lattice.access.actor import Actor
 from lattice.access.permission import Permission
-from lattice.access.policy import scope_of
-from lattice.base.errors import NotFound, Unavailable, UsageError
+from lattice.access.policy import governed_tenant, operates_own_nodes_only, scope_of
+from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.base.text import cut, inert
 from lattice.domain.node import Node, NodeState
 from lattice.domain.nodeset import NodeSet
@@ -31,6 +31,7 @@ from lattice.features.nodes.model import (
     already,
     refusal,
 )
+from lattice.features.nodes.service.tenants import other_tenant_on
 
 _LONGEST_ACTOR = 64
 _LOOKS = 8
@@ -133,6 +134,8 @@ class NodeOperations:
     async def operate(self, actor: Actor, act: NodeAct, names: str, reason: str) -> NodeActs:
         """Do it where it is not so already. Repeating it changes nothing."""
         nodes = self._named(names)
+        if operates_own_nodes_only(actor):
+            await self._check_tenant(actor, act, nodes)
         before = await self._operator.states(nodes)
         missing = NodeSet(each for each in nodes if each not in before)
         if missing:
@@ -158,6 +161,22 @@ class NodeOperations:
                 for each in sorted(nodes)
             )
         )
+
+    async def _check_tenant(self, actor: Actor, act: NodeAct, nodes: NodeSet) -> None:
+        cluster = self._scheduler.live().cluster
+        tenant = governed_tenant(actor, cluster.accounts)
+        why = "" if tenant else "your token and Slurm's accounts name no tenant that you govern"
+        if tenant:
+            admitted = await self._operator.admitted()
+            found = (each for each in cluster.nodes if each.name in nodes)
+            said = (other_tenant_on(each, tenant, cluster, admitted) for each in found)
+            why = next(filter(None, said), "")
+        if why:
+            self._journal.acted(f"{act.value} refused", str(nodes), actor.sub, why)
+            raise PermissionRefused(
+                f"A tenant admin can't {act.value} {cut(str(nodes), 80)}: {why}.",
+                hint="Only nodes that serve your tenant alone; ask an operator for the others.",
+            )
 
     async def _settled(self, nodes: NodeSet) -> Mapping[str, NodeState]:
         states = await self._operator.states(nodes)
