@@ -59,7 +59,9 @@ def sections(kind: type[Any], path: str = "") -> Iterator[tuple[str, type[Any], 
         at = f"{path}.{key.name}" if path else key.name
         inner = hint
         if typing.get_origin(hint) in {tuple, Mapping} or "Mapping" in str(hint):
-            inner = typing.get_args(hint)[-1] if "Mapping" in str(hint) else typing.get_args(hint)[0]
+            inner = (
+                typing.get_args(hint)[-1] if "Mapping" in str(hint) else typing.get_args(hint)[0]
+            )
         if is_dataclass(inner) and not hasattr(inner, "parse") and inner is not Secret:
             yield from sections(typing.cast("type[Any]", inner), at)
             if inner is not hint:

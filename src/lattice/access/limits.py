@@ -163,13 +163,13 @@ class Buckets:
 
     def __init__(self, most: int = MOST_BUCKETS) -> None:
         self._most = most
-        self._full_at: OrderedDict[tuple[str, Questions], float] = OrderedDict()
+        self._full_at: OrderedDict[tuple[str, str], float] = OrderedDict()
         self.early = 0
 
     def __len__(self) -> int:
         return len(self._full_at)
 
-    def take(self, sub: str, kind: Questions, per_minute: int, now: float) -> Verdict:
+    def take(self, sub: str, kind: str, per_minute: int, now: float) -> Verdict:
         """One question of this caller's."""
         key = (sub, kind)
         full_at, verdict = taken(self._full_at.get(key, now), now, per_minute)

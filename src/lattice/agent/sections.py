@@ -138,7 +138,9 @@ class ExpectedSection:
     gpu_type: str = setting("", "Which kind they should be.")
     cpu_cores: int | None = setting(None, "How many cores it should have, or threads.", least=1)
     memory_gb: int | None = setting(
-        None, "How many GiB of memory it should have; a tenth more or less is no difference.", least=1
+        None,
+        "How many GiB of memory it should have; a tenth more or less is no difference.",
+        least=1,
     )
 
 

@@ -20,10 +20,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lattice import __version__
 from lattice.access.actor import Actor
+from lattice.access.permission import Permission
+from lattice.base.clock import Clock
 from lattice.base.errors import InternalError, LatticeError, NotFound, UsageError
 from lattice.base.logs import request_context
 from lattice.server.figures import Figures
 from lattice.wire.disconnect import CLIENT_LEFT, ClientLeft
+from lattice.server.publicpace import PER_MINUTE, PublicPace
 from lattice.wire.guard import PREFIX, GuardedRoutes
 from lattice.wire.status import http_error
 
@@ -38,7 +41,11 @@ _ACCEPTED_ID = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01
 
 
 def build_app(
-    routes: GuardedRoutes[Actor], figures: Figures, log: structlog.stdlib.BoundLogger
+    routes: GuardedRoutes[Actor],
+    figures: Figures,
+    log: structlog.stdlib.BoundLogger,
+    clock: Clock,
+    public_per_minute: int = PER_MINUTE,
 ) -> FastAPI:
     """The application around routes that the features have offered."""
     # FastAPI's own documentation pages stand outside the guard, so they are off.
@@ -56,6 +63,14 @@ def build_app(
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(ClientLeft, _on_client_left)
+    app.add_middleware(
+        PublicPace,
+        paths=routes.paths_of(Permission.PUBLIC.value),
+        clock=clock,
+        refused=lambda kind: figures.limit_refusals.labels(kind).inc(),
+        answer=_answer,
+        per_minute=public_per_minute,
+    )
     app.add_middleware(SecondPrefix)
     app.add_middleware(Envelope, figures=figures, log=log)
     return app

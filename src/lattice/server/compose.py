@@ -64,6 +64,7 @@ from lattice.server.gatekeeper import Gatekeeper
 from lattice.server.grpcbounds import service_options
 from lattice.server.journal import LoggedJournal
 from lattice.server.locks import lock_service, offer_locks, serve_locks
+from lattice.server.publicpace import PER_MINUTE
 from lattice.server.report import offer_report, serve_report
 from lattice.server.sharing import SharingParts
 from lattice.server.telemetry import TelemetryParts, offer_telemetry, serve_telemetry
@@ -90,6 +91,8 @@ class Parts:
     operator: NodeOperator
     presences: Presences | None = None
     """None where there is no agreed state, and so no agents."""
+    public_per_minute: int = PER_MINUTE
+    """Calls without a token, of one address."""
     limits: CallerLimits | None = None
     """Given to the features that open sessions or answer paced questions."""
     verifier: TokenVerifier
@@ -216,7 +219,7 @@ def compose(parts: Parts) -> Faces:  # noqa: PLR0915 - a line or two for every f
     offer_report(parts.report, routes)
     offer_compare(parts.compare, routes)
     offer_diag(parts.diag, routes)
-    rest = build_app(routes, parts.figures, parts.log)
+    rest = build_app(routes, parts.figures, parts.log, parts.clock, parts.public_per_minute)
     description = Description(rest)
 
     grpc = aio.server(

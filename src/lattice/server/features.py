@@ -65,6 +65,7 @@ async def open_features(ground: Ground) -> AsyncIterator[tuple[Parts, Links | No
         operator = SlurmNodeOperator(slurm_commands(config.slurm))
         await _draining(ground, operator, stack)
         parts = Parts(
+            public_per_minute=ground.config.rate_limits.public_per_minute,
             scheduler=ground.scheduler,
             operator=operator,
             verifier=ground.verifier,

@@ -333,6 +333,13 @@ class RateLimitsSection:
     compare_per_minute: int = setting(10, "Comparisons.", least=0, most=1_000_000)
     submit_per_minute: int = setting(120, "Submissions.", least=0, most=1_000_000)
     cancel_per_minute: int = setting(300, "Cancellations.", least=0, most=1_000_000)
+    public_per_minute: int = setting(
+        1200,
+        "Calls that need no token, of one address to one replica. Behind a proxy that is the "
+        "proxy's address, so all clients together.",
+        least=1,
+        most=1_000_000,
+    )
     users: Mapping[str, UserLimits] = setting({}, "Other limits for single callers, by `sub`.")
 
 

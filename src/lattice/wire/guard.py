@@ -152,6 +152,14 @@ class GuardedRoutes(Generic[Caller]):
         """What the request carries, read only now that the caller has passed the guard."""
         return await read_body(request, kind, largest_bytes)
 
+    def paths_of(self, permission: str) -> frozenset[str]:
+        """The paths of the routes that need this permission."""
+        return frozenset(
+            path
+            for (_, path), rpc in self.rpc_of_route.items()
+            if self._permissions[rpc] == permission
+        )
+
     def caller(self, request: Request) -> Caller:
         """The verified caller of a request that passed the guard."""
         return cast("Caller", request.state.caller)
