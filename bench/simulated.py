@@ -22,6 +22,7 @@ from fastapi import FastAPI
 from bench.measuring import HERE, free_port
 from lattice.base.clock import SystemClock
 from lattice.base.errors import NotFound
+from lattice.base.supervisor import Supervisor
 from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import AttemptFinder
 from lattice.domain.metricstore import MetricStore
@@ -77,6 +78,7 @@ async def serving(
     clock = SystemClock()
     state = InMemoryStateStore(clock)
     figures = Figures()
+    supervisor = Supervisor(clock, lambda: None)
     log: Any = structlog.wrap_logger(
         structlog.PrintLogger(sys.stderr),
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
@@ -87,12 +89,13 @@ async def serving(
     )
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        reach = await enter(open_reach(config, state, clock, _REPLICA))
+        reach = await enter(open_reach(config, state, clock, _REPLICA, supervisor))
         agents = await enter(
             open_agents(
                 config,
                 state,
                 clock,
+                supervisor,
                 replica_id=_REPLICA,
                 presences=reach.presences,
                 replicas=reach.addresses,
@@ -110,7 +113,7 @@ async def serving(
             figures=figures,
             journal=journal,
         )
-        intake = await enter(open_telemetry(needs, config.telemetry, store))
+        intake = await enter(open_telemetry(needs, config.telemetry, store, supervisor))
         objects = InMemoryObjectStore(clock)
         logs = log_intake(scheduler, _NoFiles(), objects, agents.signer, clock, journal)
         rates = Rates(
@@ -121,7 +124,9 @@ async def serving(
             others=NoOtherReplica(),
         )
         intakes = Intakes(logs=logs, metrics=intake.rpc)
-        await enter(open_links(config, reach, agents, peers, rates, figures, log, intakes))
+        await enter(
+            open_links(config, reach, agents, peers, rates, figures, log, intakes, supervisor)
+        )
         yield intake
 
 

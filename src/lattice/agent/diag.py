@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.probed import HelperProbes
@@ -15,6 +14,7 @@ from lattice.agent.config import Told
 from lattice.agent.telemetry import TelemetryParts
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
+from lattice.base.supervisor import Loop, OnFailure
 from lattice.base.text import inert
 from lattice.domain.jobfacts import FactAbsence, FactKind, GpuFact, MountFact, TaskFact
 from lattice.domain.nodejobs import JobIdentity
@@ -70,9 +70,9 @@ class DiagParts:
         """The streams it answers."""
         return {StreamKind.FACTS: self._facts, StreamKind.STACKS: self._stacks}
 
-    def steps(self) -> tuple[tuple[str, Coroutine[Any, Any, None]], ...]:
+    def loops(self) -> tuple[Loop, ...]:
         """What has to run."""
-        return (("diag", self._first.run()),)
+        return (Loop("diag", self._first.run, OnFailure.RESTART),)
 
     def _now(self) -> float:
         return self._servers.now().timestamp()

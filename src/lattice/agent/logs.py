@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.outputs import HelperOutputs
@@ -14,6 +13,7 @@ from lattice.adapters.linux.processlook import process_look
 from lattice.agent.config import Told
 from lattice.agent.intake import LinkedIntake
 from lattice.base.clock import Clock
+from lattice.base.supervisor import Loop, OnFailure
 from lattice.features.link.node.dialling import Dialling
 from lattice.features.link.node.keeper import Line
 from lattice.features.link.node.servertime import ServerTime
@@ -65,12 +65,15 @@ class LogParts:
         )
         self.shipping = Shipping(intake, self._spools, self.collecting.stored)
 
-    def steps(self) -> tuple[tuple[str, Coroutine[Any, Any, None]], ...]:
+    def loops(self) -> tuple[Loop, ...]:
         """What has to run."""
         return (
-            ("logs", self.collecting.run()),
-            ("logs budget", self.budget.run()),
-            ("logs shipping", self.shipping.run()),
+            # A reader that hangs on a dead share ends with the process only. Beside it, a second
+            # one would write to the same spool.
+            Loop("logs", self.collecting.run, OnFailure.END),
+            Loop("logs missed", self.collecting.take_up_missed, OnFailure.RESTART),
+            Loop("logs budget", self.budget.run, OnFailure.RESTART),
+            Loop("logs shipping", self.shipping.run, OnFailure.RESTART),
         )
 
     def _chunk_closed(self) -> None:

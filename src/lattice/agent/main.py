@@ -24,7 +24,10 @@ _M_ARENA_MAX = -8
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 78 for what can't be worked with, 0 after an orderly stop."""
+    """Exit code 78 for what can't be worked with, 0 after an orderly stop.
+
+    1 if a background loop failed without which there is no agent.
+    """
     options = vars(_parser().parse_args(arguments))
     file, check = options.pop("config"), options.pop("check_config")
     try:

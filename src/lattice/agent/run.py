@@ -11,6 +11,7 @@ import secrets
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -23,6 +24,7 @@ from lattice.agent.attach import terminal_passing
 from lattice.agent.clock import HelperTime, LinkedTime
 from lattice.agent.config import Told
 from lattice.agent.diag import DiagParts
+from lattice.agent.figures import process_figures
 from lattice.agent.identity import AgentIdentity
 from lattice.agent.identity_cascade import Cascade, IdentityOptions
 from lattice.agent.identity_issuer import GrpcIssuer
@@ -31,6 +33,7 @@ from lattice.agent.logs import LogParts
 from lattice.agent.telemetry import TelemetryParts
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.garbage import settle
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.node import NodeHealth
 from lattice.domain.stream import StreamKind
 from lattice.features.link.node.dialling import Dialling
@@ -47,12 +50,23 @@ _log = logging.getLogger("lattice.agent")
 
 
 async def run(told: Told) -> None:
-    """Until SIGTERM or SIGINT."""
-    clock = SystemClock()
+    """Until SIGTERM or SIGINT.
+
+    Raises `LoopFailed` after an orderly stop, if a loop failed that an agent can't do without.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    supervisor = Supervisor(SystemClock(), stop.set)
+    await run_until(stop, told, supervisor)
+    supervisor.check()
+
+
+async def run_until(stop: asyncio.Event, told: Told, supervisor: Supervisor) -> None:
+    """Everything an agent does, until it is to stop."""
+    clock = SystemClock()
+    loop = asyncio.get_running_loop()
     keeper: LinkKeeper | None = None
 
     def link() -> Line | None:
@@ -84,7 +98,14 @@ async def run(told: Told) -> None:
         helper = HelperChannel(told.config.helper.socket, telling=helper_time)
         logs = LogParts(told, jobs, dialling, link, clock, servers, helper)
         telemetry = TelemetryParts(
-            told, jobs, dialling, link, clock, servers, lambda: logs.collecting.followed
+            told,
+            jobs,
+            dialling,
+            link,
+            clock,
+            servers,
+            lambda: logs.collecting.followed,
+            lambda: process_figures(supervisor),
         )
         stack.callback(telemetry.close)
         diag = DiagParts(told, jobs, clock, servers, helper, telemetry)
@@ -113,17 +134,18 @@ async def run(told: Told) -> None:
             welcomed,
             on_refused=identity.doubt,
         )
-        for name, step in (
-            ("identity", identity.run()),
-            ("renewals", _follow(identity, keeper)),
-            ("jobs", jobs.run()),
-            ("link", keeper.run()),
-            ("helper's clock", helper_time.run()),
-            *logs.steps(),
-            *telemetry.steps(),
-            *diag.steps(),
-        ):
-            stack.push_async_callback(_end, asyncio.create_task(step, name=name))
+        await stack.enter_async_context(
+            supervisor.running(
+                Loop("identity", identity.run, OnFailure.RESTART),
+                Loop("renewals", partial(_follow, identity, keeper), OnFailure.RESTART),
+                Loop("jobs", jobs.run, OnFailure.RESTART),
+                Loop("link", keeper.run, OnFailure.RESTART),
+                Loop("helper's clock", helper_time.run, OnFailure.RESTART),
+                *logs.loops(),
+                *telemetry.loops(),
+                *diag.loops(),
+            )
+        )
         settle()
         _log.info("running", extra={"node": told.node, "version": __version__})
         if missing := without_helper(told.config.helper.socket):
@@ -194,12 +216,6 @@ async def _before(stop: asyncio.Event, task: asyncio.Task[None]) -> bool:
     stopping.cancel()
     if task.done():
         return True
-    await _end(task)
-    return False
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    if task.done() and not task.cancelled() and task.exception() is not None:
-        _log.error("%s has failed", task.get_name(), exc_info=task.exception())
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+    return False

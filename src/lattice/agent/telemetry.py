@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import resource
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -18,6 +18,7 @@ from lattice.agent.gpuhealth import GpuHealthWatch
 from lattice.agent.metrics_door import MetricsDoor, door_place
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, Unavailable
+from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Kind
 from lattice.domain.nodejobs import JobIdentity
@@ -43,9 +44,9 @@ from lattice.features.watch.node.judging import judge_factory
 from lattice.probes.cgroup import CgroupProbe
 from lattice.probes.dcgm import DcgmProbe
 from lattice.probes.gpuhealth import ExpectedGpus, GpuHealthJudge
-from lattice.probes.machine import ExpectedMachine, machine_differences
 from lattice.probes.helperlook import HelperLook
 from lattice.probes.latency import LatencyProbe
+from lattice.probes.machine import ExpectedMachine, machine_differences
 from lattice.probes.network import NetworkProbe
 from lattice.probes.nvidia import NvidiaProbe
 from lattice.probes.probe import Probe, Roots
@@ -76,11 +77,16 @@ class TelemetryParts:
         clock: Clock,
         servers: ServerTime,
         followed: Callable[[], Iterable[Followed]],
+        process: Callable[[], Iterable[Figure]] = tuple,
     ) -> None:
-        """`link`: the one that stands; `followed`: whose output is collected."""
+        """`link`: the one that stands; `followed`: whose output is collected.
+
+        `process`: what the agent counts of itself besides telemetry.
+        """
         config = told.config.telemetry
         self._node = told.node
         self._enabled = config.enabled
+        self._process = process
         share = _share_of(told.node)
         self.time = SteadyTime(clock, lambda: servers.ahead_s)
         linked = LinkedTelemetry(dialling, link)
@@ -124,16 +130,17 @@ class TelemetryParts:
         """The streams it answers."""
         return {StreamKind.METRICS: self.feed} if self._enabled else {}
 
-    def steps(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+    def loops(self) -> Iterator[Loop]:
         """What has to run."""
         if self._enabled:
-            yield "telemetry", self.sampling.run()
+            yield Loop("telemetry", self.sampling.run, OnFailure.RESTART)
             for each in self.sendings:
-                yield f"telemetry sending {each.way}", each.run()
-            yield "telemetry told", self.told.run()
-        yield "gpu health", self.gpu_health.run()
+                yield Loop(f"telemetry sending {each.way}", each.run, OnFailure.RESTART)
+            yield Loop("telemetry told", self.told.run, OnFailure.RESTART)
+        yield Loop("gpu health", self.gpu_health.run, OnFailure.RESTART)
         if self._door is not None:
-            yield "metrics door", MetricsDoor(self._door, self.metrics_page).run()
+            door = MetricsDoor(self._door, self.metrics_page)
+            yield Loop("metrics door", door.run, OnFailure.RESTART)
 
     def _sendings(
         self, url: str, linked: LinkedTelemetry, plan: Plan, share: float
@@ -205,6 +212,7 @@ class TelemetryParts:
             ),
         ):
             yield Figure(f"lattice_agent_{name}", kind, words, float(value))
+        yield from self._process()
 
 
 def _registry(

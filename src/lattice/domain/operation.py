@@ -13,7 +13,6 @@ from typing import Protocol, TypeAlias
 from lattice.domain.node import NodeState
 from lattice.domain.nodeset import NodeSet
 
-
 Admitted: TypeAlias = frozenset[str] | None
 """The accounts that a partition admits; None: every one."""
 

@@ -25,7 +25,7 @@ from lattice.base.clock import Clock, SystemClock
 from lattice.base.config import load
 from lattice.base.errors import ConfigurationError
 from lattice.base.signing import SigningKey
-from lattice.base.tasks import running
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.presence import Presences
 from lattice.domain.state import StateStore
 from lattice.features.agents.rpc import AgentIdentityRpc
@@ -115,6 +115,7 @@ async def open_agents(
     config: ServerConfig,
     state: StateStore | None,
     clock: Clock,
+    supervisor: Supervisor,
     *,
     replica_id: str,
     presences: Presences | None = None,
@@ -155,7 +156,7 @@ async def open_agents(
         replicas=replicas or (lambda: (own,)),
         development_token=token.reveal() if token else None,
     )
-    async with running(("trust", view.run())):
+    async with supervisor.running(Loop("trust", view.run, OnFailure.RESTART)):
         yield AgentParts(
             replica=replica,
             signer=signer,

@@ -25,8 +25,8 @@ from lattice.base.clock import Clock
 from lattice.base.errors import InternalError, LatticeError, NotFound, UsageError
 from lattice.base.logs import request_context
 from lattice.server.figures import Figures
-from lattice.wire.disconnect import CLIENT_LEFT, ClientLeft
 from lattice.server.publicpace import PER_MINUTE, PublicPace
+from lattice.wire.disconnect import CLIENT_LEFT, ClientLeft
 from lattice.wire.guard import PREFIX, GuardedRoutes
 from lattice.wire.status import http_error
 

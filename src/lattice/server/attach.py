@@ -14,7 +14,7 @@ from lattice.access.finding import AllocationFinder
 from lattice.access.grants import GrantSigner
 from lattice.access.limits import CallerLimits
 from lattice.base.clock import Clock
-from lattice.base.tasks import running
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.lock import Locks
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.state import StateStore
@@ -81,7 +81,11 @@ def serve_attach(
 
 @asynccontextmanager
 async def open_attach(
-    needs: AttachNeeds, section: AttachSection, figures: Figures, journal: LoggedJournal
+    needs: AttachNeeds,
+    section: AttachSection,
+    figures: Figures,
+    journal: LoggedJournal,
+    supervisor: Supervisor,
 ) -> AsyncIterator[AttachParts]:
     """Until the context ends."""
     clock, state = needs.clock, needs.state
@@ -101,7 +105,7 @@ async def open_attach(
     figures.show(lambda: {"attach_connections": float(service.open)})
     tidying = Tidying(records, clock, needs.replicas)
     try:
-        async with running(("attach records", tidying.run())):
+        async with supervisor.running(Loop("attach records", tidying.run, OnFailure.RESTART)):
             yield AttachParts(
                 service,
                 AttachListing(finder, records),

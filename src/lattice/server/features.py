@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from lattice.adapters.signedstate import SignedStateStore
 from lattice.adapters.slurm.accounted import SlurmAccounting
 from lattice.adapters.slurm.jobfiles import SlurmJobFiles
 from lattice.adapters.slurm.operator import SlurmNodeOperator
-from lattice.base.tasks import running
+from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.operation import NodeOperator
 from lattice.features.compare.service.comparing import CompareService
 from lattice.features.diag.service.asking import NodeAsking
@@ -120,7 +121,7 @@ async def _samples(
     if not (needs and ground.agents):
         return None
     return await stack.enter_async_context(
-        open_telemetry(needs, ground.config.telemetry, ground.metrics)
+        open_telemetry(needs, ground.config.telemetry, ground.metrics, ground.supervisor)
     )
 
 
@@ -135,6 +136,7 @@ async def _log_keeping(ground: Ground, stack: AsyncExitStack) -> Summaries | Non
             ground.clock,
             ground.config.logs.rules,
             ground.figures,
+            ground.supervisor,
         )
     )
 
@@ -158,12 +160,15 @@ async def _links(
             ground.figures,
             ground.log,
             intakes,
+            ground.supervisor,
             ground.locks,
         )
     )
     if ground.lock_book:
-        expelling = links.desk.expel_locked(ground.lock_book.next_change)
-        await stack.enter_async_context(running(("locked nodes", expelling)))
+        expelling = partial(links.desk.expel_locked, ground.lock_book.next_change)
+        await stack.enter_async_context(
+            ground.supervisor.running(Loop("locked nodes", expelling, OnFailure.RESTART))
+        )
     return links
 
 
@@ -228,7 +233,7 @@ async def _attach(ground: Ground, links: Links | None, stack: AsyncExitStack) ->
         locks=ground.locks,
     )
     return await stack.enter_async_context(
-        open_attach(needs, ground.config.attach, ground.figures, ground.journal)
+        open_attach(needs, ground.config.attach, ground.figures, ground.journal, ground.supervisor)
     )
 
 
@@ -246,7 +251,7 @@ async def _report(ground: Ground, stack: AsyncExitStack) -> ReportService | None
         replica=ground.replica,
         replicas=ground.replicas,
     )
-    return await stack.enter_async_context(open_report(needs, ground.figures))
+    return await stack.enter_async_context(open_report(needs, ground.figures, ground.supervisor))
 
 
 async def _draining(ground: Ground, operator: NodeOperator, stack: AsyncExitStack) -> None:
@@ -266,7 +271,9 @@ async def _draining(ground: Ground, operator: NodeOperator, stack: AsyncExitStac
     ground.log.info(
         "failed nodes are drained", after_s=terms.after_s, most_per_hour=terms.most_per_hour
     )
-    await stack.enter_async_context(running(("drain failed nodes", drain.run())))
+    await stack.enter_async_context(
+        ground.supervisor.running(Loop("drain failed nodes", drain.run, OnFailure.RESTART))
+    )
 
 
 def _watch(ground: Ground, telemetry: TelemetryParts | None) -> Watching | None:

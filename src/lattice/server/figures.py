@@ -35,6 +35,10 @@ class Figures:
         """Show values that rise and fall, read at each scrape."""
         self.registry.register(_Borrowed(read, GaugeMetricFamily))
 
+    def count_by(self, name: str, label: str, read: Callable[[], Mapping[str, float]]) -> None:
+        """Show a counter by one label, whose values and counts are read at each scrape."""
+        self.registry.register(_Labelled(name, label, read))
+
     def text(self) -> str:
         """Everything, as a scrape reads it."""
         return generate_latest(self.registry).decode()
@@ -52,3 +56,17 @@ class _Borrowed(Collector):
     def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
         for name, value in self._read().items():
             yield self._family(f"lattice_{name}", name.replace("_", " "), value=value)
+
+
+class _Labelled(Collector):
+    def __init__(self, name: str, label: str, read: Callable[[], Mapping[str, float]]) -> None:
+        self._name = name
+        self._label = label
+        self._read = read
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        words = self._name.replace("_", " ")
+        family = CounterMetricFamily(f"lattice_{self._name}", words, labels=[self._label])
+        for value, count in self._read().items():
+            family.add_metric([value], count)
+        yield family

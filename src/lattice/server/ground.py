@@ -15,6 +15,7 @@ import structlog
 from lattice.access.tokens import TokenVerifier
 from lattice.adapters.slurm.mirror import SlurmScheduler
 from lattice.base.clock import Clock
+from lattice.base.supervisor import Supervisor
 from lattice.domain.lock import Locks, NoLocks
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.objects import ObjectStore
@@ -45,6 +46,7 @@ class Ground:
     clock: Clock
     log: structlog.stdlib.BoundLogger
     figures: Figures
+    supervisor: Supervisor
     journal: LoggedJournal
     replica: str
     """The id of this server among the replicas."""
@@ -83,24 +85,30 @@ async def open_ground(
     config: ServerConfig,
     clock: Clock,
     log: structlog.stdlib.BoundLogger,
+    supervisor: Supervisor,
     *,
     single: Path | None = None,
 ) -> AsyncIterator[Ground]:
     """Until the context ends. Raises `ConfigurationError`."""
     figures = Figures()
+    figures.count_by("loop_failures_total", "loop", lambda: supervisor.failures)
     journal = LoggedJournal(log, figures)
     replica = new_replica_id()
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        scheduler = await enter(open_scheduler(config, clock, figures))
-        verifier = await enter(open_verifier(config.api, clock))
-        state = await enter(open_state(config.quorum, single, clock, log))
+        scheduler = await enter(open_scheduler(config, clock, figures, supervisor))
+        verifier = await enter(open_verifier(config.api, clock, supervisor))
+        state = await enter(open_state(config.quorum, single, clock, log, supervisor))
         store = state.store if state else None
         sharing = (
-            await enter(open_sharing(store, config.sharing, clock, journal)) if store else None
+            await enter(open_sharing(store, config.sharing, clock, journal, supervisor))
+            if store
+            else None
         )
-        reach = await enter(open_reach(config, store, clock, replica)) if store else None
-        lock_book = await enter(open_locks(store, clock)) if store else None
+        reach = (
+            await enter(open_reach(config, store, clock, replica, supervisor)) if store else None
+        )
+        lock_book = await enter(open_locks(store, clock, supervisor)) if store else None
         if reach:
             show_presence(figures, reach.presences)
         agents = await enter(
@@ -108,6 +116,7 @@ async def open_ground(
                 config,
                 store,
                 clock,
+                supervisor,
                 replica_id=replica,
                 presences=reach.presences if reach else None,
                 replicas=reach.addresses if reach else None,
@@ -120,6 +129,7 @@ async def open_ground(
                 store,
                 clock,
                 figures,
+                supervisor,
                 replica=replica,
                 lease=reach.membership.require_lease if reach else None,
                 replicas=lambda: _ids(reach),
@@ -131,6 +141,7 @@ async def open_ground(
             clock=clock,
             log=log,
             figures=figures,
+            supervisor=supervisor,
             journal=journal,
             replica=replica,
             scheduler=scheduler,

@@ -27,7 +27,7 @@ from lattice.access.limits import (
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.errors import RateLimited, Unavailable
-from lattice.base.tasks import running
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.state import StateStore
 from lattice.server.figures import Figures
 from lattice.server.sections import RateLimitsSection, UserLimits
@@ -145,11 +145,12 @@ class Limits:
 
 
 @asynccontextmanager
-async def open_limits(
+async def open_limits(  # noqa: PLR0913 - what they stand on
     section: RateLimitsSection,
     store: StateStore | None,
     clock: Clock,
     figures: Figures,
+    supervisor: Supervisor,
     *,
     replica: str,
     lease: Callable[[], int] | None = None,
@@ -182,5 +183,8 @@ async def open_limits(
         }
     )
     figures.show(lambda: {"sessions_open": slots.held})
-    async with running(("limits view", view.run()), ("limits slots", slots.run())):
+    async with supervisor.running(
+        Loop("limits view", view.run, OnFailure.RESTART),
+        Loop("limits slots", slots.run, OnFailure.RESTART),
+    ):
         yield Limits(slots, rates, refused)

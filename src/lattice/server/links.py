@@ -17,7 +17,7 @@ from lattice.access.limits import Questions, Verdict
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.errors import ConfigurationError, LatticeError, Unavailable
-from lattice.base.tasks import running
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.lock import Locks
 from lattice.domain.presence import LINKS, NODES
 from lattice.domain.state import StateStore, StateView
@@ -85,7 +85,11 @@ class Reach:
 
 @asynccontextmanager
 async def open_reach(
-    config: ServerConfig, store: StateStore, clock: Clock, replica_id: str
+    config: ServerConfig,
+    store: StateStore,
+    clock: Clock,
+    replica_id: str,
+    supervisor: Supervisor,
 ) -> AsyncIterator[Reach]:
     """Joins the replicas, and leaves them at the end."""
     me = Replica(
@@ -96,12 +100,12 @@ async def open_reach(
     )
     presences = PresenceKeeper(store, links, nodes, clock, times_of(config.node_agent))
     membership = Membership(store, me)
-    async with running(
-        ("state links", links.run()),
-        ("state nodes", nodes.run()),
-        ("state replicas", replicas.run()),
-        ("presences", presences.run()),
-        ("membership", membership.run()),
+    async with supervisor.running(
+        Loop("state links", links.run, OnFailure.RESTART),
+        Loop("state nodes", nodes.run, OnFailure.RESTART),
+        Loop("state replicas", replicas.run, OnFailure.RESTART),
+        Loop("presences", presences.run, OnFailure.RESTART),
+        Loop("membership", membership.run, OnFailure.RESTART),
     ):
         yield Reach(
             store=store,
@@ -158,7 +162,7 @@ class Intakes:
 
 
 @asynccontextmanager
-async def open_links(  # noqa: PLR0913, PLR0917 - a line for each part
+async def open_links(  # noqa: PLR0913, PLR0917 - what it stands on
     config: ServerConfig,
     reach: Reach,
     agents: AgentParts,
@@ -167,6 +171,7 @@ async def open_links(  # noqa: PLR0913, PLR0917 - a line for each part
     figures: Figures,
     log: structlog.stdlib.BoundLogger,
     intakes: Intakes,
+    supervisor: Supervisor,
     locks: Locks | None = None,
 ) -> AsyncIterator[Links]:
     """Serve agents and replicas until the context ends. Raises `ConfigurationError`."""
@@ -208,9 +213,9 @@ async def open_links(  # noqa: PLR0913, PLR0917 - a line for each part
             desk.expel(node)
 
         await stack.enter_async_context(
-            running(
-                ("links", hub.tend()),
-                ("trust lost", agents.trust.watch(expel)),
+            supervisor.running(
+                Loop("links", hub.tend, OnFailure.RESTART),
+                Loop("trust lost", lambda: agents.trust.watch(expel), OnFailure.RESTART),
             )
         )
         log.info("agents are served", at=address, reached_at=reach.membership.me.address)

@@ -11,6 +11,7 @@ from typing import Any
 import uvicorn
 
 from lattice.base.errors import ConfigurationError
+from lattice.base.supervisor import Loop, LoopReturned, OnFailure, Supervisor
 from lattice.features.attach.model import LARGEST_MESSAGE_BYTES, PING_EVERY_S, SILENCE_S
 from lattice.server.address import Address
 from lattice.server.boundedhttp import BoundedHttp, HttpBounds
@@ -23,7 +24,11 @@ from lattice.server.tls import ServerTls, TlsFiles
 
 @asynccontextmanager
 async def listening(
-    api: ApiSection, faces: Faces, tls: ServerTls | None, connections: Connections | None = None
+    api: ApiSection,
+    faces: Faces,
+    tls: ServerTls | None,
+    supervisor: Supervisor,
+    connections: Connections | None = None,
 ) -> AsyncIterator[None]:
     """Serve both until the context ends; open calls then get their grace.
 
@@ -32,20 +37,31 @@ async def listening(
     door = _bound(api.rest_listen, connections or open_connections(api))
     _offer_grpc(api.grpc_listen, faces, tls)
     rest = RestServer(rest_config(api, faces, tls))
+    served = asyncio.Event()
+
+    async def serve_rest() -> None:
+        try:
+            await rest.serve(sockets=[door])
+        finally:
+            served.set()
+        if not rest.should_exit:
+            raise LoopReturned("REST is not served any more")
+
     await faces.grpc.start()
-    serving = asyncio.create_task(rest.serve(sockets=[door]), name="rest")
-    watching = asyncio.create_task(tls.watch(), name="tls") if tls else None
-    try:
-        while not rest.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event
-            await asyncio.sleep(0.01)
-        yield
-    finally:
-        if watching:
-            watching.cancel()
-        rest.should_exit = True
-        await faces.grpc.stop(api.shutdown_grace_s)
-        await asyncio.gather(serving, return_exceptions=True)
-        door.close()
+    # uvicorn ends by itself when it is asked to, and its socket can't be served a second time.
+    loops = [Loop("rest", serve_rest, OnFailure.END, finite=True)]
+    if tls is not None:
+        loops.append(Loop("tls", tls.watch, OnFailure.RESTART))
+    async with supervisor.running(*loops):
+        try:
+            while not rest.started and not served.is_set():  # noqa: ASYNC110 - uvicorn has no event
+                await asyncio.sleep(0.01)
+            yield
+        finally:
+            rest.should_exit = True
+            await faces.grpc.stop(api.shutdown_grace_s)
+            await served.wait()
+            door.close()
 
 
 def server_tls(api: ApiSection) -> ServerTls | None:

@@ -10,7 +10,7 @@ from grpc import aio
 from lattice.access.actor import Actor
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
-from lattice.base.tasks import running
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.state import StateStore
 from lattice.features.locks import http
@@ -22,11 +22,16 @@ from lattice.wire.v1.locks_pb2_grpc import add_LockServiceServicer_to_server
 
 
 @asynccontextmanager
-async def open_locks(store: StateStore, clock: Clock) -> AsyncIterator[LockBook]:
+async def open_locks(
+    store: StateStore, clock: Clock, supervisor: Supervisor
+) -> AsyncIterator[LockBook]:
     """Keeps the locks in sight until the context ends."""
     view = WatchedStateView(store, LOCKS, clock, list_every_s=LIST_EVERY_S)
     book = LockBook(store, view, clock)
-    async with running(("state locks", view.run()), ("changed locks", book.run())):
+    async with supervisor.running(
+        Loop("state locks", view.run, OnFailure.RESTART),
+        Loop("changed locks", book.run, OnFailure.RESTART),
+    ):
         yield book
 
 

@@ -10,7 +10,7 @@ from lattice.access.finding import AllocationFinder
 from lattice.access.grants import GrantSigner
 from lattice.access.output import OutputDoor
 from lattice.base.clock import Clock
-from lattice.base.tasks import running
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.objects import ObjectStore
 from lattice.domain.outputs import JobFiles
 from lattice.domain.scheduler import Scheduler
@@ -18,8 +18,8 @@ from lattice.domain.state import StateStore
 from lattice.domain.stream import NodeStreams
 from lattice.features.logs.rpc import LogIntakeRpc
 from lattice.features.logs.service.archive import Archive
-from lattice.features.logs.service.chunk_admission import NO_QUOTA
 from lattice.features.logs.service.bounds import WorkBounds
+from lattice.features.logs.service.chunk_admission import NO_QUOTA
 from lattice.features.logs.service.feeds import Feeds
 from lattice.features.logs.service.intake import IntakeJournal, LogIntake
 from lattice.features.logs.service.metadata import Summaries
@@ -85,12 +85,16 @@ async def open_log_keeping(
     clock: Clock,
     rules: RetentionRules,
     figures: Figures,
+    supervisor: Supervisor,
 ) -> AsyncIterator[Summaries]:
     """What is done with stored logs when nobody looks: summed up, and removed in time."""
     summaries = Summaries(objects, scheduler, clock)
     retention = Retention(objects, scheduler, clock, rules)
     figures.watch(lambda: _keeping_counts(summaries, retention))
-    async with running(("log metadata", summaries.run()), ("log retention", retention.run(state))):
+    loops = [Loop("log metadata", summaries.run, OnFailure.RESTART)]
+    if rules.is_set:
+        loops.append(Loop("log retention", lambda: retention.run(state), OnFailure.RESTART))
+    async with supervisor.running(*loops):
         yield summaries
 
 

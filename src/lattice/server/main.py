@@ -22,7 +22,10 @@ from lattice.server.state import bootstrap_state
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 78 for a configuration that can't be worked with, 0 after an orderly stop."""
+    """Exit code 78 for a configuration that can't be worked with, 0 after an orderly stop.
+
+    1 if a background loop failed without which there is no server.
+    """
     options = _parser().parse_args(arguments)
     if options.check_config:
         return _check(options.config)

@@ -115,8 +115,6 @@ class PresenceKeeper:
                 await self.judge()
             except LatticeError as error:
                 _log.info("presence: %s", error.message)
-            except Exception:  # noqa: BLE001 - one odd record must not end the watch over all
-                _log.exception("presence: not foreseen")
 
     async def judge(self) -> None:
         """Look at every agent once, and write down what has changed."""

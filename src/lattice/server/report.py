@@ -13,7 +13,7 @@ from lattice.access.finding import AllocationFinder
 from lattice.access.limits import CallerLimits
 from lattice.access.output import OutputDoor
 from lattice.base.clock import Clock
-from lattice.base.tasks import running
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.accounted import Accounting
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.objects import ObjectStore
@@ -49,19 +49,21 @@ class ReportNeeds:
 
 
 @asynccontextmanager
-async def open_report(needs: ReportNeeds, figures: Figures) -> AsyncIterator[ReportService]:
+async def open_report(
+    needs: ReportNeeds, figures: Figures, supervisor: Supervisor
+) -> AsyncIterator[ReportService]:
     """Until the context ends."""
     meter = RunMeter(needs.store, needs.accounting, needs.clock)
     kept = KeptSummaries(needs.objects) if needs.objects is not None else None
-    steps = []
+    loops = []
     if kept is not None and needs.store is not None:
         keeping = SummaryKeeping(
             needs.scheduler, meter, kept, needs.clock, needs.replica, needs.replicas
         )
         figures.watch(lambda: _counts(keeping))
         figures.show(lambda: {"run_summaries_waiting": float(keeping.waiting)})
-        steps.append(("summaries of runs", keeping.run()))
-    async with running(*steps):
+        loops.append(Loop("summaries of runs", keeping.run, OnFailure.RESTART))
+    async with supervisor.running(*loops):
         yield report_service(needs, meter, kept)
 
 

@@ -14,6 +14,7 @@ import structlog
 
 from lattice.base.clock import SystemClock
 from lattice.base.garbage import MANY, settle
+from lattice.base.supervisor import Supervisor
 from lattice.server.compose import compose
 from lattice.server.features import open_features
 from lattice.server.ground import open_ground
@@ -30,10 +31,15 @@ from lattice.server.tls import ServerTls
 async def serve(
     config: ServerConfig, log: structlog.stdlib.BoundLogger, *, single: Path | None = None
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `single` is the folder of a server without etcd."""
+    """Serve until SIGTERM or SIGINT; `single` is the folder of a server without etcd.
+
+    Raises `LoopFailed` after an orderly stop, if a loop failed that a server can't do without.
+    """
     stop = asyncio.Event()
+    clock = SystemClock()
+    supervisor = Supervisor(clock, stop.set)
     async with (
-        open_ground(config, SystemClock(), log, single=single) as ground,
+        open_ground(config, clock, log, supervisor, single=single) as ground,
         open_features(ground) as (parts, links),
     ):
         faces = compose(parts)
@@ -41,7 +47,7 @@ async def serve(
         _on_signals(stop, tls)
         connections = open_connections(config.api)
         show_connections(ground.figures, connections)
-        async with listening(config.api, faces, tls, connections):
+        async with listening(config.api, faces, tls, supervisor, connections):
             log.info(
                 "serving",
                 rest=str(config.api.rest_listen),
@@ -55,6 +61,7 @@ async def serve(
             if links:
                 links.leave()
     log.info("stopped")
+    supervisor.check()
 
 
 def _on_signals(stop: asyncio.Event, tls: ServerTls | None) -> None:

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
-from lattice.base.tasks import running
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.state import StateStore
 from lattice.features.sharing.model import ShareTerms
 from lattice.features.sharing.service.reads import WrittenReads
@@ -29,11 +29,15 @@ class SharingParts:
 
 @asynccontextmanager
 async def open_sharing(
-    store: StateStore, section: SharingSection, clock: Clock, journal: LoggedJournal
+    store: StateStore,
+    section: SharingSection,
+    clock: Clock,
+    journal: LoggedJournal,
+    supervisor: Supervisor,
 ) -> AsyncIterator[SharingParts]:
     """Keeps the shares in sight until the context ends."""
     view = WatchedStateView(store, SHARES, clock)
-    async with running(("state shares", view.run())):
+    async with supervisor.running(Loop("state shares", view.run, OnFailure.RESTART)):
         yield SharingParts(
             SharedAllocations(store, view, clock),
             WrittenReads(store, clock, journal),

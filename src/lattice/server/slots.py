@@ -178,9 +178,20 @@ class Slots:
 
     async def _follow(self) -> None:
         async with self._view.changes() as batches:
+            await self._catch_up()
             async for batch in batches:
                 for change in batch:
                     self.saw(change)
+
+    async def _catch_up(self) -> None:
+        """See the keys that went while nobody followed: readers hear of those that are there."""
+        if not self._by_key:
+            return
+        listing = await self._store.list(PREFIX)
+        there = {entry.key for entry in listing.entries}
+        for key in tuple(self._by_key):
+            if key not in there:
+                self.saw(Changed(key, None, listing.revision))
 
     def saw(self, change: Changed) -> None:
         """A key changed. If it was a slot held here: is it ours still."""

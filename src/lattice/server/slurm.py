@@ -15,7 +15,7 @@ from lattice.adapters.slurm.rest import SlurmRest
 from lattice.base.clock import Clock
 from lattice.base.errors import ConfigurationError
 from lattice.base.signing import SigningKey
-from lattice.base.tasks import running
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.submission import SubmitGate
 from lattice.server.figures import Figures
 from lattice.server.sections import ServerConfig, SlurmSection
@@ -23,7 +23,7 @@ from lattice.server.sections import ServerConfig, SlurmSection
 
 @asynccontextmanager
 async def open_scheduler(
-    config: ServerConfig, clock: Clock, figures: Figures
+    config: ServerConfig, clock: Clock, figures: Figures, supervisor: Supervisor
 ) -> AsyncIterator[SlurmScheduler]:
     """Polled until the context ends. Raises `ConfigurationError`."""
     slurm = config.slurm
@@ -40,7 +40,7 @@ async def open_scheduler(
     )
     figures.watch(lambda: _counts(scheduler))
     try:
-        async with running(("slurm", scheduler.run())):
+        async with supervisor.running(Loop("slurm", scheduler.run, OnFailure.RESTART)):
             yield scheduler
     finally:
         await rest.aclose()

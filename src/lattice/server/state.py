@@ -19,7 +19,7 @@ from lattice.adapters.sqlite.store import open_sqlite
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.errors import ConfigurationError, Unavailable
-from lattice.base.tasks import running
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.state import StateStore, StateView
 from lattice.server.bootstrap import CLUSTER_KEY, bootstrap, find_cluster
 from lattice.server.sections import QuorumSection
@@ -41,7 +41,11 @@ class AgreedState:
 
 @asynccontextmanager
 async def open_state(
-    quorum: QuorumSection, single: Path | None, clock: Clock, log: structlog.stdlib.BoundLogger
+    quorum: QuorumSection,
+    single: Path | None,
+    clock: Clock,
+    log: structlog.stdlib.BoundLogger,
+    supervisor: Supervisor,
 ) -> AsyncIterator[AgreedState | None]:
     """None where neither etcd nor a folder was named. Raises `ConfigurationError`."""
     if single is None and not quorum.endpoints:
@@ -58,7 +62,7 @@ async def open_state(
         except Unavailable as error:
             log.warning("agreed state is away", error=error.message, hint=error.hint)
         view = WatchedStateView(store, CLUSTER_KEY, clock)
-        async with running(("state cluster", view.run())):
+        async with supervisor.running(Loop("state cluster", view.run, OnFailure.RESTART)):
             yield AgreedState(store, view, SINGLE if single is not None else "")
 
 

@@ -19,7 +19,7 @@ from lattice.adapters.metricstore.store import HttpMetricStore, StorePlace
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
-from lattice.base.tasks import running
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import AttemptFinder
 from lattice.domain.metricstore import MetricStore
@@ -107,7 +107,10 @@ async def open_metric_store(
 
 @asynccontextmanager
 async def open_telemetry(
-    needs: TelemetryNeeds, section: TelemetrySection, store: MetricStore | None
+    needs: TelemetryNeeds,
+    section: TelemetrySection,
+    store: MetricStore | None,
+    supervisor: Supervisor,
 ) -> AsyncIterator[TelemetryIntake]:
     """Until the context ends."""
 
@@ -123,11 +126,14 @@ async def open_telemetry(
         intake = None
         if store is not None:
             writing = SampleWriting(store, needs.clock)
-            await stack.enter_async_context(writing.running())
+            await stack.enter_async_context(writing.running(supervisor))
             intake = SampleIntake(attempts.of, writing, needs.clock, needs.journal, is_sensitive)
             _show(needs.figures, intake, writing)
         needs.figures.show(lambda: {"telemetry_allocations_in_debug": float(modes.debugging)})
-        async with running(("state telemetry", view.run()), ("telemetry told", telling.run())):
+        async with supervisor.running(
+            Loop("state telemetry", view.run, OnFailure.RESTART),
+            Loop("telemetry told", telling.run, OnFailure.RESTART),
+        ):
             yield TelemetryIntake(
                 rpc=MetricIntakeRpc(intake, telling), store=store, modes=modes, attempts=attempts
             )

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pwd
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from lattice.access.tokens import TokenVerifier
 from lattice.adapters.oidc.discovery import Provider, provider_client
 from lattice.adapters.oidc.keys import KeyCache
 from lattice.adapters.oidc.verify import HmacVerifier, JwksVerifier, NoVerifier
 from lattice.base.clock import Clock
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.server.sections import ApiSection
 
 
 @asynccontextmanager
-async def open_verifier(api: ApiSection, clock: Clock) -> AsyncIterator[TokenVerifier]:
+async def open_verifier(
+    api: ApiSection, clock: Clock, supervisor: Supervisor
+) -> AsyncIterator[TokenVerifier]:
     """Issuer before shared secret before none; the keys are kept fresh while it is open."""
     if api.oidc_issuer is not None:
-        async with _issuer_verifier(api, api.oidc_issuer, clock) as verifier:
+        async with _issuer_verifier(api, api.oidc_issuer, clock, supervisor) as verifier:
             yield verifier
     elif api.oidc_hmac_secret is not None:
         secret = api.oidc_hmac_secret.reveal().encode()
@@ -31,24 +33,21 @@ async def open_verifier(api: ApiSection, clock: Clock) -> AsyncIterator[TokenVer
 
 @asynccontextmanager
 async def _issuer_verifier(
-    api: ApiSection, issuer: str, clock: Clock
+    api: ApiSection, issuer: str, clock: Clock, supervisor: Supervisor
 ) -> AsyncIterator[TokenVerifier]:
     async with provider_client(api.oidc_ca) as client:
         keys = KeyCache(Provider(client, issuer, jwks_uri=api.oidc_jwks_uri).key_set, clock)
-        fresh = asyncio.create_task(keys.keep_fresh(), name="oidc-keep-fresh")
         try:
-            audience = api.audience or ""
-            yield JwksVerifier(
-                keys,
-                issuer=issuer,
-                audience=audience,
-                clock=clock,
-                id_claims=api.oidc_id_claims,
-            )
+            async with supervisor.running(Loop("oidc keys", keys.keep_fresh, OnFailure.RESTART)):
+                audience = api.audience or ""
+                yield JwksVerifier(
+                    keys,
+                    issuer=issuer,
+                    audience=audience,
+                    clock=clock,
+                    id_claims=api.oidc_id_claims,
+                )
         finally:
-            fresh.cancel()
-            with suppress(asyncio.CancelledError):
-                await fresh
             await keys.aclose()
 
 

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.errors import Unavailable
-from lattice.domain.state import Changed, Delete, Expect, Put
+from lattice.base.supervisor import Loop, OnFailure
+from lattice.domain.state import Changed, Delete, Expect, Listing, Put
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.supervised import SupervisedLoops
 
 
 class Bell:
@@ -96,6 +98,29 @@ async def test_before_the_first_answer_there_is_nothing_to_read() -> None:
         await asyncio.wait_for(scene.view.wait_first(), 60)
         assert scene.seen() == {}
         assert scene.view.source.ok
+
+
+async def test_a_defect_is_logged_and_the_view_follows_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    supervisor = SupervisedLoops(scene.clock)
+    listing, defects = scene.store.list, iter((RuntimeError("a record nobody foresaw"),))
+
+    async def broken(prefix: str) -> Listing:
+        for defect in defects:
+            raise defect
+        return await listing(prefix)
+
+    scene.store.list = broken  # type: ignore[method-assign]
+    loop = Loop("state nodes", scene.view.run, OnFailure.RESTART)
+    async with supervisor.running(loop), scene.view.changes() as changes:
+        await scene.view.wait_first()
+        await settle()
+        await scene.store.put("nodes/a", b"1")
+        assert [change.key for change in await anext(changes)] == ["nodes/a"]
+    assert supervisor.failures == {"state nodes": 1}
+    assert "a record nobody foresaw" in caplog.text
 
 
 async def test_what_it_last_saw_stays_and_tells_its_age() -> None:

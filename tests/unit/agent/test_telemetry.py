@@ -304,12 +304,9 @@ async def test_what_was_measured_is_on_the_page_with_the_agents_own_figures(tmp_
         assert 'lattice_threads{alloc="7",node="n1",source="host_local_probe"} 3.0' in page
         assert 'lattice_agent_samples_lost_total{node="n1"} 5.0' in page
         assert "lattice_agent_cpu_seconds_total" in page
-        steps = list(made.steps())
-        names = {name for name, _ in steps}
+        names = {each.name for each in made.loops()}
         assert {"telemetry", "telemetry sending over servers", "telemetry told"} <= names
         assert "telemetry sending straight" not in names
-        for _, step in steps:
-            step.close()
     finally:
         made.close()
 
@@ -358,10 +355,7 @@ async def test_a_node_can_be_left_unmeasured(tmp_path: Path) -> None:
     made = parts(tmp_path, "telemetry: {enabled: false}\n")
     try:
         assert made.serving == {}
-        steps = list(made.steps())
-        assert not [name for name, _ in steps if name.startswith("telemetry")]
-        for _, step in steps:
-            step.close()
+        assert not [each.name for each in made.loops() if each.name.startswith("telemetry")]
     finally:
         made.close()
 

@@ -24,6 +24,7 @@ from lattice.server.sections import ServerConfig
 from tests.fakes.agent_site import ADMIN
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.supervised import SupervisedLoops
 
 TEXT = """\
 cluster: {name: Alpha}
@@ -100,7 +101,7 @@ async def test_the_parts_of_a_configured_server_work_together(tmp_path: Path) ->
     clock = ManualClock()
     config = with_single_identity(ServerConfig(), tmp_path)
     store = InMemoryStateStore(clock)
-    async with open_agents(config, store, clock, replica_id="r1") as parts:
+    async with open_agents(config, store, clock, SupervisedLoops(), replica_id="r1") as parts:
         assert parts is not None
         made = await parts.enrolment.create(ADMIN, "n1")
         assert made.node == "n1"
@@ -112,9 +113,11 @@ async def test_without_identity_there_are_no_agents_and_without_state_it_is_a_mi
     tmp_path: Path,
 ) -> None:
     clock = ManualClock()
-    async with open_agents(ServerConfig(), None, clock, replica_id="r1") as parts:
+    async with open_agents(
+        ServerConfig(), None, clock, SupervisedLoops(), replica_id="r1"
+    ) as parts:
         assert parts is None
     config = with_single_identity(ServerConfig(), tmp_path)
     with pytest.raises(ConfigurationError, match="agreed state"):
-        async with open_agents(config, None, clock, replica_id="r1"):
+        async with open_agents(config, None, clock, SupervisedLoops(), replica_id="r1"):
             pass

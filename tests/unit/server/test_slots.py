@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 from lattice.access.limits import DEFAULTS, LimitTable, Sessions
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.errors import RateLimited, Unavailable
+from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.state import Lease
 from lattice.server.slots import PREFIX, Slot, Slots
+from tests.eventually import eventually_async
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.interleaved_state import InterleavedStateStore
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.supervised import SupervisedLoops
 
 LOGS, ATTACH = Sessions.STREAM_LOGS, Sessions.ATTACH
 
@@ -108,6 +111,24 @@ async def test_one_session_opened_twice_is_not_two_for_one(pair: tuple[Replica, 
     assert not second.gone.is_set()
     await first.release()
     assert len(keys(one.store)) == 1
+
+
+@pytest.mark.spec("LIMIT-1")
+async def test_a_key_that_went_while_the_loop_was_down_is_put_again(
+    pair: tuple[Replica, Replica],
+) -> None:
+    one, _ = pair
+    supervisor = SupervisedLoops(one.store.clock)
+    loop = Loop("slots", one.slots.run, OnFailure.RESTART)
+    slot = await one.slots.take("u", LOGS, "s")
+    one.store.space.end(one.lease.id)
+    one.lease = await one.store.lease(10)
+    assert keys(one.store) == []
+    async with supervisor.running(loop):
+        await eventually_async(lambda: not slot.key)
+        await one.slots.tidy()
+        assert keys(one.store) == [slot.key]
+        assert not slot.gone.is_set()
 
 
 @pytest.mark.story

@@ -175,6 +175,7 @@ async def test_whoever_holds_links_hears_of_each_node_that_is_believed_no_more(
     watching = asyncio.create_task(other.trust.watch(heard.append))
     try:
         await asyncio.sleep(0)
+        await site.store.put(f"{TRUST}odd", b"a key of no form that is known")
         await site.trust.quarantine("n2", "spoke as n1")
         await site.enrolment.create(ADMIN, "n3")
         await site.enrolment.renew(site.node("n4"), request(new_key()).decode())

@@ -126,12 +126,13 @@ class Site:
             "n1", self.folder, self.server, self.outputs, self.jobs, self._look, self.clock,
             stamps=self.clock, room=lambda: True, on_closed=lambda: None,
         )  # fmt: skip
-        running = asyncio.create_task(made.run())
+        running = [asyncio.create_task(each()) for each in (made.run, made.take_up_missed)]
         try:
             yield made
         finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
             for each in made.spools():
                 each.close()
 

@@ -11,6 +11,7 @@ from lattice.server.figures import Figures
 from lattice.server.report import ReportNeeds, open_report
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.sharing import sharing_parts
+from tests.fakes.supervised import SupervisedLoops
 from tests.unit.features.report.scripted import Site
 
 ALICE = Actor(sub="sub-alice", user="alice")
@@ -38,7 +39,7 @@ async def test_summaries_are_kept_while_the_server_runs() -> None:
     site = Site()
     site.busy()
     figures = Figures()
-    async with open_report(needs(site), figures) as service:
+    async with open_report(needs(site), figures, SupervisedLoops()) as service:
         assert running() == [TASK]
         while not await site.kept.is_there(site.attempt):
             await asyncio.sleep(0)
@@ -51,7 +52,7 @@ async def test_summaries_are_kept_while_the_server_runs() -> None:
 @pytest.mark.spec("TOP-5")
 async def test_without_stores_reports_are_answered_and_nothing_runs() -> None:
     site = Site()
-    async with open_report(needs(site, stores=False), Figures()) as service:
+    async with open_report(needs(site, stores=False), Figures(), SupervisedLoops()) as service:
         assert running() == []
         report = await service.report(ALICE, "42")
     assert report.summary.origin.reason == "the server has no metric store"

@@ -28,6 +28,7 @@ from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.supervised import SupervisedLoops
 
 CPU = "cpu_seconds_total"
 PROBE = Provenance.HOST_LOCAL_PROBE
@@ -90,7 +91,7 @@ class Site:
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
     site = Site()
-    async with site.writing.running():
+    async with site.writing.running(SupervisedLoops()):
         yield site
 
 
@@ -282,7 +283,7 @@ async def test_whatever_a_node_sends_only_its_own_jobs_series_are_written(
     batch: pb.SampleBatch,
 ) -> None:
     site = Site()
-    async with site.writing.running():
+    async with site.writing.running(SupervisedLoops()):
         await site.intake.store("n1", batch_of(batch))
     for series in (each for write in site.store.writes for each in write):
         labels = series.labels

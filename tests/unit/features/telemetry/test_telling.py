@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.allocation import NodeGpus, State
 from lattice.domain.telemetry import Mode
 from lattice.features.telemetry.convert.stamps import Stamps
@@ -15,11 +17,13 @@ from lattice.features.telemetry.convert.told import StampedRun, ToldJobs
 from lattice.features.telemetry.service import telling as telling_module
 from lattice.features.telemetry.service.modes import MODES, AgreedModes, SwitchedMode
 from lattice.features.telemetry.service.telling import JobTelling, run_under_way
+from tests.eventually import eventually_async
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.in_memory_view import InMemoryStateView
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.supervised import SupervisedLoops
 
 
 class Site:
@@ -170,6 +174,22 @@ async def test_while_slurm_has_not_answered_nothing_changes(site: Site) -> None:
     site.scheduler._cluster = None
     site.telling.look()
     assert site.telling.told("n3") == ToldJobs(gpus={2: (1,)})
+
+
+async def test_what_failed_to_be_taken_in_is_taken_in_after_the_defect(site: Site) -> None:
+    supervisor = SupervisedLoops(site.clock)
+    read, defects = site.telling._words_of, iter((RuntimeError("a job nobody foresaw"),))
+
+    def broken(cluster: Any, in_force: Any) -> Any:
+        for defect in defects:
+            raise defect
+        return read(cluster, in_force)
+
+    site.telling._words_of = broken  # type: ignore[method-assign]
+    loop = Loop("telemetry told", site.telling.run, OnFailure.RESTART)
+    async with supervisor.running(loop):
+        await eventually_async(lambda: site.telling.told("n3").gpus == {2: (1,)})
+    assert supervisor.failures == {"telemetry told": 1}
 
 
 async def test_it_looks_by_itself_and_leaves_nothing_behind(site: Site) -> None:

@@ -12,6 +12,7 @@ from lattice.domain.metricstore import SeriesPoints
 from lattice.features.telemetry.service.writing import SampleWriting, Taken
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.supervised import SupervisedLoops
 
 
 def series(count: int, name: str = "lattice_a", node: str = "n1") -> list[SeriesPoints]:
@@ -45,7 +46,7 @@ async def settled() -> None:
 async def test_what_many_bring_goes_in_one_write() -> None:
     store = InMemoryMetricStore()
     writing = writing_to(store)
-    async with writing.running():
+    async with writing.running(SupervisedLoops()):
         told = await asyncio.gather(
             *(writing.write(series(10, node=f"n{number}")) for number in range(50))
         )
@@ -57,7 +58,7 @@ async def test_what_many_bring_goes_in_one_write() -> None:
 async def test_a_write_is_not_larger_than_it_may_be() -> None:
     store = InMemoryMetricStore()
     writing = writing_to(store, most_at_once=25)
-    async with writing.running():
+    async with writing.running(SupervisedLoops()):
         sizes = (10, 10, 10, 10, 10, 60)
         await asyncio.gather(*(writing.write(series(size)) for size in sizes))
     written = sorted(len(write) for write in store.writes)
@@ -70,7 +71,7 @@ async def test_who_waits_is_told_when_the_store_is_silent() -> None:
     store = InMemoryMetricStore()
     store.away = True
     writing = writing_to(store)
-    async with writing.running():
+    async with writing.running(SupervisedLoops()):
         ends = await asyncio.gather(
             *(writing.write(series(1)) for _ in range(5)), return_exceptions=True
         )
@@ -83,7 +84,7 @@ async def test_who_waits_is_told_when_the_store_is_silent() -> None:
 async def test_more_than_can_wait_is_not_taken() -> None:
     store = Held()
     writing = writing_to(store, most_waiting=100, most_at_once=10)
-    async with writing.running():
+    async with writing.running(SupervisedLoops()):
         brought = []
         for count in (4, 10):
             brought += [asyncio.create_task(writing.write(series(10))) for _ in range(count)]
@@ -104,7 +105,7 @@ async def test_one_bad_series_costs_itself_and_nobody_elses() -> None:
     store.refuses = "lattice_bad"
     writing = writing_to(store)
     bad = [*series(20), *series(1, "lattice_bad"), *series(20, "lattice_b")]
-    async with writing.running():
+    async with writing.running(SupervisedLoops()):
         told = await asyncio.gather(
             writing.write(series(10)), writing.write(bad), writing.write(series(10, "lattice_c"))
         )
@@ -118,7 +119,7 @@ async def test_a_write_that_is_bad_throughout_is_not_tried_for_ever() -> None:
     store = InMemoryMetricStore()
     store.refuses = "lattice_bad"
     writing = writing_to(store)
-    async with writing.running():
+    async with writing.running(SupervisedLoops()):
         told = await writing.write(series(5_000, "lattice_bad"))
     assert (told.stored, told.refused) == (0, 5_000)
     assert writing.counts.write_failures_total <= 70
@@ -133,7 +134,7 @@ async def test_a_store_that_falls_silent_while_a_write_is_taken_apart_is_told() 
     store = Falling()
     store.refuses = "lattice_bad"
     writing = writing_to(store)
-    async with writing.running():
+    async with writing.running(SupervisedLoops()):
         with pytest.raises(Unavailable):
             await writing.write([*series(4), *series(1, "lattice_bad")])
 
@@ -141,7 +142,7 @@ async def test_a_store_that_falls_silent_while_a_write_is_taken_apart_is_told() 
 async def test_who_waits_at_the_end_is_told_to_try_again() -> None:
     store = Held()
     writing = writing_to(store, most_at_once=1)
-    async with writing.running():
+    async with writing.running(SupervisedLoops()):
         brought = [asyncio.create_task(writing.write(series(1))) for _ in range(8)]
         await settled()
     ends = await asyncio.gather(*brought, return_exceptions=True)
@@ -151,7 +152,7 @@ async def test_who_waits_at_the_end_is_told_to_try_again() -> None:
 async def test_a_caller_who_left_takes_nothing_from_the_others() -> None:
     store = Held()
     writing = writing_to(store)
-    async with writing.running():
+    async with writing.running(SupervisedLoops()):
         left = asyncio.create_task(writing.write(series(1)))
         stays = asyncio.create_task(writing.write(series(2, "lattice_b")))
         await settled()
@@ -164,7 +165,7 @@ async def test_a_caller_who_left_takes_nothing_from_the_others() -> None:
 async def test_what_nobody_waits_for_any_more_is_not_written() -> None:
     store = Held()
     writing = writing_to(store, most_at_once=1)
-    async with writing.running():
+    async with writing.running(SupervisedLoops()):
         brought = [asyncio.create_task(writing.write(series(1, f"lattice_{n}"))) for n in range(8)]
         await settled()
         for each in brought[4:6]:
@@ -186,7 +187,7 @@ async def test_a_defect_ends_one_write_and_not_the_writer(
             await super().write(series)
 
     writing = writing_to(Broken())
-    async with writing.running():
+    async with writing.running(SupervisedLoops()):
         for _ in range(6):
             with pytest.raises(Unavailable):
                 await writing.write(series(1, "lattice_bug"))

@@ -27,7 +27,6 @@ from lattice.features.agents.service.records import (
     CERTIFICATE,
     QUARANTINE,
     REVOKED,
-    TRUST,
     BadRecord,
     Certificate,
     Quarantine,
@@ -214,9 +213,10 @@ class TrustedNodes:
         async with self._view.changes() as batches:
             async for batch in batches:
                 for change in batch:
-                    _, kind, node = change.key.split("/", 2)
-                    if change.entry is not None and f"{TRUST}{kind}/" in {REVOKED, QUARANTINE}:
-                        lost(node)
+                    # A key of another form is nobody's certificate, and must not end the watch.
+                    for prefix in (REVOKED, QUARANTINE):
+                        if change.entry is not None and change.key.startswith(prefix):
+                            lost(change.key.removeprefix(prefix))
 
     async def revoke(self, actor: Actor, node: str, reason: str) -> Agent:
         """Refuse every certificate the node has now; a new enrolment is needed."""

@@ -52,8 +52,6 @@ class Tidying:
                 await self.tidy()
             except LatticeError as error:
                 _log.info("attach records: %s", error.message)
-            except Exception:  # noqa: BLE001 - one odd record must not end the watch over all
-                _log.exception("attach records: not foreseen")
 
     async def tidy(self) -> None:
         """One look."""

@@ -64,7 +64,7 @@ class FirstLooks(Generic[_T]):
     async def run(self) -> None:
         """Until cancelled."""
         async for event in self._jobs.changes():
-            if isinstance(event, JobAppeared):
+            if isinstance(event, JobAppeared) and event.job.identity not in self._seen:
                 seen = await self._look()
                 if seen is not None:
                     self._seen[event.job.identity] = seen

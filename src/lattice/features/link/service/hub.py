@@ -145,8 +145,6 @@ class LinkHub:
                 await self._put_right()
             except LatticeError as error:
                 _log.info("links: %s", error.message)
-            except Exception:  # noqa: BLE001 - one odd record must not end the care for all others
-                _log.exception("links: not foreseen")
 
     def _publish_again(self) -> None:
         for held in self.held.values():

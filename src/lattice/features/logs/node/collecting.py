@@ -92,6 +92,8 @@ class Collecting:
         self._on_closed = on_closed
         self._followed: dict[JobIdentity, Followed] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._taken_up = asyncio.Event()
+        """Set once `run` follows what an agent before this one has left."""
 
     @property
     def followed(self) -> tuple[Followed, ...]:
@@ -115,7 +117,7 @@ class Collecting:
         try:
             await self._jobs.ready()
             self._take_up_left(set(self._jobs.jobs))
-            self._start(self._take_up_missed(), "logs missed")
+            self._taken_up.set()
             async for event in self._jobs.changes():
                 self._hear(event)
         finally:
@@ -173,8 +175,12 @@ class Collecting:
             followed = self._begin(identity, None)
             followed.ended = True
 
-    async def _take_up_missed(self) -> None:
-        """Jobs that came and went while no agent looked."""
+    async def take_up_missed(self) -> None:
+        """Jobs that came and went while no agent looked; then note that one does, until cancelled.
+
+        Beside `run`, which owns what it finds.
+        """
+        await self._taken_up.wait()
         sign = self._folder / "alive"
         now = self._clock.now().timestamp()
         since = sign.stat().st_mtime if sign.exists() else now - _LONGEST_AWAY_S

@@ -188,8 +188,6 @@ class Summaries:
                 await self.look()
             except LatticeError as error:
                 _log.info("%s: %s", METADATA, error.message)
-            except Exception:  # noqa: BLE001 - one odd attempt must not end it for all
-                _log.exception("%s: not foreseen", METADATA)
             await asyncio.sleep(_ROUND_S)
 
     async def look(self) -> None:

@@ -111,8 +111,6 @@ class Retention:
                     await self.sweep()
             except LatticeError as error:
                 _log.warning("retention of logs: %s", error.message)
-            except Exception:  # noqa: BLE001 - the next sweep may do better
-                _log.exception("retention of logs: not foreseen")
             await asyncio.sleep(_LOOK_S)
 
     async def take_turn(self, state: StateStore) -> bool:

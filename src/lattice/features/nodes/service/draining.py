@@ -108,8 +108,6 @@ class FailedNodeDrain:
                 _log.info("drain: %s", error.message)
             except BadLedger as error:
                 _log.warning("drain: %s does not read, so nothing is drained: %s", LEDGER, error)
-            except Exception:  # noqa: BLE001 - one odd record must not end the watch over all
-                _log.exception("drain: not foreseen")
 
     async def look(self) -> None:
         """Look at every node once, and drain those that are due."""

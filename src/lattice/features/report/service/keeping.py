@@ -92,8 +92,6 @@ class SummaryKeeping:
                 await self.look()
             except LatticeError as error:
                 _log.info("summaries of runs: %s", error.message)
-            except Exception:  # noqa: BLE001 - one odd attempt must not end it for all
-                _log.exception("summaries of runs: not foreseen")
             await asyncio.sleep(_ROUND_S)
 
     async def look(self) -> None:

@@ -21,6 +21,8 @@ class Figure:
     kind: Kind
     words: str
     value: float
+    labels: Labels = ()
+    """Besides the node. Figures of one name stand together."""
 
 
 def page(node: str, snapshots: Iterable[JobSnapshot], figures: Iterable[Figure], now: float) -> str:
@@ -31,9 +33,13 @@ def page(node: str, snapshots: Iterable[JobSnapshot], figures: Iterable[Figure],
             for sample in snapshot.samples:
                 samples.setdefault(sample.metric, []).append((snapshot.identity.job_id, sample))
     lines = [line for metric in sorted(samples) for line in _family(node, metric, samples[metric])]
+    before = ""
     for figure in figures:
-        lines += _head(figure.name, figure.kind, figure.words)
-        lines.append(f"{figure.name}{_braces((('node', node),))} {figure.value!r}")
+        if figure.name != before:
+            lines += _head(figure.name, figure.kind, figure.words)
+        before = figure.name
+        labels = (*figure.labels, ("node", node))
+        lines.append(f"{figure.name}{_braces(labels)} {figure.value!r}")
     return "\n".join(lines) + "\n"
 
 

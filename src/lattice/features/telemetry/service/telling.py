@@ -149,13 +149,14 @@ class JobTelling:
         if same and now < self._look_again_at:
             self._as_of = cluster.read_at.timestamp()
             return
-        self._allocations, self._switched = allocations, switched
         in_force = {name: each for name, each in switched.items() if each.holds(now)}
         self._look_again_at = min(
             (each.until for each in in_force.values() if each.until is not None),
             default=float("inf"),
         )
         self._take(dict(self._words_of(cluster, in_force)))
+        # Last, so that what failed is tried again.
+        self._allocations, self._switched = allocations, switched
         self._as_of = cluster.read_at.timestamp()
 
     def _take(self, words: dict[int, _Word]) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.metricstore import MetricStore, SeriesPoints, StoreSilent, WriteRefused
 
 _log = logging.getLogger(__name__)
@@ -92,18 +93,16 @@ class SampleWriting:
         return await brought.done
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self, supervisor: Supervisor) -> AsyncIterator[None]:
         """Writes until the context ends; who waits then is told to try again."""
-        tasks = [
-            asyncio.create_task(self._empty(), name=f"samples writer {number}")
+        writers = (
+            Loop(f"samples writer {number}", self._empty, OnFailure.RESTART)
             for number in range(_WRITERS)
-        ]
+        )
         try:
-            yield
+            async with supervisor.running(*writers):
+                yield
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             while self._queue:
                 _fail([self._next()], "this server is going away")
 

@@ -25,6 +25,7 @@ from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.supervised import SupervisedLoops
 
 CLOCK = ManualClock()
 NOW = CLOCK.now().timestamp()
@@ -87,7 +88,7 @@ async def test_a_node_writes_what_a_server_would_have_written() -> None:
     scheduler = InMemoryScheduler(CLOCK)
     scheduler.accounts, scheduler.allocations = ACCOUNTS, [JOB]
     writing = SampleWriting(over, CLOCK, linger_s=0.0)
-    async with writing.running():
+    async with writing.running(SupervisedLoops()):
         server = SampleIntake(
             AttemptFinder(scheduler, CLOCK).of, writing, CLOCK, NoJournal(), lambda _: False
         )
