@@ -18,6 +18,7 @@ from lattice.agent.run import run
 from lattice.base.errors import LatticeError, status_of
 from lattice.base.inherited import reset_inherited_signals
 from lattice.base.logsection import LogFormat
+from lattice.base.pauses import LoopPauses
 
 _M_ARENA_MAX = -8
 """Of `malloc.h`."""
@@ -39,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         configure_logging(log.level, console=log.format is LogFormat.CONSOLE)
         _share_memory()
         reset_inherited_signals()
-        asyncio.run(run(told))
+        pauses = LoopPauses()
+        with asyncio.Runner(loop_factory=pauses.new_loop) as runner:
+            runner.run(run(told, pauses))
     except LatticeError as error:
         lines = [error.message, *getattr(error, "problems", ())]
         lines += [f"Hint: {error.hint}"] if error.hint else []

@@ -33,6 +33,7 @@ from lattice.agent.logs import LogParts
 from lattice.agent.telemetry import TelemetryParts
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.garbage import settle
+from lattice.base.pauses import LoopPauses
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.node import NodeHealth
 from lattice.domain.stream import StreamKind
@@ -49,7 +50,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _log = logging.getLogger("lattice.agent")
 
 
-async def run(told: Told) -> None:
+async def run(told: Told, pauses: LoopPauses) -> None:
     """Until SIGTERM or SIGINT.
 
     Raises `LoopFailed` after an orderly stop, if a loop failed that an agent can't do without.
@@ -59,11 +60,13 @@ async def run(told: Told) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     supervisor = Supervisor(SystemClock(), stop.set)
-    await run_until(stop, told, supervisor)
+    await run_until(stop, told, supervisor, pauses)
     supervisor.check()
 
 
-async def run_until(stop: asyncio.Event, told: Told, supervisor: Supervisor) -> None:
+async def run_until(
+    stop: asyncio.Event, told: Told, supervisor: Supervisor, pauses: LoopPauses
+) -> None:
     """Everything an agent does, until it is to stop."""
     clock = SystemClock()
     loop = asyncio.get_running_loop()
@@ -105,7 +108,7 @@ async def run_until(stop: asyncio.Event, told: Told, supervisor: Supervisor) -> 
             clock,
             servers,
             lambda: logs.collecting.followed,
-            lambda: process_figures(supervisor),
+            lambda: process_figures(supervisor, pauses),
         )
         stack.callback(telemetry.close)
         diag = DiagParts(told, jobs, clock, servers, helper, telemetry)

@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from lattice.base.pauses import LoopPauses
+
 
 class Figures:
     """Counts what the server does."""
@@ -38,6 +40,16 @@ class Figures:
     def count_by(self, name: str, label: str, read: Callable[[], Mapping[str, float]]) -> None:
         """Show a counter by one label, whose values and counts are read at each scrape."""
         self.registry.register(_Labelled(name, label, read))
+
+    def show_pauses(self, pauses: LoopPauses) -> None:
+        """Show how long the event loop of this process is busy without a break."""
+        self.show(lambda: {"event_loop_longest_pause_seconds": pauses.longest_s})
+        self.watch(
+            lambda: {
+                "event_loop_busy_seconds_total": pauses.busy_s,
+                "event_loop_turns_total": float(pauses.turns),
+            }
+        )
 
     def text(self) -> str:
         """Everything, as a scrape reads it."""

@@ -15,6 +15,7 @@ from lattice.base.errors import ConfigurationError, LatticeError, status_of
 from lattice.base.inherited import reset_inherited_signals
 from lattice.base.logs import configure_logging
 from lattice.base.logsection import LogFormat
+from lattice.base.pauses import LoopPauses
 from lattice.server.agents import begin_identity, succeed_identity, with_single_identity
 from lattice.server.config import check_server_config, load_server_config
 from lattice.server.serve import serve
@@ -45,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif options.bootstrap:
             asyncio.run(bootstrap_state(config.quorum, SystemClock(), log))
         else:
-            asyncio.run(serve(config, log, single=options.single))
+            pauses = LoopPauses()
+            with asyncio.Runner(loop_factory=pauses.new_loop) as runner:
+                runner.run(serve(config, log, pauses, single=options.single))
     except LatticeError as error:
         _complain(error)
         return status_of(error).exit

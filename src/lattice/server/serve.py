@@ -14,6 +14,7 @@ import structlog
 
 from lattice.base.clock import SystemClock
 from lattice.base.garbage import MANY, settle
+from lattice.base.pauses import LoopPauses
 from lattice.base.supervisor import Supervisor
 from lattice.server.compose import compose
 from lattice.server.features import open_features
@@ -29,7 +30,11 @@ from lattice.server.tls import ServerTls
 
 
 async def serve(
-    config: ServerConfig, log: structlog.stdlib.BoundLogger, *, single: Path | None = None
+    config: ServerConfig,
+    log: structlog.stdlib.BoundLogger,
+    pauses: LoopPauses,
+    *,
+    single: Path | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; `single` is the folder of a server without etcd.
 
@@ -42,6 +47,7 @@ async def serve(
         open_ground(config, clock, log, supervisor, single=single) as ground,
         open_features(ground) as (parts, links),
     ):
+        ground.figures.show_pauses(pauses)
         faces = compose(parts)
         tls = server_tls(config.api)
         _on_signals(stop, tls)

@@ -24,6 +24,7 @@ from lattice.agent import run as module
 from lattice.agent.config import load_agent_config
 from lattice.agent.log import configure_logging
 from lattice.base.clock import SystemClock
+from lattice.base.pauses import LoopPauses
 from lattice.base.supervisor import LoopFailed, OnFailure
 from tests.eventually import eventually_async
 from tests.fakes.certificates import authority_files, node_pair
@@ -104,7 +105,7 @@ async def running(folder: Path) -> AsyncIterator[RunningAgent]:
     configure_logging("info", stream=stream)
     patch = pytest.MonkeyPatch()
     patch.setattr(module, "settle", lambda: None)  # what the tests hold is not to stay for ever
-    agent = asyncio.create_task(module.run_until(stop, told, supervisor))
+    agent = asyncio.create_task(module.run_until(stop, told, supervisor, LoopPauses()))
     try:
         await eventually_async(lambda: supervisor.loops or agent.done())
         yield RunningAgent(supervisor, stream, folder / "metrics.sock")
@@ -131,7 +132,10 @@ async def test_every_loop_of_an_agent_is_listed_here(agent: RunningAgent) -> Non
         ENDS, OnFailure.END
     )
     assert agent.supervisor.failures == dict.fromkeys(declared, 0)
-    assert 'lattice_loop_failures_total{loop="link",node="n1"} 0.0' in await agent.page()
+    page = await agent.page()
+    assert 'lattice_loop_failures_total{loop="link",node="n1"} 0.0' in page
+    assert 'lattice_event_loop_longest_pause_seconds{node="n1"} 0.0' in page
+    assert page.count("# TYPE lattice_loop_failures_total counter") == 1
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -164,3 +168,13 @@ async def test_a_loop_that_an_agent_needs_ends_it(tmp_path: Path, name: str) -> 
         assert f"{Defect.__name__}: {name}" in line["exception"]
     with pytest.raises(LoopFailed, match=f"'{name}' failed: Defect"):
         agent.supervisor.check()
+
+
+def test_the_page_for_operators_says_what_each_failure_does() -> None:
+    page = Path(__file__).parents[3] / "docs" / "operate" / "loops.md"
+    found = {}
+    for line in page.read_text().splitlines():
+        if line.startswith("| agent |"):
+            _, _, names, _, failure, _ = line.split("|")
+            found |= dict.fromkeys(names.strip(" `").split("`, `"), failure.strip(" *"))
+    assert found == dict.fromkeys(RESTARTED, "restart") | dict.fromkeys(ENDS, "end")

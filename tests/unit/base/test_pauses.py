@@ -1,0 +1,112 @@
+"""The longest pause of an event loop, counted by a clock that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from lattice.base.pauses import WINDOW_S, LoopPauses
+from tests.fakes.manual_clock import ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def pauses(clock: ManualClock) -> LoopPauses:
+    return LoopPauses(clock.monotonic)
+
+
+def run(pauses: LoopPauses, work: Callable[[], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        await work()
+
+    with asyncio.Runner(loop_factory=pauses.new_loop) as runner:
+        runner.run(whole())
+
+
+def test_the_longest_turn_is_known_and_all_are_summed(
+    clock: ManualClock, pauses: LoopPauses
+) -> None:
+    async def work() -> None:
+        for blocked_s in (0.25, 2.0, 0.5):
+            clock.advance(blocked_s)  # as a call that blocks
+            await asyncio.sleep(0)
+
+    run(pauses, work)
+    assert pauses.longest_s == 2.0
+    assert pauses.busy_s == 2.75
+    assert pauses.turns >= 3
+
+
+def test_waiting_for_the_kernel_is_no_pause(clock: ManualClock, pauses: LoopPauses) -> None:
+    async def work() -> None:
+        selector: Any = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
+        ask = selector._ask
+
+        def slow(timeout: float | None) -> Any:
+            clock.advance(30)
+            return ask(timeout)
+
+        selector._ask = slow
+        await asyncio.sleep(0)
+
+    run(pauses, work)
+    assert pauses.turns > 0
+    assert pauses.busy_s == 0
+    assert pauses.longest_s == 0
+
+
+def test_it_is_the_longest_of_the_last_minutes(clock: ManualClock, pauses: LoopPauses) -> None:
+    now = clock.monotonic()
+    pauses.note(now, now + 3)
+    clock.advance(WINDOW_S - 1)
+    assert pauses.longest_s == 3
+    clock.advance(2)
+    assert pauses.longest_s == 3, "that of the minute before"
+    now = clock.monotonic()
+    pauses.note(now, now + 1)
+    assert pauses.longest_s == 3
+    clock.advance(WINDOW_S)
+    assert pauses.longest_s == 1
+    clock.advance(WINDOW_S)
+    assert pauses.longest_s == 0
+    assert pauses.busy_s == 4
+
+
+def test_two_readers_see_the_same(clock: ManualClock, pauses: LoopPauses) -> None:
+    now = clock.monotonic()
+    pauses.note(now, now + 3)
+    assert [pauses.longest_s, pauses.longest_s] == [3, 3]
+
+
+def test_after_a_long_sleep_nothing_old_is_left(clock: ManualClock, pauses: LoopPauses) -> None:
+    now = clock.monotonic()
+    pauses.note(now, now + 3)
+    clock.advance(2 * WINDOW_S)
+    now = clock.monotonic()
+    pauses.note(now, now + 0.5)
+    assert pauses.longest_s == 0.5
+
+
+def test_a_pause_longer_than_a_window_is_seen(clock: ManualClock, pauses: LoopPauses) -> None:
+    began = clock.monotonic()
+    clock.advance(3 * WINDOW_S)
+    pauses.note(began, clock.monotonic())
+    assert pauses.longest_s == 3 * WINDOW_S
+
+
+def test_child_processes_work_on_a_measured_loop(pauses: LoopPauses) -> None:
+    found: list[int | None] = []
+
+    async def work() -> None:
+        child = await asyncio.create_subprocess_exec("true")
+        found.append(await child.wait())
+
+    run(pauses, work)
+    assert found == [0]
