@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -71,6 +72,22 @@ class NodeTree:
         (folder / "status").write_text(f"Name:\ta\nUid:\t{uid}\t0\t0\t0\n")
         (folder / "cmdline").write_text(title + "\0\0")
         return pid
+
+    def freeze(self, pid: int, name: str = "stat") -> None:
+        """From now on the file holds whoever opens it, as the kernel can."""
+        file = self.proc / str(pid) / name
+        file.rename(file.with_name(f"{name}.thawed"))
+        os.mkfifo(file)
+
+    def thaw(self, pid: int, name: str = "stat") -> None:
+        """Whoever was held reads what there is, and so does everybody after."""
+        file = self.proc / str(pid) / name
+        thawed = file.with_name(f"{name}.thawed")
+        with suppress(OSError):  # nobody waits
+            writer = os.open(file, os.O_WRONLY | os.O_NONBLOCK)
+            os.write(writer, thawed.read_bytes())
+            os.close(writer)
+        thawed.rename(file)
 
     def remove(self, path: str) -> None:
         folder = self.cgroup / path

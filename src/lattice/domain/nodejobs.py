@@ -119,6 +119,8 @@ class NodeJob:
     daemons: tuple[ProcessId, ...] = ()
     """Slurm's own processes for it (slurmstepd)."""
     folders: tuple[JobFolder, ...] = ()
+    unread: tuple[int, ...] = ()
+    """Processes whose readers the kernel holds; those not known before are nowhere else here."""
 
     @property
     def id(self) -> int:

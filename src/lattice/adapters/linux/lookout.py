@@ -1,14 +1,18 @@
 """One turn of looking: notices drained, moved jobs read, the picture compared with the last.
 
-Blocking and not for two threads at once; `NodeJobs` owns it and gives it its turns.
+Blocking and not for two threads at once; `NodeJobs` owns it and gives it its turns. Processes are
+read by threads that can be left behind (`base.impatience`): one that the kernel makes unreadable
+costs its own job what is new about it, and the others a moment.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from lattice.adapters.linux.groups import (
     Base,
@@ -25,6 +29,8 @@ from lattice.adapters.linux.proc import Proc
 from lattice.adapters.linux.reading import JobReader
 from lattice.adapters.linux.spool import read_spool
 from lattice.base.clock import Clock
+from lattice.base.impatience import PATIENCE_S, ImpatientReader
+from lattice.base.impatience_threads import Progress, Stuck
 from lattice.domain.nodejobs import (
     JobAppeared,
     JobEnded,
@@ -36,6 +42,8 @@ from lattice.domain.nodejobs import (
     compare,
 )
 
+_log = logging.getLogger(__name__)
+
 _AGAIN_S = (0.2, 1.0, 3.0)
 """After its folders moved a job is read again: tasks and processes follow without a notice."""
 _RECENT_S = 60.0
@@ -45,14 +53,28 @@ _MAKING_S = 0.3
 _MAKING_LOOKS = 30
 _NAMELESS_S = 3.0
 """A group without a job number waits this long for a daemon that tells it."""
+_UNREAD_AGAIN_S = 3.0
+"""A job that was not read whole is read again so soon."""
+_MOST_NAMED = 8
+
+_Key: TypeAlias = tuple[str, int, float]
+"""A job's folder in one life: path, inode, birth."""
 
 
 class Lookout:
     """The picture of one node, and what it takes to keep it."""
 
     def __init__(
-        self, proc: Path, cgroup: Path, spool: Path | None, clock: Clock, birth: Birth
+        self,
+        proc: Path,
+        cgroup: Path,
+        spool: Path | None,
+        clock: Clock,
+        birth: Birth,
+        *,
+        patience_s: float = PATIENCE_S,
     ) -> None:
+        """`patience_s`: how long one process may hold whoever reads it."""
         self._cgroup = cgroup
         self._spool = spool
         self._clock = clock
@@ -60,6 +82,9 @@ class Lookout:
         self._proc = Proc(proc, lambda: clock.now().timestamp())
         self._boot_id = self._proc.boot_id
         self._reader = JobReader(self._proc, self._boot_id)
+        self._impatient: ImpatientReader[_Key] = ImpatientReader(
+            "job processes", patience_s=patience_s
+        )
         self._bases: tuple[Base, ...] = ()
         self._truth: tuple[Base, ...] = ()
         self._read: dict[str, tuple[JobGroup, NodeJob]] = {}
@@ -73,6 +98,7 @@ class Lookout:
         self.picture: dict[JobIdentity, NodeJob] = {}
 
     def close(self) -> None:
+        self._impatient.close()
         if self.inotify is not None:
             self.inotify.close()
             self.inotify = None
@@ -87,6 +113,11 @@ class Lookout:
         hidden = "/proc hides processes (hidepid)" if self._proc.hides_processes else ""
         boot = "" if self._boot_id else "the boot id can't be read"
         return "; ".join(text for text in (self._limit, hidden, boot) if text) or None
+
+    @property
+    def reading_cpu_s(self) -> float:
+        """Processor time of the threads that read processes, all turns together."""
+        return self._impatient.cpu_s
 
     @property
     def next_reading(self) -> float | None:
@@ -152,15 +183,53 @@ class Lookout:
         if not self._bases:
             return self._of_spool()
         remembered, self._read = self._read, {}
+        befores: dict[str, NodeJob | None] = {}
+        due = []
         for group in groups:
             last = remembered.get(group.path)
             before = last[1] if last and _same_life(last[0], group) else None
+            befores[group.path] = before
             if before is None or moved is None or group.path in moved:
-                before = self._reader.read(group, self._bases, self._watch, before)
-            self._read[group.path] = group, before
+                due.append(group)
+        read = self._read_all(due, befores)
+        for group in groups:
+            job = read.get(group.path) or befores[group.path]
+            assert job is not None  # whatever has no last reading was read
+            self._read[group.path] = group, job
         self._again = {path: at for path, at in self._again.items() if path in self._read}
         self._nameless = {path: at for path, at in self._nameless.items() if path in self._read}
         return [job for path, (_, job) in self._read.items() if self._named(path, job)]
+
+    def _read_all(
+        self, groups: list[JobGroup], befores: Mapping[str, NodeJob | None]
+    ) -> dict[str, NodeJob]:
+        """Each as it is now, as far as its processes can be read."""
+        by_key = {_key_of(group): group for group in groups}
+
+        def read(key: _Key, progress: Progress) -> NodeJob:
+            before = befores[key[0]]
+            return self._reader.read(
+                by_key[key], self._bases, self._watch, before, progress, progress.skip
+            )
+
+        jobs = {}
+        for key, found in self._impatient.read_each(list(by_key), read).items():
+            group, before = by_key[key], befores[key[0]]
+            if isinstance(found, Stuck):
+                job = self._reader.read(group, self._bases, self._watch, before, None, found.pids)
+            else:
+                job = found
+            if isinstance(found, Stuck) or job.unread:
+                self._read_again_soon(group.path)
+            if job.unread != (before.unread if before is not None else ()):
+                _log_unread(job)
+            jobs[group.path] = job
+        return jobs
+
+    def _read_again_soon(self, path: str) -> None:
+        at = self._clock.monotonic() + _UNREAD_AGAIN_S
+        times = [each for each in self._again.get(path, ()) if each < at]
+        self._again[path] = [*times, at]
 
     def _named(self, path: str, job: NodeJob) -> bool:
         if job.id:
@@ -250,6 +319,18 @@ class Lookout:
             )
             events += [JobAppeared(job), JobEnded(job)]
         return events
+
+
+def _key_of(group: JobGroup) -> _Key:
+    return group.path, group.inode, group.born
+
+
+def _log_unread(job: NodeJob) -> None:
+    if job.unread:
+        pids = ", ".join(map(str, job.unread[:_MOST_NAMED]))
+        _log.warning("job %d: the kernel holds whoever reads its processes: %s", job.id, pids)
+    else:
+        _log.warning("job %d: its processes can be read again", job.id)
 
 
 def _same_life(one: JobGroup, other: JobGroup) -> bool:

@@ -9,7 +9,8 @@
 Folders tell by inotify when they come and go; processes come and go silently. So a job is read
 when its folders move, again a few times soon after (tasks and processes follow their folders),
 and with everything else once a minute. All reading is done in one worker thread, one turn at a
-time, and a storm of steps is answered with longer pauses, not with more reading.
+time, and a storm of steps is answered with longer pauses, not with more reading. What only
+processes tell is read by further threads, which are left behind where the kernel holds them.
 
 Needs no privilege. What it can't see or do it says in `trouble`, and goes on with what it can.
 """
@@ -28,6 +29,7 @@ from lattice.adapters.linux.inotify import Inotify, WatchLimit
 from lattice.adapters.linux.listener import Listener
 from lattice.adapters.linux.lookout import Lookout
 from lattice.base.clock import Clock
+from lattice.base.impatience import PATIENCE_S
 from lattice.domain.nodejobs import JobEvent, JobIdentity, NodeJob
 
 _RESCAN_S = 60.0
@@ -60,13 +62,17 @@ class NodeJobs:
         blind_rescan_s: float = _BLIND_RESCAN_S,
         birth: Birth = birth_of_folder,
         notices: bool = True,
+        patience_s: float = PATIENCE_S,
     ) -> None:
+        """`patience_s`: how long one process may hold whoever reads it."""
         self._clock = clock
         self._rescan_s = rescan_s
         self._blind_rescan_s = blind_rescan_s
         self._notices = notices
         self._no_notices = "" if notices else "inotify: switched off"
-        self._lookout = Lookout(roots.proc, roots.cgroup, roots.spool, clock, birth)
+        self._lookout = Lookout(
+            roots.proc, roots.cgroup, roots.spool, clock, birth, patience_s=patience_s
+        )
         self._listeners: set[Listener] = set()
         self._one_turn = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -184,6 +190,6 @@ class NodeJobs:
 
     def _timed(self, everything: bool) -> tuple[tuple[JobEvent, ...], float]:
         # What it took of a processor: on a crowded node a turn lasts longer than it costs.
-        began_s = time.thread_time()
+        began_s = time.thread_time() + self._lookout.reading_cpu_s
         events = self._lookout.turn(everything)
-        return events, time.thread_time() - began_s
+        return events, time.thread_time() + self._lookout.reading_cpu_s - began_s

@@ -2,17 +2,21 @@
 
 The tree moves while it is read: folders and processes that go in between are left out, and the
 next reading is the correction. Never raises for what a job or Slurm does.
+
+Control groups always answer. A process may not: each is named before it is read, and those that
+hold a reader are taken as they were before.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from lattice.adapters.linux.groups import V2, Base, JobGroup, Watch, folders_in
 from lattice.adapters.linux.naming import job_of_title, step_of, task_of
 from lattice.adapters.linux.proc import Proc, parse_pids, read_text
+from lattice.base.impatience_threads import Progress
 from lattice.domain.nodejobs import (
     JobFolder,
     JobIdentity,
@@ -51,11 +55,20 @@ class JobReader:
         self._boot_id = boot_id
 
     def read(
-        self, group: JobGroup, bases: Sequence[Base], watch: Watch, before: NodeJob | None = None
+        self,
+        group: JobGroup,
+        bases: Sequence[Base],
+        watch: Watch,
+        before: NodeJob | None,
+        progress: Progress | None,
+        unread: Collection[int] = (),
     ) -> NodeJob:
-        """The job as it is now. `before` is its last reading, if it had one in this same life."""
+        """The job as it is now. `before` is its last reading, if it had one in this same life.
+
+        Without `progress` no process is read. `unread` are those that hold a reader.
+        """
         watch(group.path)
-        processes = _Processes(self._proc)
+        processes = _Processes(self._proc, before, progress)
         daemons = processes.known(_procs(group.path))
         folders = _folders(group, bases)
         steps = []
@@ -77,20 +90,22 @@ class JobReader:
             steps=tuple(steps),
             daemons=tuple(sorted(daemons)),
             folders=folders,
+            unread=tuple(sorted(processes.asked.intersection(unread))),
         )
-        return self._complete(job, before)
+        return self._complete(job, before, progress)
 
-    def _complete(self, job: NodeJob, before: NodeJob | None) -> NodeJob:
+    def _complete(self, job: NodeJob, before: NodeJob | None, progress: Progress | None) -> NodeJob:
         """Add what only processes tell, once: it must not change with those that happen to live."""
         if before is not None and before.identity.job_id:
             identity, sign = before.identity, before.started_by
         else:
-            job_id = job.id or self._number(job.daemons)
+            job_id = job.id or self._number(job.daemons, progress)
             started, sign = self._started(job)
             identity = JobIdentity(self._boot_id, job_id, job.identity.inode, started)
         uid = job.uid
         if uid is None:
-            uid = before.uid if before and before.uid is not None else self._owner(job.steps)
+            known = before is not None and before.uid is not None
+            uid = before.uid if before and known else self._owner(job.steps, progress)
         return NodeJob(
             identity=identity,
             started_by=sign,
@@ -99,6 +114,7 @@ class JobReader:
             steps=job.steps,
             daemons=job.daemons,
             folders=job.folders,
+            unread=job.unread,
         )
 
     def _started(self, job: NodeJob) -> tuple[float, StartSign]:
@@ -116,16 +132,18 @@ class JobReader:
             return began, StartSign.PROCESS
         return born, StartSign.FOLDER
 
-    def _number(self, daemons: Iterable[ProcessId]) -> int:
+    def _number(self, daemons: Iterable[ProcessId], progress: Progress | None) -> int:
         """The number of a job whose folder has only its unique id; 0 while no daemon tells."""
         for daemon in daemons:
+            if not _may_read(daemon.pid, progress):
+                continue
             title = self._proc.title(daemon.pid)
             job_id = job_of_title(title) if title else None
             if job_id is not None:
                 return job_id
         return 0
 
-    def _owner(self, steps: Iterable[NodeStep]) -> int | None:
+    def _owner(self, steps: Iterable[NodeStep], progress: Progress | None) -> int | None:
         """Whose job it is, if the first processes of its tasks agree on one who is not root.
 
         slurmstepd starts each task as root and then becomes the owner; the extern step's only
@@ -139,7 +157,8 @@ class JobReader:
                 if not crew or step.id.name == "extern" or asked >= _TASKS_ASKED:
                     continue
                 asked += 1
-                owner = self._proc.owner(min(crew, key=lambda each: each.start_ticks).pid)
+                first = min(crew, key=lambda each: each.start_ticks).pid
+                owner = self._proc.owner(first) if _may_read(first, progress) else None
                 if owner:
                     owners.add(owner)
         return owners.pop() if len(owners) == 1 else None
@@ -148,9 +167,17 @@ class JobReader:
 class _Processes:
     """Pids turned into processes, each asked for once, up to the most one job may have."""
 
-    def __init__(self, proc: Proc) -> None:
+    def __init__(self, proc: Proc, before: NodeJob | None, progress: Progress | None) -> None:
         self._proc = proc
+        self._before = before
+        self._progress = progress
         self._known: dict[int, ProcessId | None] = {}
+        self._remembered: dict[int, ProcessId] | None = None
+
+    @property
+    def asked(self) -> set[int]:
+        """The pids that the job's groups list."""
+        return set(self._known)
 
     def known(self, pids: Iterable[int]) -> list[ProcessId]:
         found = []
@@ -158,11 +185,28 @@ class _Processes:
             if pid not in self._known:
                 if len(self._known) >= _MOST_PROCESSES:
                     continue
-                self._known[pid] = self._proc.process(pid)
+                self._known[pid] = self._process(pid)
             process = self._known[pid]
             if process is not None:
                 found.append(process)
         return found
+
+    def _process(self, pid: int) -> ProcessId | None:
+        if _may_read(pid, self._progress):
+            return self._proc.process(pid)
+        if self._remembered is None:
+            before = self._before
+            known = (*before.processes, *before.daemons) if before is not None else ()
+            self._remembered = {each.pid: each for each in known}
+        return self._remembered.get(pid)
+
+
+def _may_read(pid: int, progress: Progress | None) -> bool:
+    """Whether it is read, which is noted: this may be the one that never answers."""
+    if progress is None or pid in progress.skip:
+        return False
+    progress.reads(pid)
+    return True
 
 
 def _step(step_id: StepId, found: _Pids, processes: _Processes) -> NodeStep:

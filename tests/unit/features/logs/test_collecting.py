@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,6 +16,7 @@ from lattice.domain.logchunk import read_index
 from lattice.domain.logs import GapCause, LogKind
 from lattice.domain.nodejobs import (
     JobAppeared,
+    JobChanged,
     JobEnded,
     JobEvent,
     JobIdentity,
@@ -29,7 +31,7 @@ from lattice.features.logs.node import collecting as module
 from lattice.features.logs.node import opening
 from lattice.features.logs.node.collecting import Collecting
 from lattice.features.logs.node.intake import Admission, PastJob
-from lattice.features.logs.node.writers import ProcessLook
+from lattice.features.logs.node.writers import Look, ProcessLook
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.eventually import eventually_async
 from tests.fakes.in_memory_outputs import Held, InMemoryOutputs
@@ -116,15 +118,18 @@ class Site:
             steps=(NodeStep(StepId("0"), (), (ProcessId(TASK, 1),)),),
             daemons=(ProcessId(STEPD, 1),),
         )
+        self.look: Look = self.see
         holder = Holder(TASK, 1, 0, "0")
         self.outputs.held.append(Held(str(JOB), holder, self.out))
 
     @asynccontextmanager
-    async def agent(self) -> AsyncIterator[Collecting]:
+    async def agent(self, *, patience_s: float = 60.0) -> AsyncIterator[Collecting]:
         """Killed at the end."""
         made = Collecting(
-            "n1", self.folder, self.server, self.outputs, self.jobs, self._look, self.clock,
+            "n1", self.folder, self.server, self.outputs, self.jobs,
+            self.look, self.clock,
             stamps=self.clock, room=lambda: True, on_closed=lambda: None,
+            patience_s=patience_s,
         )  # fmt: skip
         running = [asyncio.create_task(each()) for each in (made.run, made.take_up_missed)]
         try:
@@ -136,7 +141,7 @@ class Site:
             for each in made.spools():
                 each.close()
 
-    def _look(self, pid: int) -> ProcessLook | None:
+    def see(self, pid: int) -> ProcessLook | None:
         if pid == STEPD:
             return ProcessLook(1, "slurmstepd", "slurmstepd: [7.0]")
         return ProcessLook(STEPD, "python3")
@@ -323,3 +328,49 @@ def _gaps(site: Site) -> list[tuple[str, int | None, int]]:
         gaps = read_index(content, len(content)).gaps
         found += [(each.cause.value, each.lost_bytes, each.at.offset) for each in gaps]
     return found
+
+
+@pytest.mark.spec("LOG-3")
+async def test_a_process_that_can_not_be_read_costs_no_other_job_its_output(site: Site) -> None:
+    """Another's file is followed meanwhile; after the thaw so is its own."""
+    thawed = threading.Event()
+    held = set[int]()
+
+    def look(pid: int) -> ProcessLook | None:
+        if pid == TASK:
+            held.add(pid)
+            thawed.wait()
+        return site.see(pid)
+
+    site.look = look
+    others = replace(
+        site.job,
+        identity=replace(site.job.identity, job_id=8, inode=6),
+        steps=(NodeStep(StepId("0"), (), (ProcessId(31, 1),)),),
+    )
+    site.outputs.held.append(Held("8", Holder(31, 1, 0, "0"), site.out))
+    try:
+        async with site.agent(patience_s=0.05) as agent:
+            site.appear()
+            await until(lambda: bool(held))
+            site.jobs.jobs = {each.identity: each for each in (site.job, others)}
+            site.jobs.events.put_nowait(JobAppeared(others))
+            await until(lambda: len(streams(agent)) == 1)
+            (mine, bobs) = sorted(agent.followed, key=lambda each: each.identity.job_id)
+            assert not mine.capture.streams
+            assert len(bobs.capture.streams) == 1
+            thawed.set()
+            site.jobs.events.put_nowait(JobChanged(site.job, site.job))
+            await until(lambda: len(mine.capture.streams) == 1)
+    finally:
+        thawed.set()
+
+
+async def test_a_process_that_the_node_knows_to_be_unreadable_is_not_looked_at(site: Site) -> None:
+    looked = []
+    site.look = lambda pid: looked.append(pid) or site.see(pid)  # type: ignore[func-returns-value]
+    site.job = replace(site.job, unread=(TASK,))
+    async with site.agent():
+        site.appear()
+        await until(lambda: STEPD in looked)
+    assert TASK not in looked

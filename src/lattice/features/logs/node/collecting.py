@@ -31,6 +31,7 @@ from lattice.base.errors import (
     PermissionRefused,
     UsageError,
 )
+from lattice.base.impatience import PATIENCE_S
 from lattice.domain.logs import LogKind
 from lattice.domain.nodejobs import JobEnded, JobEvent, JobIdentity, NodeJob, StepId
 from lattice.domain.outputs import OutputOpener
@@ -75,17 +76,19 @@ class Collecting:
         room: Room,
         on_closed: Callable[[], None],
         quota_bytes: int = NO_QUOTA,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         """`stamps` is the time that lines are given; `clock` is the node's own.
 
-        `on_closed` hears, in any thread, that a chunk waits.
+        `on_closed` hears, in any thread, that a chunk waits. `patience_s`: how long one process may
+        hold whoever reads it.
         """
         self._stamps = stamps
         self._quota_bytes = quota_bytes
         self._folder = folder
         self._intake = intake
         self._opener = opener
-        self._opening = Opening(node, intake, opener, look, clock, stamps)
+        self._opening = Opening(node, intake, opener, look, clock, stamps, patience_s)
         self._jobs = jobs
         self._clock = clock
         self._room = room

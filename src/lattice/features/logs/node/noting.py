@@ -90,7 +90,11 @@ class Noting:
 
     async def _note(self, *, anew: bool) -> bool:
         """True if there is a process that was not there before."""
-        writers = await self._writers(anew)
+        try:
+            writers = await self._writers(anew)
+        except LatticeError as error:
+            self._tell(error.message)
+            return False
         # The files of one that was looked at so often are in place.
         due = [each.pid for each in writers if self._times[each.pid] < len(self._looks_s)]
         fresh = any(not self._times[pid] for pid in due)

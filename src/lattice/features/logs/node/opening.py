@@ -14,8 +14,11 @@ import os
 from collections.abc import Mapping, Sequence
 
 from lattice.base.clock import Clock
-from lattice.base.errors import LatticeError, UsageError
+from lattice.base.errors import LatticeError, Unavailable, UsageError
+from lattice.base.impatience import PATIENCE_S, ImpatientReader
+from lattice.base.impatience_threads import Progress, Stuck
 from lattice.domain.logs import GapCause, LogKind, LogSource
+from lattice.domain.nodejobs import JobIdentity
 from lattice.domain.outputs import OpenedOutputs, OutputOpener
 from lattice.domain.privileged import MOST_OUTPUTS
 from lattice.features.logs.node.capture import Stream
@@ -24,7 +27,13 @@ from lattice.features.logs.node.followed import Followed
 from lattice.features.logs.node.intake import Admission, Intake
 from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool
 from lattice.features.logs.node.tail import FileTail, NoTail
-from lattice.features.logs.node.writers import Look, Writer, noted_writers, writers_of
+from lattice.features.logs.node.writers import (
+    Look,
+    ProcessLook,
+    Writer,
+    noted_writers,
+    writers_of,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +42,9 @@ _SOON_S = 0.2
 _FEW = 16
 _ATTENTIVE_S = 5.0
 """Text that was there when a job this old was first looked at is older than the look."""
+
+UNREADABLE = "Processes of this job can't be read: the kernel holds whoever reads them."
+_UNREADABLE_HINT = "A file system that does not answer holds them; the node looks again."
 
 
 def tell(followed: Followed, error: LatticeError) -> None:
@@ -53,21 +65,45 @@ class Opening:
         look: Look,
         clock: Clock,
         stamps: Clock,
+        patience_s: float = PATIENCE_S,
     ) -> None:
-        """`stamps` is the time that lines are given; `clock` is the node's own."""
+        """`stamps` is the time that lines are given; `clock` is the node's own.
+
+        `patience_s`: how long one process may hold whoever reads it.
+        """
         self._node = node
         self._intake = intake
         self._opener = opener
         self._look = look
         self._clock = clock
         self._stamps = stamps
+        self._impatient: ImpatientReader[JobIdentity] = ImpatientReader(
+            "output writers", patience_s=patience_s
+        )
 
     async def writers(self, followed: Followed) -> tuple[Writer, ...]:
-        """The processes of the job that may write its output."""
+        """The processes of the job that may write its output.
+
+        Those that hold whoever reads them are left out. Raises `Unavailable` where that was only
+        found now, or where they are too many.
+        """
         job = followed.job
         if job is None or followed.ended:
             return ()
-        return await asyncio.to_thread(writers_of, job, self._look)
+
+        def read(_: JobIdentity, progress: Progress) -> tuple[Writer, ...]:
+            def seen_of(pid: int) -> ProcessLook | None:
+                if pid in progress.skip:
+                    return None
+                progress.reads(pid)
+                return self._look(pid)
+
+            return writers_of(job, seen_of)
+
+        found = await self._impatient.read_one(followed.identity, read)
+        if isinstance(found, Stuck):
+            raise Unavailable(UNREADABLE, hint=_UNREADABLE_HINT)
+        return found
 
     async def open_writers(self, followed: Followed) -> None:
         """What they have open by now, of those that were not asked before."""

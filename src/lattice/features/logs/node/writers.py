@@ -45,14 +45,14 @@ Look = Callable[[int], ProcessLook | None]
 def writers_of(job: NodeJob, look: Look) -> tuple[Writer, ...]:
     """Each process at most once; those that are gone meanwhile are left out.
 
-    A task begins as a copy of slurmstepd, which puts its files in place before it becomes the
-    program: it is left for a later look.
+    Nor is one looked at that can't be read. A task begins as a copy of slurmstepd, which puts its
+    files in place before it becomes the program: it is left for a later look.
     """
     daemons = {each.pid for each in job.daemons}
     found: dict[int, Writer] = {}
     for step in (each for each in job.steps if each.id.name != "extern"):
         inside = {process.pid for process in step.processes}
-        for pid in sorted(inside):
+        for pid in sorted(inside.difference(job.unread)):
             seen = look(pid)
             if seen is None:
                 continue
@@ -60,7 +60,7 @@ def writers_of(job: NodeJob, look: Look) -> tuple[Writer, ...]:
             if (first and seen.name != "slurmstepd") or seen.name == "srun":
                 labels = labelled_names(seen.title.split("\0")) if seen.name == "srun" else ()
                 found.setdefault(pid, Writer(pid, str(step.id), labels=labels))
-    for pid in sorted(daemons):
+    for pid in sorted(daemons.difference(job.unread)):
         seen = look(pid)
         title = _TITLE.match(seen.title) if seen else None
         if title is not None and title[1] not in {"extern", "batch"}:
