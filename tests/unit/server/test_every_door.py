@@ -122,6 +122,7 @@ class Visitor:
 
 # AUTH-4 once more: who but these may make such calls; everybody else's are open to all.
 _OPERATES = frozenset({"SystemAdmin", "SystemAdmin by claim", "Operator"})
+_TENANT_ADMINS = frozenset({"TenantAdmin", "TenantAdmin of a project", "TenantAdmin by Slurm"})
 RESERVED = {
     "SUBMIT_ALLOCATION": frozenset(ROLES) - {"ReadOnly"},
     "CANCEL_ALLOCATION": frozenset(ROLES) - {"ReadOnly"},
