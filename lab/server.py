@@ -31,7 +31,7 @@ from lab.process import Process
 from lab.room import Room
 from lab.seaweedfs import ACCESS_KEY, BUCKET, SECRET_KEY, SeaweedFS
 from lab.users import SERVER_USER
-from lab.victoriametrics import VictoriaMetrics
+from lab.victoriametrics import PASSWORD, USERNAME, VictoriaMetrics
 
 EXECUTABLE = Path(sys.prefix) / "bin" / "lattice-server"
 
@@ -164,7 +164,13 @@ class Server:
                 "secret_key_file": str(self._key(keys / "s3.secret", SECRET_KEY)),
             }
         if "victoriametrics" in self._parts:
-            sections["telemetry"] = {"tsdb_endpoint": VictoriaMetrics(*engine).endpoint}
+            sections["telemetry"] = {
+                "tsdb_endpoint": VictoriaMetrics(*engine).endpoint,
+                "tsdb_username": USERNAME,
+                "tsdb_password_file": str(
+                    self._key(self.config_file.parent / "tsdb.password", PASSWORD)
+                ),
+            }
         return sections
 
     def _key(self, file: Path, text: str) -> Path:

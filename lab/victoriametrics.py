@@ -15,6 +15,9 @@ from lab.room import Room
 
 _USER = "_victoria-metrics"
 
+USERNAME, PASSWORD = "lattice", "lattice-metrics"
+"""It asks for them: people's profiles run beside it, in the room of the submit gate."""
+
 
 class VictoriaMetrics:
     """`process` is the handle."""
@@ -30,10 +33,13 @@ class VictoriaMetrics:
                 *("/usr/bin/victoria-metrics", f"-storageDataPath={self._folder}"),
                 *(f"-httpListenAddr=127.0.0.1:{VICTORIAMETRICS_PORT}", "-retentionPeriod=7d"),
                 *("-search.latencyOffset=0s", "-search.disableCache"),
+                *("-envflag.enable", f"-httpAuth.username={USERNAME}"),
             ],
             layout,
             room,
             user=_USER,
+            # Not among its arguments, which everybody can read.
+            env={"httpAuth_password": PASSWORD},
             prepare=self._prepare,
             probe=lambda: network.answers(f"{self.endpoint}/health"),
         )

@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lab.laboratory import Lab
+from lab.victoriametrics import PASSWORD, USERNAME
 from lattice.features.telemetry.node.buffer import KEPT_S
 from tests.e2e.people import Person
 from tests.e2e.topped import cell, debugged, measured_top, top
@@ -67,7 +68,8 @@ def samples(lab: Lab, job: int) -> dict[str, list[float]]:
     """The moments of every sample of the job's processor time in the store, by node."""
     match = urlencode({"match[]": f'lattice_cpu_seconds_total{{alloc="{job}"}}'})
     url = f"{lab.victoriametrics.endpoint}/api/v1/export?{match}"
-    done = lab.ctl(["curl", "-sS", "--max-time", "20", url], check=False)
+    caller = ("--user", f"{USERNAME}:{PASSWORD}")
+    done = lab.ctl(["curl", "-sS", "--max-time", "20", *caller, url], check=False)
     found: dict[str, list[float]] = {node: [] for node in _NODES}
     for line in done.stdout.splitlines():
         told: dict[str, Any] = json.loads(line)

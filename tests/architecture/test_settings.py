@@ -23,13 +23,16 @@ from lattice.server.sections import ServerConfig
 
 SRC = Path(__file__).parents[2] / "src" / "lattice"
 # They judge what a file says and use nothing of it.
-RULES = {f"server/{name}.py" for name in ("config", "apirules", "identityrules", "configchecks")}
-# Acts there alone: without it such a file does not start.
-JUDGED = {"api.insecure"}
+RULES = {
+    f"server/{name}.py"
+    for name in ("config", "apirules", "gaterules", "identityrules", "configchecks")
+}
+# These act there alone: without them such a file does not start.
+JUDGED = {"api.insecure", "gate.own_network"}
 SLURM = "slurm: {rest_url: 'unix:/run/slurmrestd.socket'}\n"
 
 # Set so, `--check-config` answers with a warning (True: it is accepted) or a problem.
-SAID: dict[str, tuple[str, bool]] = {
+REPORTED: dict[str, tuple[str, bool]] = {
     "quorum.node_id": ("1", True),
     "quorum.data_dir": ("/var/lib/raft", True),
     "quorum.peers": ("[{id: 1, address: a}]", True),
@@ -169,19 +172,19 @@ def test_every_key_of_the_agent_is_read() -> None:
 
 @pytest.mark.spec("OPS-7")
 def test_every_key_of_the_server_is_read_or_says_that_it_is_not() -> None:
-    assert unread(ServerConfig) == set(SAID) | JUDGED
+    assert unread(ServerConfig) == set(REPORTED) | JUDGED
 
 
 @pytest.mark.spec("OPS-7")
-@pytest.mark.parametrize("path", [path for path, (value, _) in SAID.items() if value])
+@pytest.mark.parametrize("path", [path for path, (value, _) in REPORTED.items() if value])
 def test_a_key_that_nobody_reads_says_so(path: str, tmp_path: Path) -> None:
-    value, accepted = SAID[path]
+    value, accepted = REPORTED[path]
     section, _, key = path.rpartition(".")
     file = tmp_path / "server.yaml"
     file.write_text(f"{SLURM}{section}: {{{key}: {value}}}\n")
     checked = check_server_config(file, {})
-    said = checked.warnings if accepted else checked.problems
-    assert any(f" {path}: " in each for each in said)
+    reported = checked.warnings if accepted else checked.problems
+    assert any(f" {path}: " in each for each in reported)
     assert (checked.config is not None) is accepted
 
 

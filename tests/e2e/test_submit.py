@@ -248,6 +248,15 @@ def test_a_slow_profile_holds_up_nobody_else_and_no_cancelling(
     assert all("for this user" in each.err for each in busy)
 
 
+@pytest.mark.spec("TOP-4")
+def test_a_profile_gets_nothing_from_the_metric_store(quiet_lab: Lab, alice: Person) -> None:
+    url = f"{quiet_lab.victoriametrics.endpoint}/api/v1/query?query=up"
+    ask = f"curl -s -o /dev/null -w '%{{http_code}}' '{url}' > ~/store-said\n"
+    with profile(quiet_lab, "alice", ask):
+        submitted(alice.tries("submit", "--", "true"))
+    assert output(quiet_lab, "alice", "store-said") == ["401"]
+
+
 @pytest.mark.spec("ALLOC-3")
 def test_a_bundle_of_short_options_hides_no_refused_one(quiet_lab: Lab, alice: Person) -> None:
     for option in ("-W", "-HW", "-QHW"):

@@ -1,7 +1,8 @@
 """Loading the server's configuration, and what must hold between its keys.
 
 The keys themselves are declared in `lattice.server.sections`. Rules of a section that has a module
-of its own are there; those of `api` and `identity` are in `apirules` and `identityrules`.
+of its own are there; those of `api`, `identity` and `gate` are in
+`apirules`, `identityrules` and `gaterules`.
 
 Each rule reports and goes on; none raises. A rule says which keys it rests on, so that one wrong
 value brings one problem and no echo.
@@ -18,13 +19,13 @@ from pathlib import Path
 from lattice.base.config import Report, load, refused
 from lattice.base.errors import ConfigurationError
 from lattice.base.setting import Unread, setting_of
-from lattice.base.signing import SigningKey
 from lattice.domain.vcluster import Kind
 from lattice.features.link.model import PING_EVERY_S
 from lattice.server.apirules import judge_api
 from lattice.server.attachsection import judge_attach
 from lattice.server.configchecks import check_file, check_url
 from lattice.server.diagsection import judge_diag
+from lattice.server.gaterules import judge_gate
 from lattice.server.identityrules import judge_identity
 from lattice.server.objectsection import judge_objects
 from lattice.server.sections import ServerConfig
@@ -86,7 +87,7 @@ def judge(config: ServerConfig, report: Report) -> None:
     judge_api(config.api, report)
     judge_identity(config, report)
     _slurm(config, report)
-    _gate(config, report)
+    judge_gate(config, report)
     _vclusters(config, report)
     _engines(config, report)
     judge_objects(config.objects, report)
@@ -118,26 +119,6 @@ def _slurm(config: ServerConfig, report: Report) -> None:
     check_file("slurm.config_file", slurm.config_file, report)
     if slurm.bin_dir is not None and not slurm.bin_dir.is_dir():
         report.problem("slurm.bin_dir", f"{slurm.bin_dir} is no folder")
-
-
-def _gate(config: ServerConfig, report: Report) -> None:
-    gate = config.gate
-    if gate.socket is None:
-        if gate.grant_key is not None:
-            report.problem("gate.grant_key", "needs gate.socket too", "gate.socket")
-        return
-    if not gate.socket.is_absolute():
-        report.problem("gate.socket", "must be an absolute path")
-    if gate.grant_key is None and config.identity.grant_key is None:
-        text = "needs a key to sign with: set gate.grant_key or identity.grant_key"
-        report.problem("gate.socket", text, "gate.grant_key", "identity.grant_key")
-    if gate.grant_key is not None and check_file(
-        "gate.grant_key", gate.grant_key, report, secret=True
-    ):
-        try:
-            SigningKey.load(gate.grant_key)
-        except (ValueError, TypeError):
-            report.problem("gate.grant_key", f"{gate.grant_key} holds no Ed25519 key")
 
 
 def _vclusters(config: ServerConfig, report: Report) -> None:

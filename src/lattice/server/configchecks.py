@@ -58,6 +58,15 @@ def check_url(
         report.problem(path, fault)
 
 
+def is_plain_outside(text: str | None) -> bool:
+    """True if what is sent to this URL can be read on its way."""
+    try:
+        url = urlsplit(text or "")
+    except ValueError:
+        return False
+    return url.scheme == "http" and not Address(url.hostname or "", 1).is_loopback
+
+
 def _url_fault(text: str, outside: tuple[str, ...], *, query: bool) -> str:
     try:
         url = urlsplit(text)

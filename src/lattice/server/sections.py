@@ -228,6 +228,11 @@ class GateSection:
         "The key that signs what the gate is asked: Ed25519, PEM; the gate knows its public half. "
         "Not set: `identity.grant_key`.",
     )
+    own_network: bool = setting(
+        False,
+        "The gate runs in a network namespace of its own, so that people's profiles don't reach "
+        "this host's loopback. Without it engines on loopback must ask for a credential.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from lattice.base.config import Report
 from lattice.base.setting import setting
 from lattice.domain.telemetry import Mode
 from lattice.features.telemetry.service.modes import MOST_DEBUGGING
-from lattice.server.configchecks import check_authority, check_file, check_url
+from lattice.server.configchecks import check_authority, check_file, check_url, is_plain_outside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +70,6 @@ def judge_telemetry(telemetry: TelemetrySection, report: Report) -> None:
     for name in ("tsdb_password_file", "tsdb_bearer_file"):
         check_file(f"telemetry.{name}", getattr(telemetry, name), report, secret=True)
     secret = telemetry.tsdb_password_file or telemetry.tsdb_bearer_file
-    if secret and (telemetry.tsdb_endpoint or "").startswith("http://"):
+    if secret and is_plain_outside(telemetry.tsdb_endpoint):
         report.warning(endpoint, "the store's secret can be read on its way: use https://")
     check_authority("telemetry.tsdb_ca", telemetry.tsdb_ca, report)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import socket
 import ssl
 import time
+import urllib.error
 import urllib.request
 
 import pytest
@@ -15,6 +17,7 @@ from lab.addresses import CONTROL, ETCD_CLIENT_PORTS, SEAWEED_S3_PORT, SLURMD_PO
 from lab.laboratory import Lab
 from lab.node import Node
 from lab.seaweedfs import ACCESS_KEY, BUCKET, SECRET_KEY
+from lab.victoriametrics import PASSWORD, USERNAME
 from tests.eventually import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(300)]
@@ -261,6 +264,13 @@ def test_the_object_store_keeps_what_its_account_wrote(engines: Lab) -> None:
 def test_the_metric_store_answers_what_it_was_told(engines: Lab) -> None:
     endpoint = engines.victoriametrics.endpoint
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with (
+        engines.enter_network(),
+        pytest.raises(urllib.error.HTTPError, match="401"),
+    ):
+        opener.open(f"{endpoint}/api/v1/query?query=lab_test", timeout=60)
+    basic = base64.b64encode(f"{USERNAME}:{PASSWORD}".encode()).decode()
+    opener.addheaders = [("Authorization", f"Basic {basic}")]
     with engines.enter_network():
         write = urllib.request.Request(
             f"{endpoint}/api/v1/import/prometheus", b'lab_test{a="b"} 7\n'

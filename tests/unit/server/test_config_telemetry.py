@@ -65,9 +65,10 @@ def test_what_can_not_be_is_told(tmp_path: Path, text: str, told: str) -> None:
 
 
 def test_a_secret_in_plain_text_is_warned_of(tmp_path: Path) -> None:
-    found = checked(tmp_path, f"{URL}, tsdb_bearer_file: bearer")
-    assert found.problems == ()
-    assert any("can be read on its way" in each for each in found.warnings)
+    for url, warned in (("http://store:8428", True), ("http://127.0.0.1:8428", False)):
+        found = checked(tmp_path, f"tsdb_endpoint: '{url}', tsdb_bearer_file: bearer")
+        assert found.problems == ()
+        assert any("can be read on its way" in each for each in found.warnings) is warned
 
 
 async def test_a_server_starts_while_its_store_is_away() -> None:
