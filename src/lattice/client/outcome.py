@@ -13,6 +13,8 @@ from lattice.features.attach.model import Ended, EndReason
 
 _REFUSED = frozenset({EndReason.TOKEN_EXPIRED, EndReason.REFUSED})
 _AGAIN = "The job goes on. `lattice attach` begins a new session."
+_TAKEN_OFF = frozenset({EndReason.PREEMPTED, EndReason.REQUEUED})
+_ONCE_IT_RUNS = "`lattice attach` begins a new session once it runs again."
 _WORDS = {
     EndReason.EXITED: "the shell has ended",
     EndReason.FAILED: "nothing could be started in the job",
@@ -48,7 +50,10 @@ def exit_code(exit_: Exit | None, end: Ended | LatticeError | None) -> int:
         raise PermissionRefused(words, hint=hint)
     if end.reason in {EndReason.FAILED, EndReason.NODE_LOST}:
         raise Unavailable(words)
-    raise Unavailable(words, hint=None if end.reason is EndReason.PREEMPTED else _AGAIN)
+    if end.reason in _TAKEN_OFF:
+        # The server's own words say what to do.
+        raise Unavailable(words, hint=None if end.words else _ONCE_IT_RUNS)
+    raise Unavailable(words, hint=_AGAIN)
 
 
 def _by_cause(exit_: Exit) -> LatticeError:

@@ -285,7 +285,14 @@ def _watch(ground: Ground, telemetry: TelemetryParts | None) -> Watching | None:
 def _top(ground: Ground, telemetry: TelemetryParts | None) -> TopParts | None:
     if not (telemetry and ground.sharing):
         return None
-    return top_parts(ground.scheduler, telemetry, ground.sharing, ground.clock, ground.limits)
+    return top_parts(
+        ground.scheduler,
+        telemetry,
+        ground.sharing,
+        ground.clock,
+        ground.config.views,
+        ground.limits,
+    )
 
 
 def _diag(

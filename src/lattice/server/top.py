@@ -12,6 +12,7 @@ from lattice.access.limits import CallerLimits
 from lattice.access.output import OutputDoor
 from lattice.base.clock import Clock
 from lattice.domain.scheduler import Scheduler
+from lattice.domain.vcluster import Kind, Vclusters
 from lattice.features.prometheus import http as prometheus_http
 from lattice.features.prometheus.rpc import PrometheusRpc
 from lattice.features.prometheus.service.asking import PrometheusService
@@ -41,6 +42,7 @@ def top_parts(
     telemetry: TelemetryParts,
     sharing: SharingParts,
     clock: Clock,
+    views: Vclusters,
     limits: CallerLimits | None = None,
 ) -> TopParts:
     """For people."""
@@ -54,6 +56,7 @@ def top_parts(
         clock,
         limits,
         lambda: "" if sharing.shares.source.ok else _DEGRADED,
+        is_sensitive=lambda each: views.kind_of(each.vcluster) is Kind.SENSITIVE,
     )
     store = telemetry.store
     return TopParts(

@@ -297,6 +297,18 @@ def test_every_end_has_a_code_or_an_error(
             exit_code(exit_, end)
 
 
+@pytest.mark.spec("ATTACH-6")
+@pytest.mark.parametrize("reason", [EndReason.PREEMPTED, EndReason.REQUEUED])
+@pytest.mark.parametrize("words", ["", "[lattice] Allocation preempted."])
+def test_of_a_job_that_was_taken_off_nobody_hears_that_it_goes_on(
+    reason: EndReason, words: str
+) -> None:
+    with pytest.raises(Unavailable) as told:
+        exit_code(None, Ended(reason=reason, words=words))
+    assert "goes on" not in f"{told.value.message} {told.value.hint}"
+    assert bool(told.value.hint) is not bool(words), "one of the two says what to do"
+
+
 @pytest.mark.spec("ATTACH-2", "CLI-3")
 def test_the_sdk_reads_writes_and_waits() -> None:
     with attach_server(echo) as server:

@@ -319,6 +319,20 @@ async def test_what_the_store_has_half_forgotten_is_taken_from_what_is_kept() ->
     assert answer.runs[0].origin.via == "kept summary"
 
 
+@pytest.mark.spec("COMPARE-2", "TOP-5")
+async def test_fine_data_with_holes_is_not_given_up_for_a_coarse_summary() -> None:
+    """A summary of long stretches covers everything, and has too few samples for a mean."""
+    site = measured()
+    whole = course(90, seed=1)
+    site.measure(41, lambda at_s: None if 1200 < at_s < 2400 else whole(at_s))
+    await site.keep(41, METRIC, [90.0], 3600.0)
+    answer = await site.compare()
+    assert answer.runs[0].origin.via == "store"
+    assert "too few" not in row(answer).levels[0].reason
+    (one,) = row(answer).differences
+    assert one.sureness is Sureness.SURE
+
+
 @pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize("problem", [StoreSilent("connection refused"), BadQuery("too much")])
 async def test_while_the_store_is_silent_a_running_one_has_no_numbers_and_the_reason(

@@ -530,3 +530,34 @@ def test_a_cursor_too_long_to_type_is_told_as_a_time() -> None:
             "   (lines of that moment come again)"
         )
     ]
+
+
+@pytest.mark.spec("LOG-4", "LOG-3")
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        (
+            ("--since", "13:50", "--until", "14:01"),
+            "No line since 13:50:00Z and before 14:01:00Z.",
+        ),
+        (("--since", "13:50"), "No line since 13:50:00Z."),
+        (("--until", "14:01"), "No line before 14:01:00Z."),
+        (
+            ("--since", "13:50", "--grep", "loss"),
+            "No line that was asked for since 13:50:00Z.",
+        ),
+    ],
+)
+def test_a_time_without_a_line_says_so(words: tuple[str, ...], note: str) -> None:
+    for output in ("table", "json"):
+        shell = shell_of(END, output=output)
+        assert run(shell, "42", *words) == 0
+        assert note in shell.notes
+
+
+@pytest.mark.spec("LOG-4")
+def test_where_lines_are_shown_or_no_time_was_named_nothing_is_said() -> None:
+    for told, words in (((logs.block("one\n"), END), ("--since", "13:50")), ((END,), ())):
+        shell = shell_of(*told)
+        run(shell, "42", *words)
+        assert not [each for each in shell.notes if "No line" in each]

@@ -121,6 +121,7 @@ class Site:
         self.looks = CountedLooks()
         self.state = InMemoryStateStore(self.clock)
         self.sharing = sharing_parts(self.state)
+        self.sensitive: set[str] = set()
         self.degraded = ""
         self.limits: CallerLimits | None = None
         self.mode = ModeInForce(allocation="", mode=Mode.PROD, interval_s=30.0)
@@ -137,6 +138,7 @@ class Site:
             self.clock,
             self.limits,
             lambda: self.degraded,
+            is_sensitive=lambda each: each.id in self.sensitive,
         )
 
     async def look(self, name: str = "1", actor: Actor = ALICE, **query: Any) -> TopAnswer:

@@ -331,6 +331,33 @@ async def test_what_is_over_is_looked_at_over_its_whole_life() -> None:
     assert (found.value, found.peak) == (3e9, 4e9)
 
 
+@pytest.mark.spec("SRC-1")
+async def test_the_age_of_a_sample_is_counted_to_now_also_after_the_end() -> None:
+    site = Site()
+    site = Site(state=State.COMPLETED, ended=site.clock.now() - timedelta(minutes=20))
+    site.store.value("total", 2e9, "memory_used_bytes", node="n1")
+    for node in ("n1", "n2"):
+        site.store.alive(node, ago_s=1230.0)
+    answer = await site.look(mode=TopMode.PER_NODE)
+    assert row(answer, "n1").age_s == pytest.approx(1230.0)
+    assert answer.origin.age_s == pytest.approx(1230.0)
+
+
+@pytest.mark.spec("SRC-1", "TOP-6")
+async def test_sensitive_work_is_not_sought_in_the_shared_store() -> None:
+    site = Site()
+    site.sensitive.add("1")
+    measured(site, "n1", cpu=1.0)
+    answer = await site.look()
+    assert answer.origin.via == "agents (sensitive work does not stand in the shared store)"
+    assert site.store.asked == []
+    site = Site(state=State.COMPLETED, ended=site.clock.now() - timedelta(minutes=20))
+    site.sensitive.add("1")
+    with pytest.raises(Unavailable, match="does not stand in the shared store") as refused:
+        await site.look()
+    assert "Try again" not in (refused.value.hint or "")
+
+
 @pytest.mark.spec("TOP-1")
 async def test_the_summary_weighs_a_nodes_mean_by_its_gpus() -> None:
     site = Site(gpus=4)

@@ -36,8 +36,7 @@ INTERVALS = frozenset(each.interval_s for each in Mode)
 _PATIENCE_S = 20.0
 _AT_ONCE = 4
 _ENOUGH = 0.8
-"""The store's word is taken where it covers so much of the run; else the kept one if that has more.
-"""
+"""Where the store covers so much of the run, what is kept is not asked for."""
 NO_STORE = "the server has no metric store"
 SILENT = "the metric store does not answer"
 FORGOTTEN = "the metric store has nothing of this run"
@@ -59,6 +58,12 @@ class RunSeries:
         """The share of its time of which anything is known."""
         shares = (each.measured / max(len(each.values), 1) for each in self.tracks.values())
         return max(shares, default=0.0)
+
+    @property
+    def begins_s(self) -> float | None:
+        """How long after the start of the run anything is known; None: nothing is."""
+        begins = [each.begins_s for each in self.tracks.values() if each.begins_s is not None]
+        return min(begins, default=None)
 
 
 class SeriesSource:
@@ -84,7 +89,7 @@ class SeriesSource:
         if job.attempt.ended is None or stored.covered >= _ENOUGH:
             return stored
         kept = await self._kept(job, metrics)
-        if kept is not None and kept.covered > stored.covered:
+        if kept is not None and _has_forgotten(stored, kept):
             return kept
         if stored.tracks:
             return stored
@@ -222,6 +227,20 @@ class SeriesSource:
         except Unavailable as error:
             _log.info("compare: what is kept of %s: %s", job.allocation.ref, error.message)
         return None
+
+
+def _has_forgotten(stored: RunSeries, kept: RunSeries) -> bool:
+    """True if the store lacks the beginning of the run, which the kept summary has.
+
+    A store forgets from the beginning on. What it lacks elsewhere was not measured; the summary
+    was made of the same samples, and only its long stretches hide such a hole.
+    """
+    if kept.begins_s is None:
+        return False
+    if stored.begins_s is None:
+        return True
+    longest_s = max(each.step_s for each in kept.tracks.values())
+    return stored.begins_s > kept.begins_s + longest_s
 
 
 def _nothing(job: JobAttempt, reason: str, last_error: str = "") -> RunSeries:

@@ -9,6 +9,7 @@ from typing import Any
 
 from lattice.base.command import Argument, Command
 from lattice.base.errors import LatticeError, LoginRequired, RateLimited, Unavailable
+from lattice.base.moment import moment
 from lattice.base.pace import pauses
 from lattice.base.shell import Followed, Shell
 from lattice.base.text import inert
@@ -54,16 +55,28 @@ def logs(shell: Shell, **values: Any) -> int:
     if node_count:
         call = call._replace(answered=True)
     lines = _line_text(shell, reference, asked, choice, node_count) if as_text else None
-    records = shell.stream(call)
+    noted = _Noted(shell.stream(call))
     if lines is not None and on_screen and not asked.follow and not asked.no_pager:
         shown = lines
-        paging = _Noted(records)
-        _show(shell, asked, reference, paging, lambda: paged(shell, paging, shown, reference))
+        _show(shell, asked, reference, noted, lambda: paged(shell, noted, shown, reference))
     else:
         view = _view(shell, lines, reference, asked)
-        noted = _Noted(records)
         _show(shell, asked, reference, noted, lambda: _to(view, noted))
+    if noted.last is None and not asked.follow:
+        _report_empty_range(shell, choice)
     return _verdict(shell, reference) if asked.exit_status else 0
+
+
+def _report_empty_range(shell: Shell, choice: api.LogChoice) -> None:
+    """A time of which nothing is shown says so: it is no error, and no silence either."""
+    since, until, now = choice["since"], choice["until"], shell.clock.now()
+    bounds = (
+        f" since {moment(since, shell.style, now)}" if since else "",
+        f" before {moment(until, shell.style, now)}" if until else "",
+    )
+    if any(bounds):
+        which = " that was asked for" if choice["grep"] or choice["exclude"] else ""
+        shell.note(f"No line{which}{' and'.join(filter(None, bounds))}.")
 
 
 def _view(shell: Shell, lines: LineText | None, reference: str, asked: Asked) -> View:
@@ -159,8 +172,8 @@ def _show(
         if 0 < len(cursor) <= _LONGEST_HINT:
             shell.warn(f"{again} --from {cursor}")
         elif noted.last is not None:
-            moment = noted.last.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            shell.warn(f"{again} --since {moment}   (lines of that moment come again)")
+            last = noted.last.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            shell.warn(f"{again} --since {last}   (lines of that moment come again)")
         raise
     finally:
         noted.records.close()

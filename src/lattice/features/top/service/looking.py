@@ -12,6 +12,7 @@ from lattice.access.output import OutputDoor
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.base.moment import age, silence
+from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import JobAttempt, attempts_of, chosen_attempt, named
 from lattice.domain.measured import SHOWN, Shown
 from lattice.domain.metric import Absence, Provenance
@@ -46,6 +47,7 @@ from lattice.features.top.service.stored import Stored, StoredLook
 NO_STORE = "agents (no metric store is configured)"
 STORE_SILENT = "agents (the metric store does not answer)"
 STORE_REFUSES = "agents (the metric store can't answer this)"
+SENSITIVE = "agents (sensitive work does not stand in the shared store)"
 UNBORN = f"{JUST_BEGUN}; no sample of it is stored yet"
 _AGENTS_S = 3.0
 
@@ -76,7 +78,7 @@ class _Look:
 class TopService:
     """For people. `degraded` says what people should know of the servers' own state, if much."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of
         self,
         scheduler: Scheduler,
         door: OutputDoor,
@@ -86,6 +88,8 @@ class TopService:
         clock: Clock,
         limits: CallerLimits | None = None,
         degraded: Callable[[], str] = lambda: "",
+        *,
+        is_sensitive: Callable[[Allocation], bool] = lambda _: False,
     ) -> None:
         self._scheduler = scheduler
         self._door = door
@@ -95,6 +99,7 @@ class TopService:
         self._clock = clock
         self._limits = limits
         self._degraded = degraded
+        self._is_sensitive = is_sensitive
         self._reasons = Reasons(looks, clock)
         self._silent_since_s: float | None = None
 
@@ -128,6 +133,8 @@ class TopService:
     async def _known(self, look: _Look) -> Known:
         if self._stored is None:
             return await self._from_agents(look, NO_STORE)
+        if self._is_sensitive(look.job.allocation):
+            return await self._from_agents(look, SENSITIVE)
         try:
             owner = owner_filter(look.job)
         except BadSelector:
@@ -176,6 +183,7 @@ class TopService:
             figures=figures,
             nodes=look.nodes,
             at=look.stretch.at,
+            now=self._clock.now().timestamp(),
             fresh_s=stored.fresh_s,
             running=look.stretch.running,
             young=look.is_young,
@@ -191,7 +199,7 @@ class TopService:
             raise Unavailable(
                 f"What allocation {look.job.allocation.id} used can't be told now: "
                 f"{_why(via)}{f' ({look.last_error})' if look.last_error else ''}.",
-                hint="Try again in a minute; the job is not affected.",
+                hint=_what_to_do(via),
             )
         look.via = via
         if self._silent_since_s is not None:
@@ -219,6 +227,7 @@ class TopService:
             figures=figures,
             nodes=look.nodes,
             at=look.stretch.at,
+            now=self._clock.now().timestamp(),
             fresh_s=spans.fresh_s,
             young=look.is_young,
             silent=silent,
@@ -262,6 +271,12 @@ def _tells(found: Found, query: TopQuery) -> bool:
 def _has_gpus(job: JobAttempt) -> bool | None:
     gpus = job.allocation.gpus
     return None if gpus is None else gpus > 0
+
+
+def _what_to_do(via: str) -> str:
+    if via == SENSITIVE:
+        return "Look at it while it runs: its agents' own values are shown then."
+    return "Try again in a minute; the job is not affected."
 
 
 def _why(via: str) -> str:

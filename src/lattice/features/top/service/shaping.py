@@ -36,6 +36,8 @@ class Known:
     figures: Figures
     nodes: Sequence[str]
     at: float
+    now: float
+    """When it was asked: ages are counted to here, also those of a job that is over."""
     fresh_s: float
     running: bool = True
     young: bool = False
@@ -89,7 +91,7 @@ def _row(kind: RowKind, place: Place, columns: Sequence[TopColumn], known: Known
         kind=kind,
         node=node,
         gpu_uuid=place[1],
-        age_s=max(0.0, known.at - moment) if moment is not None else None,
+        age_s=max(0.0, known.now - moment) if moment is not None else None,
         reason=silent,
         cells=tuple(
             TopCell(metric=each.metric, reason=silent) if gone else _cell(each.metric, place, known)
@@ -163,7 +165,7 @@ def _summary(mode: TopMode, columns: Sequence[TopColumn], known: Known) -> TopRo
         reason = next(iter(known.silent.values()))
     return TopRow(
         kind=RowKind.SUMMARY,
-        age_s=max(0.0, known.at - newest) if newest is not None else None,
+        age_s=max(0.0, known.now - newest) if newest is not None else None,
         reason=reason,
         cells=cells,
     )

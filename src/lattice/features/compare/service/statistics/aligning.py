@@ -27,6 +27,13 @@ class Track:
         return sum(each is not None for each in self.values)
 
     @property
+    def begins_s(self) -> float | None:
+        """Where the first cell with a number begins; None: none has one."""
+        found = (at for at, each in enumerate(self.values) if each is not None)
+        first = next(found, None)
+        return None if first is None else first * self.step_s
+
+    @property
     def length_s(self) -> float:
         return self.step_s * len(self.values)
 
