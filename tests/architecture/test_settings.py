@@ -104,7 +104,7 @@ class Reads(ast.NodeVisitor):
         self.generic_visit(node)
         self._known.pop()
 
-    visit_AsyncFunctionDef = visit_FunctionDef
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - the name of the base class
 
     def _assign(self, node: ast.Assign) -> None:
         for target in node.targets:

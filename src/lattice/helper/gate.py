@@ -31,7 +31,7 @@ _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
 def gate_shares(most_submissions: int) -> dict[str, Share]:
-    """Submitting runs people's profiles, for as long as they like; cancelling never waits for it."""
+    """Submitting runs people's profiles for up to 30 s; cancelling never waits for that."""
     return {
         "submit": Share(most_submissions, _MOST_SUBMISSIONS_A_USER),
         "cancel": Share(_MOST_CANCELLATIONS, _MOST_CANCELLATIONS_A_USER),

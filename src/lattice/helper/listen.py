@@ -113,7 +113,7 @@ class _Waiting:
 class Listener:
     """Accepts, judges, forks, reaps."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of
         self,
         listener: socket.socket,
         judge: Judge,

@@ -56,8 +56,8 @@ class Site:
             return await reader.read()
 
 
-@pytest.fixture(scope="module")
-def faces() -> Faces:
+@pytest.fixture
+async def faces() -> Faces:
     return composed()
 
 

@@ -402,8 +402,10 @@ def test_an_audience_that_id_tokens_have_is_named(room: Room) -> None:
     assert room.warnings(f"api: {{{issuer}, oidc_audience: lattice}}") == [alike]
     assert room.warnings(f"api: {{{issuer}, oidc_audience: lattice-api}}") == []
     assert room.warnings(f"api: {{{OIDC}, oidc_id_claims: true}}") == [
-        "api.oidc_id_claims: lets ID tokens pass for access tokens: "
-        "only for Dex, which makes them alike"
+        (
+            "api.oidc_id_claims: lets ID tokens pass for access tokens: "
+            "only for Dex, which makes them alike"
+        )
     ]
 
 
@@ -508,10 +510,10 @@ def test_a_key_that_others_can_read_is_told(room: Room) -> None:
 )
 def test_sections_of_the_scheduler_are_accepted_with_a_word(name: str, room: Room) -> None:
     found = room.warnings(f"{name}: {{anything: [1, {{x: y}}]}}")
-    said = [each for each in found if each.startswith(f"{name}: ")]
-    assert len(said) == 1
-    assert said[0].startswith(f"{name}: accepted, not read: ")
-    assert re.search("Slurm|slurm", said[0]), "it says who does it"
+    named = [each for each in found if each.startswith(f"{name}: ")]
+    assert len(named) == 1
+    assert named[0].startswith(f"{name}: accepted, not read: ")
+    assert re.search("Slurm|slurm", named[0]), "it says who does it"
 
 
 @pytest.mark.spec("OPS-7", "OPS-1")

@@ -2,8 +2,9 @@
 
 Order: shape, header, key, signature, then all claims together. The algorithm is the key's, never
 the token's choice; a token that brings a key, says where to find one, or asks for an extension is
-refused. An ID token says who signed in at a client; it opens nothing here. Only after the signature holds are claims looked at, and only a token with exactly one
-fault, age or audience, gets a hint of its own.
+refused. An ID token says who signed in at a client; it opens nothing here. Only after the signature
+holds are claims looked at, and only a token with exactly one fault, age or audience, gets a hint of
+its own.
 """
 
 from __future__ import annotations

@@ -169,8 +169,8 @@ class NodeOperations:
         if tenant:
             admitted = await self._operator.admitted()
             found = (each for each in cluster.nodes if each.name in nodes)
-            said = (other_tenant_on(each, tenant, cluster, admitted) for each in found)
-            why = next(filter(None, said), "")
+            reasons = (other_tenant_on(each, tenant, cluster, admitted) for each in found)
+            why = next(filter(None, reasons), "")
         if why:
             self._journal.acted(f"{act.value} refused", str(nodes), actor.sub, why)
             raise PermissionRefused(
