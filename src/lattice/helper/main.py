@@ -389,16 +389,12 @@ def _parser() -> argparse.ArgumentParser:
         help="an account that is never acted for, besides root, SlurmUser and --allow-user",
     )  # fmt: skip
     parser.add_argument("--timeout-s", type=float, default=30.0, help="how long a program may take")
-<<<<<<< ours
     parser.add_argument(
         "--most-at-once",
         type=int,
         default=8,
         help="questions answered together; cancelling has 4 more",
     )
-=======
-    parser.add_argument("--most-at-once", type=int, default=8, help="questions answered together")
->>>>>>> theirs
     parser.add_argument("--version", action="version", version=f"lattice-helper {__version__}")
     return parser
 
