@@ -42,13 +42,15 @@ class Line:
     told: dict[str, dict[int, Rows]] = field(default_factory=dict)
     fails: CountersUnavailable | None = None
     asked: int = 0
+    unread: dict[int, str] = field(default_factory=dict)
 
     def ask(self, want: Sequence[str], jobs: Sequence[int]) -> Telling:
         assert all(job > 0 for job in jobs)
         self.asked += 1
         if self.fails is not None:
             raise self.fails
-        return Telling({kind: dict(self.told.get(kind, {})) for kind in want})
+        told = {kind: dict(self.told.get(kind, {})) for kind in want}
+        return Telling(told, unread=dict(self.unread))
 
 
 def v1_job(roots: Roots, number: int = 8, controllers: tuple[str, ...] = V1_CONTROLLERS) -> NodeJob:

@@ -57,6 +57,11 @@ class ImpatientReader(Generic[K]):
         with self._threads.lock:
             return self._threads.hanging
 
+    def hangs_for(self, key: K) -> bool:
+        """Whether a thread hangs for this key."""
+        with self._threads.lock:
+            return bool(self._threads.pids(key))
+
     def read_each(self, keys: Sequence[K], read: Read[K, T]) -> dict[K, T | Stuck]:
         """What was read of each key. Raises what `read` raises."""
         woken = threading.Event()
@@ -95,6 +100,9 @@ class ImpatientReader(Generic[K]):
 
 class _Call(Generic[K, T]):
     """One caller's keys, over as many threads as it takes."""
+
+    _seen: tuple[Progress | None, int]
+    """How far the thread was when progress was last seen."""
 
     def __init__(
         self,
@@ -137,9 +145,13 @@ class _Call(Generic[K, T]):
             progress = turn.progress
             seen = progress, progress.count if progress is not None else 0
             if progress is None or seen != self._seen:
-                self._seen, self._since_s = seen, now
+                self._seen, self._since_s, self._suspected = seen, now, False
                 return False
             if now - self._since_s < self._patience_now_s or self._worker_is_starved():
+                return False
+            if not self._suspected:
+                # It may only wait for the interpreter, which this thread has: give it a turn.
+                self._suspected = True
                 return False
             self._go_on_without(turn, progress)
             return not self._turn.keys
@@ -167,8 +179,9 @@ class _Call(Generic[K, T]):
     def _begin(self, keys: Sequence[K]) -> None:
         self._turn: Round[K, T] = Round(keys, self._read, self._wake)
         self._worker = self._threads.begin(self._turn) if keys else None
-        self._seen: tuple[Progress | None, int] = (None, 0)
+        self._seen = (None, 0)
         self._since_s = self._threads.monotonic()
+        self._suspected = False
 
     def _go_on_without(self, turn: Round[K, T], progress: Progress) -> None:
         key = turn.key

@@ -8,6 +8,9 @@ several packets, all but the last of which say `more`, and are put together agai
     {"want": ["io", "network"], "jobs": [42, 43]}
     {"told": {"io": {"42": [[311, 1280, 0, 4096, 8192, 1, 2]]}}, "failed": {}, "more": false}
 
+Where a job could not be read, the last packet has a further field, the reason by the job's number:
+`"unread": {"43": "…"}`.
+
 A further kind is a further name: what a helper does not know it says in `failed`.
 """
 
@@ -71,6 +74,8 @@ class Telling:
 
     told: dict[str, dict[int, Rows]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    unread: dict[int, str] = field(default_factory=dict)
+    """Jobs whose processes could not be read, and why: no kind has any rows of these."""
 
     def of(self, kind: str) -> Table:
         """Raises `CountersUnavailable` where the helper could not tell of this kind."""
@@ -136,7 +141,9 @@ def read_asking(raw: bytes) -> Asking:
 
 def write_telling(telling: Telling) -> list[bytes]:
     """The packets of one answer. What needs too many is said to be too much."""
-    whole = _written({"told": telling.told, "failed": telling.failed, "more": False})
+    # An agent that does not know the field is only confused while there is something in it.
+    unread = {"unread": telling.unread} if telling.unread else {}
+    whole = _written({"told": telling.told, "failed": telling.failed, **unread, "more": False})
     if len(whole) <= _ROOM_BYTES:
         return [whole]
     for kind in list(telling.told):
@@ -145,8 +152,10 @@ def write_telling(telling: Telling) -> list[bytes]:
             telling.failed[kind] = TOO_MUCH
     packets = list(_packets(telling.told)) or [{}]
     last = len(packets) - 1
+    ending = {"failed": telling.failed, **unread, "more": False}
+    going_on = {"failed": {}, "more": True}
     return [
-        _written({"told": told, "failed": telling.failed if at == last else {}, "more": at != last})
+        _written({"told": told, **(ending if at == last else going_on)})
         for at, told in enumerate(packets)
     ]
 
@@ -171,7 +180,7 @@ def _packets(told: Mapping[str, Table]) -> Iterator[dict[str, dict[int, Rows]]]:
 
 def read_telling(raw: bytes, into: Telling) -> bool:
     """Add one packet to an answer; whether there are more. Raises `BadTelling`."""
-    told = _object(raw, {"told", "failed", "more"})
+    told = _object(raw, {"told", "failed", "more"}, optional={"unread"})
     if type(told["told"]) is not dict or type(told["failed"]) is not dict:
         raise BadTelling("fields of other types")
     for kind, table in told["told"].items():
@@ -179,9 +188,10 @@ def read_telling(raw: bytes, into: Telling) -> bool:
             raise BadTelling("fields of other types")
         kept = into.told.setdefault(kind, {})
         for job, rows in table.items():
-            if not (job.isascii() and job.isdigit() and len(job) <= 10) or type(rows) is not list:
+            if not _is_number(job) or type(rows) is not list:
                 raise BadTelling("fields of other types")
             kept.setdefault(int(job), []).extend(rows)
+    into.unread.update(_unread(told.get("unread", {})))
     for kind, reason in told["failed"].items():
         if type(reason) is not str:
             raise BadTelling("fields of other types")
@@ -189,6 +199,18 @@ def read_telling(raw: bytes, into: Telling) -> bool:
     if type(told["more"]) is not bool:
         raise BadTelling("fields of other types")
     return told["more"]
+
+
+def _unread(told: Any) -> dict[int, str]:
+    if type(told) is not dict:
+        raise BadTelling("fields of other types")
+    if not all(_is_number(job) and type(reason) is str for job, reason in told.items()):
+        raise BadTelling("fields of other types")
+    return {int(job): reason for job, reason in told.items()}
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 10
 
 
 def processes_of(rows: Rows) -> list[ProcessCounters]:
@@ -231,11 +253,13 @@ def _written(told: dict[str, Any]) -> bytes:
     return json.dumps(told, separators=(",", ":")).encode()
 
 
-def _object(raw: bytes, names: set[str]) -> dict[str, Any]:
+def _object(
+    raw: bytes, names: set[str], *, optional: frozenset[str] | set[str] = frozenset()
+) -> dict[str, Any]:
     try:
         told = json.loads(raw)
     except (ValueError, RecursionError):
         raise BadTelling("not a JSON object") from None
-    if not isinstance(told, dict) or told.keys() != names:
+    if not isinstance(told, dict) or told.keys() - optional != names:
         raise BadTelling(f"not the fields {', '.join(sorted(names))}")
     return told

@@ -21,6 +21,7 @@ from lattice.domain.allocation import Attempt
 
 CLOCK_SLACK_S = 2.0
 """How far a node's clock may be from the controller's; more is an alert of its own."""
+UNREADABLE = "processes of this job can't be read: the kernel holds whoever reads them"
 
 
 class StartSign(StrEnum):

@@ -43,6 +43,10 @@ class Reader(Protocol):
     @property
     def kinds(self) -> frozenset[str]: ...
 
+    @property
+    def unread(self) -> Mapping[int, str]:
+        """Of the last question: jobs that could not be read, and why."""
+
     def read(self, wanted: Collection[str], jobs: Sequence[int]) -> Mapping[str, dict[int, Rows]]:
         """By kind and job. Raises `CantTell`; of anything else only its type is told."""
 
@@ -115,6 +119,7 @@ class Conversation:
             try:
                 told = reader.read(wanted, jobs)
                 telling.told.update({kind: told[kind] for kind in wanted})
+                telling.unread.update(reader.unread)
             except CantTell as reason:
                 telling.failed.update(dict.fromkeys(wanted, str(reason)))
             except Exception as error:  # noqa: BLE001 - one kind's defect is not the others'

@@ -19,6 +19,7 @@ from lattice.domain.privileged import (
     Answer,
     BadQuestion,
     Challenge,
+    NoteOutput,
     Outcome,
     Question,
     Role,
@@ -47,6 +48,13 @@ class Asked:
     def user(self) -> str:
         """In whose name; empty for nobody's."""
         return self.grant.user if self.grant is not None else ""
+
+    @property
+    def job_id(self) -> int:
+        """Of which job; 0 for none."""
+        if self.grant is not None:
+            return self.grant.job_id
+        return self.question.job_id if isinstance(self.question, NoteOutput) else 0
 
 
 @dataclass(frozen=True, slots=True)

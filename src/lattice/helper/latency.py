@@ -90,6 +90,8 @@ class LatencyMaps:
         self._since = since
         self._network = network
         self.reason = reason
+        self.unread: Mapping[int, str] = {}
+        """Never any: no process is read."""
 
     def read(self, wanted: Collection[str], jobs: Sequence[int]) -> Mapping[str, dict[int, Rows]]:
         """A row a job, as `lattice.domain.latency` has them; jobs not on this node are left out.

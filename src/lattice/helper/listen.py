@@ -3,7 +3,8 @@
 The main process only receives, judges and forks; it starts no thread. Whoever is silent for a
 few seconds is shown out. Whoever comes while all places are taken waits for one in turn, and after
 a few seconds hears that it is busy; no grant is used up before. A child that stays to talk
-(`Verb.lasting`) has one of few places of another kind, so that it takes none from the others.
+(`Verb.lasting`) has one of few places of another kind, so that it takes none from the others. The
+newest conversation counts: where there is no place for it, the oldest is ended.
 
 Verbs with a share have places of their own, and so many of them for a user. Whoever waits for one
 of those is passed by whoever has a place free; no user has more than a few waiting.
@@ -29,7 +30,6 @@ from lattice.base import packet
 from lattice.domain.privileged import (
     MOST_OUTPUTS,
     Answer,
-    NoteOutput,
     Outcome,
     Role,
     write_answer,
@@ -125,8 +125,12 @@ class Listener:
         stay: Stay | None = None,
         longest_stay_s: float = 0.0,
         shares: Mapping[str, Share] | None = None,
+        slow_s: float | None = None,
     ) -> None:
-        """`shares` by the name of a verb: these have places of their own."""
+        """`shares` by the name of a verb: these have places of their own.
+
+        `slow_s`: after how long a child keeps no place of others; None: when it is killed.
+        """
         self._listener = listener
         self._judge = judge
         self._act = act
@@ -136,7 +140,7 @@ class Listener:
         self._queue: deque[_Waiting] = deque()
         self._stay = stay
         self._longest_stay_s = longest_stay_s
-        self._places = Places(most_at_once)
+        self._places = Places(most_at_once, slow_s=slow_s)
         self._shares = {
             verb: Places(share.most_at_once, share.most_a_user)
             for verb, share in (shares or {}).items()
@@ -264,18 +268,30 @@ class Listener:
         pid = os.fork()
         if pid == 0:
             self._answer(visitor, asked, waiting.descriptors)
-        places.take(pid, Child(asked, visitor.peer, time.monotonic() + longest_s))
+        now = time.monotonic()
+        places.take(pid, Child(asked, visitor.peer, now + longest_s), now)
 
     def _find_room_for(self, asked: Asked) -> tuple[Places, float]:
         if asked.verb.lasting:
             if self._lasting.full:
+                self._end_oldest_conversation()
+            if self._lasting.full:
                 raise _TOO_MANY_LASTING
             return self._lasting, self._longest_stay_s
         places = self._shares.get(asked.verb.name, self._places)
-        if places.hangs_for(asked.user):
-            message = "earlier questions for this user still hang"
+        if places.hangs_for(asked.user, asked.job_id):
+            message = "earlier questions for this user or job still hang"
             raise Refusal(Outcome.BUSY, message, message, asked.verb.name)
         return places, self._longest_s
+
+    def _end_oldest_conversation(self) -> None:
+        """It may hang in the kernel: it is killed, and nobody waits for its end."""
+        pid = self._lasting.oldest()
+        if pid is None:
+            return
+        self._lasting.put_aside(pid)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
     def _answer(self, visitor: _Visitor, asked: Asked, descriptors: Sequence[int]) -> NoReturn:
         """In the child, which ends here whatever happens."""
@@ -309,8 +325,7 @@ class Listener:
             os._exit(0)
 
     def _tell(self, peer: Peer, asked: Asked, answer: Answer, seconds: float) -> None:
-        grant, question = asked.grant, asked.question
-        job = grant.job_id if grant else question.job_id if isinstance(question, NoteOutput) else 0
+        grant, job = asked.grant, asked.job_id
         # A gate's words may be those of a user's own program.
         told = answer.message if asked.verb.role is Role.NODE else ""
         reason = {"reason": told} if told else {}

@@ -60,6 +60,7 @@ from lattice.helper.sessions import Sessions
 
 _BAD_CONFIGURATION = 78
 _SLACK_S = 10.0
+_SLOW_S = 2.0
 _SLURM_FOLDERS = "/usr/bin:/usr/local/bin:/opt/slurm/bin"
 _CLOCK_VERBS = ("challenge", "set_clock")
 _NODE_VERBS = ("watch_counters", "open_output", "open_output_file", *_CLOCK_VERBS)
@@ -207,6 +208,8 @@ def _listener(
         stay=stay,
         longest_stay_s=LONGEST_S + _SLACK_S,
         shares=gate_shares(options.most_at_once) if options.role == Role.GATE.value else None,
+        # What is asked beside an agent is about jobs, and a job can make it hang.
+        slow_s=_SLOW_S if options.role == Role.NODE.value else None,
     )
 
 

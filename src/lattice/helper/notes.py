@@ -28,7 +28,7 @@ from lattice.base.clock import Clock
 from lattice.helper.descriptors import Found
 from lattice.helper.inode import Inode
 from lattice.helper.outputs_answer import Holding
-from lattice.helper.process import pinned
+from lattice.helper.process import is_of_job, text_of
 
 MOST_A_JOB = 1024
 MOST_JOBS = 4096
@@ -159,10 +159,16 @@ class Notes:
                     yield entry.stat(follow_symlinks=False).st_mtime, entry.name
 
     def _lives(self, job: str) -> bool:
+        # Of any job, also as the helper starts. So only its control group is read: other files of
+        # a process can hold the reader.
         for pid in {each.holding.pid for note in self._all(job) for each in note.holders}:
-            with pinned(self._proc, pid, int(job)) as process:
-                if process is not None:
-                    return True
+            with suppress(OSError):
+                folder = os.open(self._proc / str(pid), _FOLDER)
+                try:
+                    if is_of_job(text_of(folder, "cgroup"), int(job)):
+                        return True
+                finally:
+                    os.close(folder)
         return False
 
     def _all(self, job: str) -> list[Note]:

@@ -25,7 +25,6 @@ _SIGNALS = {each: signal.Signals[f"SIG{each.value}"] for each in TerminalSignal}
 _BY_KERNEL = frozenset({TerminalSignal.INT, TerminalSignal.QUIT, TerminalSignal.TSTP})
 _TIOCSIG = 0x40045436
 _VEOF_USUAL = b"\x04"
-_SESSION_AFTER_COMM = 3
 
 
 @dataclass(slots=True)
@@ -246,9 +245,9 @@ class Shell:
         """Looked for among all processes: this is done once in a session's life, if at all."""
         found = []
         for entry in self._proc.iterdir():
+            # Asked of the kernel: a process of any job can hold whoever reads its files in /proc.
             if entry.name.isdecimal():
-                with suppress(OSError, IndexError, ValueError):
-                    stat = (entry / "stat").read_text(errors="replace")
-                    if int(stat.rpartition(")")[2].split()[_SESSION_AFTER_COMM]) == self.pid:
+                with suppress(OSError):
+                    if os.getsid(int(entry.name)) == self.pid:
                         found.append(int(entry.name))
         return found

@@ -70,11 +70,15 @@ class NetworkProbe:
         self._jobs: OfJobs[_Totals] = OfJobs(_Totals)
 
     def read(self, jobs: Sequence[NodeJob]) -> Mapping[JobIdentity, Sequence[Reading]]:
-        table = self._asked(jobs)
+        table, unread = self._asked(jobs)
         newest = newest_lives(jobs)
         of_node: list[Reading] | None = None
         found: dict[JobIdentity, Sequence[Reading]] = {}
         for job in jobs:
+            if job.id in unread:
+                reason = unread[job.id]
+                found[job.identity] = [Absence(metric, reason) for metric in _METRICS]
+                continue
             own = _own(table.get(job.id, []) if job.identity in newest else [])
             if own is not None:
                 found[job.identity] = self._of_job(job, own)
@@ -83,12 +87,16 @@ class NetworkProbe:
                 found[job.identity] = of_node
         return found
 
-    def _asked(self, jobs: Sequence[NodeJob]) -> Table:
-        """Without the helper every figure is the node's, which is true and says so."""
+    def _asked(self, jobs: Sequence[NodeJob]) -> tuple[Table, Mapping[int, str]]:
+        """What was told, and of which jobs nothing could be read.
+
+        Without the helper every figure is the node's, which is true and says so.
+        """
         try:
-            return self._helper.at(jobs).of(NETWORK)
+            telling = self._helper.at(jobs)
+            return telling.of(NETWORK), telling.unread
         except CountersUnavailable:
-            return {}
+            return {}, {}
 
     def _of_job(self, job: NodeJob, own: Sequence[NamespaceCounters]) -> list[Reading]:
         counted = {str(each.inode): each.counted for each in own if each.counted is not None}

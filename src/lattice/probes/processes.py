@@ -53,13 +53,15 @@ class ProcessesProbe:
         self._ledgers: OfJobs[IoLedger] = OfJobs(IoLedger)
 
     def read(self, jobs: Sequence[NodeJob]) -> Mapping[JobIdentity, Sequence[Reading]]:
-        table = self._asked(jobs)
+        telling = self._asked(jobs)
         newest = newest_lives(jobs)
-        return {job.identity: [*self._counts(job), *self._io(job, table, newest)] for job in jobs}
+        return {job.identity: [*self._counts(job), *self._io(job, telling, newest)] for job in jobs}
 
-    def _asked(self, jobs: Sequence[NodeJob]) -> Table | ProbeFailed:
+    def _asked(self, jobs: Sequence[NodeJob]) -> tuple[Table, Mapping[int, str]] | ProbeFailed:
+        """What was told, and of which jobs nothing could be read."""
         try:
-            return self._helper.at(jobs).of(IO)
+            telling = self._helper.at(jobs)
+            return telling.of(IO), telling.unread
         except CountersUnavailable as error:
             return ProbeFailed(error.reason, error.last_error)
 
@@ -76,12 +78,18 @@ class ProcessesProbe:
         ]
 
     def _io(
-        self, job: NodeJob, table: Table | ProbeFailed, newest: frozenset[JobIdentity]
+        self,
+        job: NodeJob,
+        telling: tuple[Table, Mapping[int, str]] | ProbeFailed,
+        newest: frozenset[JobIdentity],
     ) -> list[Reading]:
-        if isinstance(table, ProbeFailed):
-            return _absent(table.reason, table.last_error)
+        if isinstance(telling, ProbeFailed):
+            return _absent(telling.reason, telling.last_error)
         if job.identity not in newest:
             return _absent(OLDER_LIFE)
+        table, unread = telling
+        if job.id in unread:
+            return _absent(unread[job.id])
         try:
             processes = processes_of(table.get(job.id, []))
         except BadTelling as error:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.domain.counters import IO, NETWORK
+from lattice.domain.nodejobs import UNREADABLE
 from lattice.helper.counters import JobCounters
 from lattice.helper.figures import io_counters, parent_and_start, sum_of_devices
 from lattice.helper.jobpids import JobPids
 from lattice.helper.privilege import Kernel
+from tests.eventually import eventually
 
 IO_TEXT = (
     "rchar: 10\nwchar: 20\nsyscr: 1\nsyscw: 2\n"
@@ -76,10 +80,25 @@ class Node:
         for file in self.cgroup.rglob("cgroup.procs"):
             file.write_text("".join(f"{n}\n" for n in file.read_text().split() if n != str(pid)))
 
-    def counters(self, most_kept: int = 100) -> JobCounters:
+    def freeze(self, pid: int, name: str) -> None:
+        """From now on the file holds whoever opens it."""
+        file = self.proc / str(pid) / name
+        file.rename(f"{file}.thawed")
+        os.mkfifo(file)
+
+    def thaw(self, pid: int, name: str) -> None:
+        file = self.proc / str(pid) / name
+        text = Path(f"{file}.thawed").read_bytes()
+        with suppress(OSError):  # nobody waits
+            writer = os.open(file, os.O_WRONLY | os.O_NONBLOCK)
+            os.write(writer, text)
+            os.close(writer)
+        Path(f"{file}.thawed").rename(file)
+
+    def counters(self, most_kept: int = 100, patience_s: float = 60.0) -> JobCounters:
         return JobCounters(
             JobPids("n1", self.cgroup), Kernel(), self.proc, monotonic=lambda: self.now,
-            most_kept=most_kept,
+            most_kept=most_kept, patience_s=patience_s,
         )  # fmt: skip
 
 
@@ -227,3 +246,35 @@ def test_a_process_named_like_its_own_figures() -> None:
     between = " ".join(["0"] * 17)
     assert parent_and_start(f"7 (x) S 1 (2) S 5 {between} 99 0 0") == (5, 99)
     assert parent_and_start("7 (x) S 1") is None
+
+
+@pytest.mark.spec("TOP-2", "SRC-2")
+@pytest.mark.parametrize("name", ["stat", "io"])
+def test_a_process_that_can_not_be_read_costs_its_own_job_alone(node: Node, name: str) -> None:
+    node.process(7, 42, read=1)
+    node.process(8, 43, read=2)
+    node.process(9, 44, read=3)
+    counters = node.counters(most_kept=0, patience_s=0.05)
+    node.freeze(8, name)
+    for _ in range(3):
+        told = counters.read({IO, NETWORK}, [42, 43, 44])
+        assert {job: rows[0][3] for job, rows in told[IO].items()} == {42: 1, 44: 3}
+        assert told[NETWORK].keys() == {42, 44}
+        assert counters.unread == {43: UNREADABLE}
+    node.thaw(8, name)
+    told = eventually(lambda: counters.read({IO}, [42, 43]), lambda told: len(told[IO]) == 2)
+    assert told[IO][43][0][3] == 2
+    assert counters.unread == {}
+    counters.close()
+
+
+def test_it_ends_while_a_process_can_not_be_read(node: Node) -> None:
+    node.process(7, 42)
+    node.process(8, 43)
+    counters = node.counters(patience_s=0.05)
+    counters.read({IO}, [42, 43])
+    node.freeze(8, "stat")
+    node.unlist(8)
+    assert counters.read({IO}, [42, 43])[IO].keys() == {42}
+    counters.close()
+    node.thaw(8, "stat")

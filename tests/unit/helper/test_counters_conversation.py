@@ -47,6 +47,7 @@ class Told:
         self.kinds = frozenset({kind})
         self._rows = rows
         self.closed = False
+        self.unread: dict[int, str] = {}
 
     def read(self, wanted: Collection[str], jobs: Sequence[int]) -> Mapping[str, dict[int, Rows]]:
         if isinstance(self._rows, Exception):
@@ -96,6 +97,22 @@ def test_what_one_reader_can_not_tell_the_others_do() -> None:
         with pytest.raises(CountersUnavailable, match="lattice-helper: no program"):
             telling.of("why")
     assert all(each.closed for each in readers)
+
+
+def test_jobs_that_could_not_be_read_are_told_with_the_reason() -> None:
+    reader = Told(IO, [[1, 2, 3]])
+    reader.unread = {7: "it hangs"}
+    with talking(reader) as (connection, _):
+        assert ask(connection, [IO], [42]).unread == {7: "it hangs"}
+        reader.unread = {}
+        assert ask(connection, [IO], [42]).unread == {}
+
+
+@pytest.mark.parametrize("unread", [[], {"x": "y"}, {"7": 1}, None])
+def test_unread_jobs_that_are_none_are_refused(unread: object) -> None:
+    raw = json.dumps({"told": {}, "failed": {}, "unread": unread, "more": False}).encode()
+    with pytest.raises(BadTelling):
+        read_telling(raw, Telling())
 
 
 @pytest.mark.parametrize(

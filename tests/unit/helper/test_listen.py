@@ -48,7 +48,12 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
     pids = []
 
     def beginning(
-        takes_s: float, *, silence_s: float = 5.0, admits: bool = True, name: str = "open_output"
+        takes_s: float,
+        *,
+        silence_s: float = 5.0,
+        admits: bool = True,
+        name: str = "open_output",
+        slow_s: float | None = None,
     ) -> Path:
         """One place; each answer takes so long, or until the file `release` is there."""
         monkeypatch.setattr(listen, "_SILENCE_S", silence_s)
@@ -60,6 +65,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
 
         def act(_: Asked, __: Sequence[int]) -> tuple[Answer, Sequence[int]]:
             (tmp_path / "begun").touch()
+            (tmp_path / f"begun-{os.getpid()}").touch()
             until = time.monotonic() + takes_s
             while time.monotonic() < until and not (tmp_path / "release").exists():
                 time.sleep(0.005)
@@ -79,6 +85,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
                     longest_s=120,
                     stay=lambda _, connection: echo(connection),
                     longest_stay_s=120,
+                    slow_s=slow_s,
                 ).run()
             os._exit(0)
         pids.append(pid)
@@ -157,7 +164,9 @@ def test_a_stranger_is_refused_within_a_second(begin: Begin) -> None:
     assert _refuse_a_stranger(begin) < 0.9
 
 
-def test_one_who_stays_takes_no_place_from_others_and_there_are_two_at_most(begin: Begin) -> None:
+def test_one_who_stays_takes_no_place_from_others_and_the_oldest_of_two_makes_room(
+    begin: Begin,
+) -> None:
     path = begin(0.0, name="watch_counters")
     staying = [_ask(path), _ask(path)]
     for each in staying:
@@ -165,10 +174,21 @@ def test_one_who_stays_takes_no_place_from_others_and_there_are_two_at_most(begi
         for word in (b"one", b"two"):
             packet.send(each, word)
             assert packet.receive(each)[0] == word
-    assert _told(_ask(path)) is Outcome.BUSY
-    staying.pop().close()
-    outcome = eventually(lambda: _told(_ask(path)), lambda told: told is not Outcome.BUSY)
-    assert outcome is Outcome.DONE
-    packet.send(staying[0], b"three")
-    assert packet.receive(staying[0])[0] == b"three"
-    staying[0].close()
+    oldest, second = staying
+    third = _ask(path)
+    assert read_answer(packet.receive(third)[0]).outcome is Outcome.DONE
+    assert packet.receive(oldest)[0] == b"", "it is over"
+    for each in (second, third):
+        packet.send(each, b"three")
+        assert packet.receive(each)[0] == b"three"
+    for each in (oldest, second, third):
+        each.close()
+
+
+def test_a_question_that_takes_long_keeps_no_place_of_others(begin: Begin) -> None:
+    """The first is under way for as long as the second needs to be answered."""
+    path = begin(60.0, slow_s=0.05)
+    first, second = _ask(path), _ask(path)
+    eventually(lambda: len(list(path.parent.glob("begun-*"))), lambda begun: begun == 2)
+    path.with_name("release").touch()
+    assert {_told(first), _told(second)} == {Outcome.DONE}

@@ -178,6 +178,18 @@ def test_a_week_later_it_is_forgotten_unless_the_job_goes_on(bench: Bench) -> No
     assert bench.jobs == {"8", "9"}
 
 
+def test_a_job_whose_process_can_not_be_read_is_not_forgotten(bench: Bench) -> None:
+    """Nor does it hold whoever notes for another job."""
+    bench.write(found(holders=[replace(TASK, pid=20)]))
+    bench.live(20, job=7)
+    stat = bench.proc / "20" / "stat"
+    stat.unlink(missing_ok=True)
+    os.mkfifo(stat)
+    bench.clock.advance(KEPT_S + 1)
+    bench.notes.sweep()
+    assert bench.jobs == {"7"}
+
+
 def test_a_pid_that_is_another_job_s_now_keeps_nothing(bench: Bench) -> None:
     bench.write(found(holders=[replace(TASK, pid=20)]))
     bench.live(20, job=8)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lattice.domain.grant import Act, Grant
-from lattice.domain.privileged import VERBS, OpenOutput
+from lattice.domain.privileged import VERBS, NoteOutput, OpenOutput
 from lattice.helper.journal import Peer
 from lattice.helper.judge import Asked
 from lattice.helper.places import Child, Places
@@ -17,9 +17,14 @@ GRANT = Grant(
 )
 
 
-def child(user: str = "alice", until: float = 10.0) -> Child:
-    asked = Asked(VERBS["open_output"], OpenOutput((1,)), replace(GRANT, user=user))
-    return Child(asked, Peer(1, 2), until)
+def child(user: str = "alice", until: float = 10.0, job: int = 0) -> Child:
+    grant = replace(GRANT, user=user, job_id=job)
+    return Child(Asked(VERBS["open_output"], OpenOutput((1,)), grant), Peer(1, 2), until)
+
+
+def noting(job: int) -> Child:
+    """A question that is nobody's."""
+    return Child(Asked(VERBS["note_output"], NoteOutput(job, (1,)), None), Peer(1, 2), 10.0)
 
 
 def test_all_places_can_be_taken_and_left() -> None:
@@ -84,3 +89,45 @@ def test_there_is_an_end_to_those_that_hang() -> None:
         places.take(pid, child(f"user{pid}"))
         places.overdue(11.0)
     assert places.full
+
+
+def test_questions_that_are_nobody_s_hang_for_their_job_alone() -> None:
+    places = Places(8)
+    for pid in (1, 2):
+        places.take(pid, noting(42))
+        places.overdue(11.0)
+    assert places.hangs_for("", 42)
+    assert not places.hangs_for("", 43)
+    assert places.hangs_for("bob", 42)
+
+
+def test_one_that_is_slow_keeps_no_place_and_may_still_answer() -> None:
+    places = Places(1, slow_s=2.0)
+    places.take(1, child(job=42), 5.0)
+    assert places.full
+    assert places.overdue(8.0) == []
+    assert not places.full
+    assert not places.hangs_for("alice", 42)
+    assert places.leave(1).slow
+
+
+def test_a_job_has_few_that_are_slow_and_a_user_some_more() -> None:
+    places = Places(1, slow_s=2.0)
+    for pid in range(8):
+        assert not places.hangs_for("alice", pid // 4)
+        places.take(pid, child(job=42 + pid // 4), 5.0)
+        places.overdue(8.0)
+        assert places.hangs_for("bob", 42) == (pid >= 3)
+    assert places.hangs_for("alice", 99)
+    assert not places.hangs_for("bob", 99)
+    assert not places.full
+
+
+def test_the_oldest_that_keeps_a_place_makes_room() -> None:
+    places = Places(2)
+    places.take(1, child())
+    places.take(2, child())
+    places.put_aside(places.oldest() or 0)
+    assert places.oldest() == 2
+    assert not places.full
+    assert len(places) == 2

@@ -107,6 +107,15 @@ def test_a_network_that_could_not_be_read_is_no_number(tmp_path: Path) -> None:
     assert set(reasons(found).values()) == {"the network of the job could not be read"}
 
 
+@pytest.mark.spec("SRC-2")
+def test_of_a_job_that_could_not_be_read_there_is_no_number_of_the_node(tmp_path: Path) -> None:
+    tree = Tree(tmp_path, "v2")
+    line = Line({NETWORK: {}}, unread={11: "they hang"})
+    found = read(tree, probe_of(tree, line, ManualClock()))
+    assert values(found) == {}
+    assert set(reasons(found).values()) == {"they hang"}
+
+
 @pytest.mark.spec("TOP-1")
 def test_an_interface_that_goes_is_carried(tmp_path: Path) -> None:
     tree, clock = Tree(tmp_path, "v2"), ManualClock()

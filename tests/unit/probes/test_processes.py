@@ -73,6 +73,15 @@ def test_bytes_of_processes_that_end_stay_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("SRC-2")
+def test_a_job_whose_processes_can_not_be_read_says_so(tmp_path: Path) -> None:
+    tree, clock = Tree(tmp_path, "v1"), ManualClock()
+    line = Line({IO: {}}, unread={8: "they hang"})
+    found = read(ProcessesProbe(HelperLook(line, clock), clock), tree.job)
+    assert values(found).keys() == {"processes", "threads"}
+    assert reasons(found) == {READ: "they hang", WRITTEN: "they hang"}
+
+
+@pytest.mark.spec("SRC-2")
 @pytest.mark.parametrize(
     ("line", "reason", "last_error"),
     [

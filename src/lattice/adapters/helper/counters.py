@@ -143,6 +143,7 @@ def _add(telling: Telling, part: Telling) -> None:
     for kind, table in part.told.items():
         telling.told.setdefault(kind, {}).update(table)
     telling.failed.update(part.failed)
+    telling.unread.update(part.unread)
 
 
 def _heard(connection: socket.socket, until: float) -> bytes:

@@ -33,7 +33,15 @@ from lattice.domain.jobfacts import (
 )
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Sample
-from lattice.domain.nodejobs import JobAppeared, JobEnded, JobEvent, JobIdentity, NodeJob, StartSign
+from lattice.domain.nodejobs import (
+    UNREADABLE,
+    JobAppeared,
+    JobEnded,
+    JobEvent,
+    JobIdentity,
+    NodeJob,
+    StartSign,
+)
 from lattice.domain.nodelook import NodeSilence
 from lattice.domain.privileged import DumpStacks, ProbeMounts, ReadTasks, read_request
 from lattice.domain.privileged import digest_of as question_digest
@@ -73,6 +81,10 @@ class Jobs:
             )
         }
         self.events: asyncio.Queue[JobEvent] = asyncio.Queue()
+
+    def freeze(self, *pids: int) -> None:
+        """These processes can't be read."""
+        self._jobs = {each: replace(job, unread=pids) for each, job in self._jobs.items()}
 
     @property
     def jobs(self) -> Mapping[JobIdentity, NodeJob]:
@@ -240,6 +252,22 @@ async def _check_with_a_source_that_hangs(site: Site) -> float:
     assert facts[0].absence(FactKind.TRANSPORT) is not None
     assert facts[1].links == (LINK,)
     return took_s
+
+
+@pytest.mark.spec("SRC-2")
+async def test_a_job_whose_processes_can_not_be_read_says_so_and_the_helper_is_not_asked(
+    site: Site,
+) -> None:
+    node = site.nodes["n1"]
+    node.jobs.freeze(42)
+    node.refuses = AssertionError()
+    facts, silences = await site.facts()
+    assert silences == ()
+    assert (facts[0].tasks, facts[0].mounts, facts[1].tasks) == ((), (MOUNT,), (TASK,))
+    assert facts[0].absence(FactKind.TASKS) == FactAbsence(FactKind.TASKS, UNREADABLE)
+    stacks, silent = await site.asking.stacks("s", site.attempt, within_s=5.0)
+    assert {each.node for each in stacks} == {"n2"}
+    assert [(each.node, each.reason) for each in silent] == [("n1", UNREADABLE)]
 
 
 @pytest.mark.spec("SRC-2")

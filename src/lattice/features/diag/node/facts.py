@@ -123,7 +123,7 @@ class FactFeed:
         network, mounts, tasks, gpus = await asyncio.gather(
             _asked(sources.network(identity), within_s),
             _asked(sources.mounts(asked.mounts), within_s),
-            _asked(sources.tasks(asked.tasks), within_s),
+            _asked(self._tasks(identity, asked), within_s),
             _asked(sources.gpus(identity), within_s),
         )
         lost = [
@@ -149,6 +149,11 @@ class FactFeed:
             last_output=output,
             absences=tuple(lost),
         )
+
+    async def _tasks(self, identity: JobIdentity, asked: FactsAsked) -> Found[TaskFact]:
+        # The helper would be held, too, and tell nothing but that it took too long.
+        self._lives.check_readable(identity)
+        return await self._sources.tasks(asked.tasks)
 
 
 async def _asked(source: Awaitable[_T], within_s: float) -> _T | tuple[str, str]:

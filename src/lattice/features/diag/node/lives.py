@@ -7,8 +7,10 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
+from lattice.base.errors import Unavailable
 from lattice.domain.nodejobs import (
     CLOCK_SLACK_S,
+    UNREADABLE,
     JobAppeared,
     JobEnded,
     JobEvent,
@@ -44,6 +46,12 @@ class Lives:
             if each.job_id == job_id and self.began(each) >= started - CLOCK_SLACK_S
         ]
         return max(lives, key=lambda each: each.started, default=None)
+
+    def check_readable(self, identity: JobIdentity) -> None:
+        """Raises `Unavailable` while a process of the job holds whoever reads it."""
+        job = self._jobs.jobs.get(identity)
+        if job is not None and job.unread:
+            raise Unavailable(f"{UNREADABLE}.")
 
     def began(self, identity: JobIdentity) -> float:
         return self._told(identity.started)

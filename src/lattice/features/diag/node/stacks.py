@@ -46,6 +46,7 @@ class StackFeed:
             await session.send(stacks_unknown_tell(), last=True)
             return
         try:
+            self._lives.check_readable(identity)
             looks = await self._dump(asked.request)
         except LatticeError as error:
             await session.send(stacks_failed_tell(error.message.rstrip(".")), last=True)

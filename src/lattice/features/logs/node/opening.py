@@ -18,7 +18,7 @@ from lattice.base.errors import LatticeError, Unavailable, UsageError
 from lattice.base.impatience import PATIENCE_S, ImpatientReader
 from lattice.base.impatience_threads import Progress, Stuck
 from lattice.domain.logs import GapCause, LogKind, LogSource
-from lattice.domain.nodejobs import JobIdentity
+from lattice.domain.nodejobs import UNREADABLE, JobIdentity
 from lattice.domain.outputs import OpenedOutputs, OutputOpener
 from lattice.domain.privileged import MOST_OUTPUTS
 from lattice.features.logs.node.capture import Stream
@@ -43,7 +43,6 @@ _FEW = 16
 _ATTENTIVE_S = 5.0
 """Text that was there when a job this old was first looked at is older than the look."""
 
-UNREADABLE = "Processes of this job can't be read: the kernel holds whoever reads them."
 _UNREADABLE_HINT = "A file system that does not answer holds them; the node looks again."
 
 
@@ -102,7 +101,7 @@ class Opening:
 
         found = await self._impatient.read_one(followed.identity, read)
         if isinstance(found, Stuck):
-            raise Unavailable(UNREADABLE, hint=_UNREADABLE_HINT)
+            raise Unavailable(f"Output is not looked for: {UNREADABLE}.", hint=_UNREADABLE_HINT)
         return found
 
     async def open_writers(self, followed: Followed) -> None:
