@@ -11,7 +11,7 @@ from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.domain.logs import LogKind, LogSource
 from lattice.features.link.node.dialling import Dialling
 from lattice.features.link.node.servertime import ServerTime
-from lattice.features.logs.node.intake import Admission, PastJob
+from lattice.features.logs.node.intake import Admission, PastJob, PastJobs
 from lattice.features.logs.node.spool import Stored
 from lattice.wire.status import error_of
 from lattice.wire.v1 import link_pb2
@@ -101,13 +101,17 @@ class LinkedIntake:
                 part.head.started = self._servers.told(part.head.started)
             yield part
 
-    async def past_jobs(self, since: float) -> tuple[PastJob, ...]:
+    async def past_jobs(self, since: float) -> PastJobs:
         ahead_s = self._servers.ahead_s or 0.0
         request = pb.ListNodeJobsRequest(since=since - ahead_s)
         answer: pb.NodeJobList = await self._ask(
             lambda stub: stub.ListNodeJobs(request, timeout=_ASK_S)
         )
-        return tuple(PastJob(each.job_id, self._servers.here(each.started)) for each in answer.jobs)
+        here = self._servers.here
+        jobs = tuple(
+            PastJob(each.job_id, here(each.started), here(each.ended)) for each in answer.jobs
+        )
+        return PastJobs(jobs, complete=not answer.incomplete)
 
     async def _ask(self, call: Callable[[Any], Awaitable[_T]]) -> _T:
         address = self._address()

@@ -6,9 +6,9 @@ is Slurm's word alone.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -25,6 +25,10 @@ _ACCOUNT_KNOWN_WITHIN = timedelta(minutes=5)
 _KEPT_S = 300.0
 _MOST_KEPT = 20_000
 _EVERYTHING = Scope(everything=True)
+
+
+class NotKnownYet(NotFound):
+    """Slurm's last reading is older than the job: later it may be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,14 @@ def named(
     return JobAttempt(allocation, attempt)
 
 
+@dataclass(frozen=True, slots=True)
+class EndedAttempts:
+    """Attempts that ended on a node; not `complete` while a part of Slurm does not answer."""
+
+    attempts: tuple[JobAttempt, ...]
+    complete: bool
+
+
 Whose: TypeAlias = Callable[[str, int, float], Awaitable[JobAttempt]]
 """The attempt of a job that began on a node at a moment, as `AttemptFinder.of`."""
 
@@ -110,7 +122,10 @@ class AttemptFinder:
         self._known: dict[tuple[str, int, float], tuple[float, JobAttempt]] = {}
 
     async def of(self, node: str, job_id: int, started: float) -> JobAttempt:
-        """The attempt that ran on this node then. Raises `NotFound` and `Unavailable`."""
+        """The attempt that ran on this node then. Raises `NotFound` and `Unavailable`.
+
+        `NotKnownYet` is the `NotFound` of a job that is younger than what Slurm last said.
+        """
         key = (node, job_id, started)
         kept = self._known.get(key)
         if kept is not None and kept[0] > self._clock.monotonic():
@@ -128,17 +143,47 @@ class AttemptFinder:
 
     async def _found(self, node: str, job_id: int, started: float) -> JobAttempt | None:
         name = self._in(self._scheduler.live(), node, job_id, started)
-        if name is None:
-            reading = await self._scheduler.fresh()
-            name = self._in(reading, node, job_id, started, CLOCK_SLACK_S)
+        if name is not None:
+            return name
+        reading = await self._scheduler.fresh()
+        name = self._in(reading, node, job_id, started, CLOCK_SLACK_S)
         if name is not None:
             return name
         question = PastQuestion(scope=_EVERYTHING, reference=Reference(job_id))
-        for each in await self._scheduler.past(question):
-            name = self._on_node(each, node, started) if each.job_id == job_id else None
+        past = [each for each in await self._scheduler.past(question) if each.job_id == job_id]
+        for each in past:
+            name = self._on_node(each, node, started)
             if name is not None:
                 return name
-        return None
+        if not reading.source.ok or reading.cluster.read_at.timestamp() < started + CLOCK_SLACK_S:
+            raise NotKnownYet(
+                f"Slurm has not answered since job {job_id} began on node {node}.",
+                hint="Nothing is taken from a node for a job that is not there.",
+            )
+        return self._only_one((*reading.cluster.of_job(job_id), *past), node, started)
+
+    def _only_one(
+        self, allocations: Iterable[Allocation], node: str, started: float
+    ) -> JobAttempt | None:
+        """The attempt that ended on this node before the moment, if there is exactly one.
+
+        An agent that was away knows only the latest moment at which a job can have begun.
+        """
+        latest = datetime.fromtimestamp(started + CLOCK_SLACK_S, UTC)
+        fitting = {
+            attempt.started: (allocation, attempt)
+            for allocation in allocations
+            for attempt in attempts_of(allocation)
+            if _ran_on(attempt, node)
+            and attempt.started is not None
+            and attempt.started <= latest
+            and attempt.ended is not None
+        }
+        if len(fitting) != 1:
+            return None
+        ((allocation, attempt),) = fitting.values()
+        accounts = self._scheduler.live().cluster.accounts
+        return named(allocation, attempt, accounts, self._clock.now())
 
     def _in(
         self, reading: Reading, node: str, job_id: int, started: float, slack_s: float = 0.0
@@ -153,15 +198,24 @@ class AttemptFinder:
                 return name
         return None
 
-    async def ended_on(self, node: str, since: datetime) -> list[JobAttempt]:
-        """Attempts that ended on this node since a moment."""
-        found = []
-        for each in self._scheduler.live().cluster.allocations:
+    async def ended_on(self, node: str, since: datetime) -> EndedAttempts:
+        """Attempts that ended on this node since a moment.
+
+        The controller forgets a job after `MinJobAge`; the accounting store still knows it.
+        """
+        reading = await self._scheduler.fresh()
+        complete = reading.source.ok
+        try:
+            past = await self._scheduler.past(PastQuestion(scope=_EVERYTHING, since=since))
+        except Unavailable:
+            past, complete = (), False
+        found: dict[tuple[int, datetime | None], JobAttempt] = {}
+        for each in (*reading.cluster.allocations, *past):
             for attempt in attempts_of(each):
                 ended = attempt.ended
                 if ended is not None and ended >= since and _ran_on(attempt, node):
-                    found.append(JobAttempt(each, attempt))
-        return found
+                    found.setdefault((each.job_id, attempt.started), JobAttempt(each, attempt))
+        return EndedAttempts(tuple(found.values()), complete)
 
     def _on_node(self, allocation: Allocation, node: str, started: float) -> JobAttempt | None:
         here = [each for each in attempts_of(allocation) if _ran_on(each, node)]

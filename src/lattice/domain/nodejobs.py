@@ -155,6 +155,22 @@ class JobEnded:
     job: NodeJob
 
 
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """A stretch in which jobs can have come and gone unseen, in the node's wall time."""
+
+    since: float
+    until: float
+
+    def with_(self, other: Absence) -> Absence:
+        """The stretch that covers both."""
+        return Absence(min(self.since, other.since), max(self.until, other.until))
+
+    def meets(self, began: float, ended: float | None) -> bool:
+        """True if nobody watched for a part of this time."""
+        return self.since <= (self.until if ended is None else ended) and began <= self.until
+
+
 JobEvent: TypeAlias = JobAppeared | JobChanged | JobEnded
 Picture: TypeAlias = Mapping[JobIdentity, NodeJob]
 

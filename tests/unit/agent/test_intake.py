@@ -30,7 +30,8 @@ class Servers:
         async def call(request: Any, **_: Any) -> Any:
             self.asked.append(request)
             if path.endswith("ListNodeJobs"):
-                return pb.NodeJobList(jobs=[pb.EndedJob(job_id=7, started=5000.25)])
+                job = pb.EndedJob(job_id=7, started=5000.25, ended=5010.0)
+                return pb.NodeJobList(jobs=[job], incomplete=True)
             return pb.AdmittedOutput(grant="g", noted_since_ms=1, noted_until_ms=2)
 
         return call
@@ -58,12 +59,14 @@ async def test_every_moment_is_corrected_both_ways() -> None:
 
     await intake.store(parts())
     ahead[0] = 310.0
-    (past,) = await intake.past_jobs(9000.0)
+    found = await intake.past_jobs(9000.0)
+    (past,) = found.jobs
+    assert not found.complete
     await intake.admit(7, past.started, ())
     by_running, noted, whole, head, body, since, by_past = servers.asked
     assert by_running.started == noted.started == whole.started == head.head.started == 1000.5
     assert (noted.noted.until, whole.noted.until) == (1100.0, 0.0)
     assert body.body == b"x"
     assert since.since == 8690.0
-    assert past.started == 5310.25
+    assert (past.started, past.ended) == (5310.25, 5320.0)
     assert by_past.started == 5000.25, "it goes back as it came"

@@ -26,13 +26,16 @@ class Listener:
         if self._waiting:
             self._some.set()
 
-    def tell(self, events: Iterable[JobEvent]) -> None:
+    def tell(self, events: Iterable[JobEvent]) -> bool:
+        """Add these; True if there were too many and events are lost."""
         self._waiting += events
-        if len(self._waiting) > self._most:
+        lost = len(self._waiting) > self._most
+        if lost:
             self._waiting.clear()
             self._lost = True
         if self._waiting or self._lost:
             self._some.set()
+        return lost
 
     async def take(self, picture: Callable[[], Picture]) -> tuple[JobEvent, ...]:
         """All that waits, once there is something; `picture` is what to catch up with then."""

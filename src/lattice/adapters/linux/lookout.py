@@ -94,6 +94,8 @@ class Lookout:
         """When each job was last seen, for some time after its end."""
         self._wanted: set[JobIdentity] = set()
         self._limit = ""
+        self.notices_lost = False
+        """True if the kernel dropped notices before the last turn."""
         self.inotify: Inotify | None = None
         self.picture: dict[JobIdentity, NodeJob] = {}
 
@@ -132,7 +134,8 @@ class Lookout:
         """Look, and say what is new since the last time."""
         self._limit = ""
         notices = self.inotify.read() if self.inotify else []
-        everything = everything or any(notice.lost for notice in notices)
+        self.notices_lost = any(notice.lost for notice in notices)
+        everything = everything or self.notices_lost
         if everything or any(may_be_base(notice.name) for notice in notices):
             self._watch_spool()
             self._bases = find_bases(self._cgroup, self._watch)

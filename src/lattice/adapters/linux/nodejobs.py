@@ -5,6 +5,7 @@
     changes()  what happens to it, beginning with what is there
     refresh()  the picture read anew, for whoever needs processes of this moment
     reread()   one job read anew
+    missed()   the next stretch in which jobs can have come and gone unseen
 
 Folders tell by inotify when they come and go; processes come and go silently. So a job is read
 when its folders move, again a few times soon after (tasks and processes follow their folders),
@@ -24,13 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from lattice.adapters.linux.absences import LONGEST_S, Absences
 from lattice.adapters.linux.groups import Birth, birth_of_folder
 from lattice.adapters.linux.inotify import Inotify, WatchLimit
 from lattice.adapters.linux.listener import Listener
 from lattice.adapters.linux.lookout import Lookout
 from lattice.base.clock import Clock
 from lattice.base.impatience import PATIENCE_S
-from lattice.domain.nodejobs import JobEvent, JobIdentity, NodeJob
+from lattice.domain.nodejobs import Absence, JobEvent, JobIdentity, NodeJob
 
 _RESCAN_S = 60.0
 _BLIND_RESCAN_S = 3.0
@@ -73,7 +75,10 @@ class NodeJobs:
         self._lookout = Lookout(
             roots.proc, roots.cgroup, roots.spool, clock, birth, patience_s=patience_s
         )
-        self._listeners: set[Listener] = set()
+        self._listeners: dict[Listener, float] = {}
+        """With when each was last read, in monotonic time."""
+        self._absences = Absences(clock)
+        self._turned_at = clock.monotonic()
         self._one_turn = asyncio.Lock()
         self._wake = asyncio.Event()
         self._ready = asyncio.Event()
@@ -100,13 +105,17 @@ class NodeJobs:
         Whoever listens too slowly misses what came and went meanwhile, and nothing else.
         """
         listener = Listener(self._lookout.picture)
-        self._listeners.add(listener)
         try:
             while True:
+                self._listeners[listener] = self._clock.monotonic()
                 for event in await listener.take(lambda: self._lookout.picture):
                     yield event
         finally:
-            self._listeners.discard(listener)
+            self._listeners.pop(listener, None)
+
+    async def missed(self) -> Absence:
+        """The next stretch in which jobs can have come and gone unseen; for one reader."""
+        return await self._absences.next()
 
     async def ready(self) -> None:
         """Return when `run` has read everything once and has its watches."""
@@ -125,11 +134,14 @@ class NodeJobs:
     async def run(self) -> None:
         """Watch, until cancelled."""
         loop = asyncio.get_running_loop()
+        pulse = asyncio.create_task(self._absences.run(), name="jobs pulse")
         try:
             while True:
                 inotify = self._open()
                 due = self._clock.monotonic() + self._pace_s
                 took_s = await self._turn(everything=True)
+                if self._no_notices or self._lookout.blind:
+                    self._absences.note(self._pace_s)
                 self._ready.set()
                 while self._clock.monotonic() < due:
                     await asyncio.sleep(max(_SHORTEST_PAUSE_S, took_s * _REST))
@@ -137,6 +149,7 @@ class NodeJobs:
                     await self._pause(loop, inotify, next_s)
                     took_s = await self._turn(everything=False)
         finally:
+            pulse.cancel()
             async with self._one_turn:
                 self._lookout.close()
 
@@ -178,15 +191,28 @@ class NodeJobs:
     async def _turn(self, *, everything: bool) -> float:
         """One reading; how much of a processor's time it took."""
         async with self._one_turn:
+            self._absences.beat()
+            began_at = self._clock.monotonic()
             reading = asyncio.ensure_future(asyncio.to_thread(self._timed, everything))
             try:
                 events, took_s = await asyncio.shield(reading)
             except asyncio.CancelledError:
                 await reading  # the thread can't be cancelled, and what it uses is closed next
                 raise
-            for listener in self._listeners:
-                listener.tell(events)
+            self._note_absence(began_at)
+            for listener, read_at in self._listeners.items():
+                if listener.tell(events):
+                    self._absences.note(self._clock.monotonic() - read_at)
             return took_s
+
+    def _note_absence(self, began_at: float) -> None:
+        """What a reading itself says: it hung, or the kernel dropped notices before it."""
+        now_s = self._clock.monotonic()
+        if self._lookout.notices_lost:
+            self._absences.note(now_s - self._turned_at)
+        elif now_s - began_at > LONGEST_S:
+            self._absences.note(now_s - began_at)
+        self._turned_at = began_at
 
     def _timed(self, everything: bool) -> tuple[tuple[JobEvent, ...], float]:
         # What it took of a processor: on a crowded node a turn lasts longer than it costs.

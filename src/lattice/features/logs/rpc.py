@@ -116,11 +116,13 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
             jobs=[
                 pb.EndedJob(
                     job_id=each.allocation.job_id,
-                    started=each.attempt.started.timestamp() if each.attempt.started else 0.0,
+                    started=each.attempt.started.timestamp(),
                     ended=each.attempt.ended.timestamp() if each.attempt.ended else 0.0,
                 )
-                for each in found
-            ]
+                for each in found.attempts
+                if each.attempt.started is not None
+            ],
+            incomplete=not found.complete,
         )
 
 

@@ -260,16 +260,20 @@ class NodeJobList(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOBS_FIELD_NUMBER: _builtins.int
+    INCOMPLETE_FIELD_NUMBER: _builtins.int
+    incomplete: _builtins.bool
+    """Slurm or its accounting did not answer: there may be more, so ask again."""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EndedJob]: ...
     def __init__(
         self,
         *,
         jobs: _abc.Iterable[Global___EndedJob] | None = ...,
+        incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incomplete", b"incomplete", "jobs", b"jobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -404,12 +408,15 @@ class FeedStreams(_message.Message):
     STREAMS_FIELD_NUMBER: _builtins.int
     OVER_FIELD_NUMBER: _builtins.int
     CLOCK_AHEAD_S_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
     over: _builtins.bool
     """The job's processes are gone from the node, and everything was read."""
     clock_ahead_s: _builtins.int
     """By how much the node's clock is ahead of the servers', where that is worth a word. The times
     of lines are corrected by it.
     """
+    trouble: _builtins.str
+    """Why the node has no stream of this job, or not all of them; empty where it knows no reason."""
     @_builtins.property
     def streams(self) -> _containers.RepeatedCompositeFieldContainer[Global___FeedStream]: ...
     def __init__(
@@ -418,10 +425,11 @@ class FeedStreams(_message.Message):
         streams: _abc.Iterable[Global___FeedStream] | None = ...,
         over: _builtins.bool = ...,
         clock_ahead_s: _builtins.int = ...,
+        trouble: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_ahead_s", b"clock_ahead_s", "over", b"over", "streams", b"streams"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_ahead_s", b"clock_ahead_s", "over", b"over", "streams", b"streams", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

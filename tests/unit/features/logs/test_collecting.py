@@ -15,6 +15,7 @@ from lattice.base.errors import LatticeError, NotFound, Unavailable
 from lattice.domain.logchunk import read_index
 from lattice.domain.logs import GapCause, LogKind
 from lattice.domain.nodejobs import (
+    Absence,
     JobAppeared,
     JobChanged,
     JobEnded,
@@ -28,9 +29,9 @@ from lattice.domain.nodejobs import (
 )
 from lattice.domain.outputs import Holder
 from lattice.features.logs.node import collecting as module
-from lattice.features.logs.node import opening
+from lattice.features.logs.node import missed, opening
 from lattice.features.logs.node.collecting import Collecting
-from lattice.features.logs.node.intake import Admission, PastJob
+from lattice.features.logs.node.intake import Admission, PastJob, PastJobs
 from lattice.features.logs.node.writers import Look, ProcessLook
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.eventually import eventually_async
@@ -50,6 +51,12 @@ class Server:
         self.hangs.set()
         self.asked: list[object] = []
         self.noted: list[tuple[float, int]] = []
+        self.past: list[PastJob] = []
+        self.complete = True
+        self.since: list[float] = []
+        """Of each question which jobs ended here."""
+        self.path = ""
+        """The file that Slurm names."""
 
     async def admit(
         self, job_id: int, started: float, pids: Sequence[int], *,
@@ -57,7 +64,8 @@ class Server:
     ) -> Admission:  # fmt: skip
         self.asked.append((started, tuple(pids), kind, tell_stored))
         await self._answer()
-        return Admission(str(job_id))
+        path = "" if pids or kind is LogKind.STDERR else self.path
+        return Admission(str(job_id), path)
 
     async def admit_noted(
         self, job_id: int, started: float, *, until: float = 0.0, skip: int = 0,
@@ -76,9 +84,10 @@ class Server:
     async def store(self, parts: AsyncIterator[pb.ChunkPart]) -> int:
         raise AssertionError(parts)
 
-    async def past_jobs(self, since: float) -> tuple[PastJob, ...]:
-        self.asked.append(since)
-        return ()
+    async def past_jobs(self, since: float) -> PastJobs:
+        self.since.append(since)
+        await self._answer()
+        return PastJobs(tuple(self.past), complete=self.complete)
 
 
 class Jobs:
@@ -87,6 +96,7 @@ class Jobs:
     def __init__(self) -> None:
         self.jobs: Mapping[JobIdentity, NodeJob] = {}
         self.events: asyncio.Queue[JobEvent] = asyncio.Queue()
+        self.absences: asyncio.Queue[Absence] = asyncio.Queue()
 
     async def ready(self) -> None:
         """At once."""
@@ -97,6 +107,9 @@ class Jobs:
 
     async def reread(self, identity: JobIdentity) -> NodeJob | None:
         return self.jobs.get(identity)
+
+    async def missed(self) -> Absence:
+        return await self.absences.get()
 
 
 class Site:
@@ -165,6 +178,9 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setattr(module, "_RETRY_S", (0.01,))
+    monkeypatch.setattr(missed, "_RETRY_S", (0.01,))
+    monkeypatch.setattr(missed, "_ROUNDS_S", (0.0, 0.01))
+    monkeypatch.setattr(missed, "_MARK_S", 0.02)
     monkeypatch.setattr(opening, "_SOON_S", 0.0)
     return Site(tmp_path)
 

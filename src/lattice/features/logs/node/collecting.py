@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections import Counter, deque
 from collections.abc import (
     Awaitable,
     Callable,
@@ -33,16 +34,25 @@ from lattice.base.errors import (
 )
 from lattice.base.impatience import PATIENCE_S
 from lattice.domain.logs import LogKind
-from lattice.domain.nodejobs import JobEnded, JobEvent, JobIdentity, NodeJob, StepId
+from lattice.domain.nodejobs import (
+    CLOCK_SLACK_S,
+    JobEnded,
+    JobEvent,
+    JobIdentity,
+    NodeJob,
+    StepId,
+)
 from lattice.domain.outputs import OutputOpener
 from lattice.features.logs.node.capture import JobCapture, Room
 from lattice.features.logs.node.filenames import FileNames
 from lattice.features.logs.node.followed import Followed, JobsHere, heads_in
 from lattice.features.logs.node.intake import Intake, PastJob
+from lattice.features.logs.node.missed import MissedJobs
 from lattice.features.logs.node.noting import LOOKS_S, Noting
 from lattice.features.logs.node.opening import Opening, tell
 from lattice.features.logs.node.quota import NO_QUOTA, JobQuota
 from lattice.features.logs.node.spool import StreamSpool
+from lattice.features.logs.node.unread import UnreadJobs
 from lattice.features.logs.node.writers import Look, Writer
 
 _log = logging.getLogger(__name__)
@@ -53,10 +63,9 @@ _FINAL = (NotFound, PermissionRefused, DataUnavailable, UsageError)
 """What asking again would not change."""
 _NOT_FOUND_TRIES = 20
 _LOOK_AGAIN_S = 1.0
-_MISSED_AFTER_S = (0.0, 5.0, 25.0)
-_SIGN_S = 10.0
-_LONGEST_AWAY_S = 24 * 3600.0
-_SAME_START_S = 5.0
+_MOST_FINISHED = 1000
+_EARLIER_S = 60.0
+"""So much before it was noticed a job that Slurm does not know by that moment is asked for."""
 
 
 class Collecting:
@@ -93,7 +102,20 @@ class Collecting:
         self._clock = clock
         self._room = room
         self._on_closed = on_closed
+        self.unread = UnreadJobs(folder / "unread.json", clock.now().timestamp())
+        """Jobs without a stream, and why."""
+        self._missed = MissedJobs(
+            folder,
+            intake,
+            jobs,
+            clock,
+            self.unread,
+            take=self._take_up_missed,
+            unfinished_since=self._unfinished_since,
+        )
         self._followed: dict[JobIdentity, Followed] = {}
+        self._finished: deque[JobIdentity] = deque(maxlen=_MOST_FINISHED)
+        """The newest of those that were stored to the end."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._taken_up = asyncio.Event()
         """Set once `run` follows what an agent before this one has left."""
@@ -179,44 +201,41 @@ class Collecting:
             followed.ended = True
 
     async def take_up_missed(self) -> None:
-        """Jobs that came and went while no agent looked; then note that one does, until cancelled.
+        """Find what ran while no agent watched, again after each absence, until cancelled.
 
         Beside `run`, which owns what it finds.
         """
         await self._taken_up.wait()
-        sign = self._folder / "alive"
-        now = self._clock.now().timestamp()
-        since = sign.stat().st_mtime if sign.exists() else now - _LONGEST_AWAY_S
-        since = max(since, now - _LONGEST_AWAY_S) - _SAME_START_S
-        taken: set[tuple[int, float]] = set()
-        # One that ran in the very moment of the start is not known to the server at once.
-        for pause_s in _MISSED_AFTER_S:
-            await asyncio.sleep(pause_s)
-            for each in await self._past_jobs(since):
-                if (each.job_id, each.started) not in taken and not self._follows(each):
-                    taken.add((each.job_id, each.started))
-                    followed = self._begin(JobIdentity("", each.job_id, 0, each.started), None)
-                    followed.ended = True
-                    followed.changed.set()
-        while True:
-            await asyncio.to_thread(sign.touch)
-            await asyncio.sleep(_SIGN_S)
+        await self._missed.run()
 
-    async def _past_jobs(self, since: float) -> Sequence[PastJob]:
-        failures = 0
-        while True:
-            try:
-                return await self._intake.past_jobs(since)
-            except LatticeError:
-                await asyncio.sleep(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
-                failures += 1
+    def _take_up_missed(self, past: Sequence[PastJob]) -> None:
+        """Jobs that came and went while this agent did not watch."""
+        runs = Counter(each.job_id for each in past)
+        for each in past:
+            if self._follows(each, only=runs[each.job_id] == 1):
+                continue
+            followed = self._begin(JobIdentity("", each.job_id, 0, each.started), None)
+            followed.ended = True
+            followed.changed.set()
 
-    def _follows(self, past: PastJob) -> bool:
+    def _follows(self, past: PastJob, *, only: bool) -> bool:
+        """True if it is followed, or was to its end.
+
+        One that was noticed after its end has a later start here; it is this one if `only` one
+        fits, as the server finds it, too.
+        """
+        begun = past.started - CLOCK_SLACK_S
+        ended = max(past.ended, past.started) + CLOCK_SLACK_S
         return any(
-            each.identity.job_id == past.job_id
-            and abs(each.identity.started - past.started) < _SAME_START_S
-            for each in self.followed
+            identity.job_id == past.job_id
+            and (begun <= identity.started <= ended or (only and _noticed_late(identity, begun)))
+            for identity in (*self._followed, *self._finished)
         )
+
+    def _unfinished_since(self) -> float | None:
+        """When the oldest job ended of which nothing is on this disk yet."""
+        moments = [each.ended_at or each.identity.started for each in self.followed if each.unread]
+        return min(moments, default=None)
 
     async def _follow(self, followed: Followed) -> None:
         noting = asyncio.create_task(followed.noting.run(), name="logs noting")
@@ -238,6 +257,7 @@ class Collecting:
             await self._end(followed)
         except Exception:  # noqa: BLE001 - one job's defect is not the agent's end
             _log.exception("job %d: its output is not followed", followed.identity.job_id)
+            followed.trouble = "a defect of the agent stopped it; its log has the details"
         finally:
             noting.cancel()
             followed.names.close()
@@ -253,7 +273,7 @@ class Collecting:
                 return
             await self._until_answered(followed, self._opening.open_writers)
             if pause_s >= _PATIENT_S:
-                await self._opening.settle_names(followed)
+                await self._until_answered(followed, self._opening.settle_names)
 
     async def _until_answered(
         self, followed: Followed, ask: Callable[[Followed], Awaitable[None]]
@@ -262,13 +282,16 @@ class Collecting:
             try:
                 await ask(followed)
             except _FINAL as error:
-                tell(followed, error)
+                tell(followed, error.message)
                 # Slurm may not have said yet that the job is here.
-                if not isinstance(error, NotFound) or number >= _NOT_FOUND_TRIES:
+                followed.unknown = isinstance(error, NotFound)
+                if not followed.unknown or number >= _NOT_FOUND_TRIES:
+                    followed.refused = followed.refused or error.message
                     return
                 await asyncio.sleep(_RETRY_S[0])
-            except LatticeError as error:
-                tell(followed, error)
+            except (LatticeError, OSError) as error:
+                # The file is the buffer while this node's disk takes nothing.
+                tell(followed, _reason(error))
                 await asyncio.sleep(_RETRY_S[min(number, len(_RETRY_S) - 1)])
             else:
                 followed.trouble = ""
@@ -281,18 +304,18 @@ class Collecting:
 
     async def _end(self, followed: Followed) -> None:
         """The job's processes are gone: read the rest, and stay until it is stored."""
-        await self._opening.settle_names(followed)
+        await self._until_answered(followed, self._opening.settle_names)
         left = await asyncio.to_thread(followed.left)
         missed = bool(left) or followed.job is None or followed.noting.unopened
         sources = {each.spool.head.source.step for each in followed.capture.streams}
+        followed.refused = ""
         if not sources or (missed and "batch" not in sources):
             for kind in LogKind:
                 await self._until_answered(followed, partial(self._opening.open_named, kind))
         if missed:
             await self._until_answered(followed, self._opening.open_noted)
-            await self._opening.settle_names(followed)
-        for head in await asyncio.to_thread(followed.left):
-            followed.capture.add(await asyncio.to_thread(self._opening.left_stream, followed, head))
+            await self._until_answered(followed, self._opening.settle_names)
+        await self._until_answered(followed, self._opening.open_left)
         followed.capture.finish()
         streams = followed.capture.streams
         while not (followed.capture.over and all(each.spool.stored.last for each in streams)):
@@ -302,9 +325,26 @@ class Collecting:
                     await followed.changed.wait()
         await asyncio.to_thread(self._remove, followed)
         self._followed.pop(followed.identity, None)
+        if streams or followed.stored:
+            self._finished.append(followed.identity)
+            return
+        identity = followed.identity
+        self.unread.add_job(identity.job_id, identity.started, followed.refused)
+        if followed.unknown and followed.job is not None:
+            self._missed.ask_since(identity.started - _EARLIER_S)
 
     def _remove(self, followed: Followed) -> None:
         for stream in followed.capture.streams:
             stream.spool.remove()
         with suppress(OSError):
             followed.folder.rmdir()
+
+
+def _noticed_late(identity: JobIdentity, begun: float) -> bool:
+    return bool(identity.boot_id) and not identity.inode and identity.started >= begun
+
+
+def _reason(error: LatticeError | OSError) -> str:
+    if isinstance(error, LatticeError):
+        return error.message
+    return f"the agent can't write to its disk: {error.strerror or error}"

@@ -95,10 +95,17 @@ class FileNames:
     def settle(self) -> Iterator[NamedFile]:
         """Nothing more will be learnt: those that wait, by what is known of them."""
         while self._waiting:
-            identity, waiting = self._waiting.popitem()
+            identity, waiting = next(reversed(self._waiting.items()))
             if waiting.labelled:
                 self._labelled.add(identity)
             yield self._give(waiting.file, waiting.writers, None)
+            # Only now: whoever could not begin it asks again.
+            del self._waiting[identity]
+
+    def take_back(self, named: NamedFile) -> None:
+        """One from `take` that could not be begun: it is given again."""
+        self._given.discard(named.file.identity)
+        os.close(named.file.fd)
 
     def close(self) -> None:
         for identity in tuple(self._waiting):

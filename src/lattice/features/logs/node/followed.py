@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from lattice.domain.nodejobs import JobEvent, JobIdentity, NodeJob, StepId
+from lattice.domain.nodejobs import Absence, JobEvent, JobIdentity, NodeJob, StepId
 from lattice.features.logs.node.capture import JobCapture
 from lattice.features.logs.node.filenames import FileNames, StreamKey
 from lattice.features.logs.node.noting import Noting
@@ -37,8 +37,22 @@ class Followed:
     at_once: int = 64
     """How many are asked for together."""
     trouble: str = ""
+    refused: str = ""
+    """Why one of its files was not opened, where asking again would change nothing."""
+    unknown: bool = False
+    """True if Slurm knew no such job when its files were last asked for."""
     stored: Mapping[StreamKey, Stored] = field(default_factory=dict)
     """What the store had of the job when it was first asked for."""
+
+    @property
+    def noticed_late(self) -> bool:
+        """True if it was over when it was noticed, so that it began earlier than is known."""
+        return bool(self.identity.boot_id) and not self.identity.inode
+
+    @property
+    def unread(self) -> bool:
+        """True if it is over and nothing of it is on this disk yet."""
+        return self.ended and not self.capture.streams
 
     @property
     def steps(self) -> frozenset[StepId]:
@@ -82,6 +96,10 @@ class JobsHere(Protocol):
 
     async def reread(self, identity: JobIdentity) -> NodeJob | None:
         """Read one anew; None if it is gone."""
+        ...
+
+    async def missed(self) -> Absence:
+        """The next stretch in which jobs can have come and gone unseen."""
         ...
 
 

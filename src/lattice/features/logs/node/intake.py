@@ -29,6 +29,15 @@ class PastJob:
 
     job_id: int
     started: float
+    ended: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PastJobs:
+    """Jobs that are over; not `complete` while a part of Slurm does not answer the server."""
+
+    jobs: tuple[PastJob, ...]
+    complete: bool = True
 
 
 class Intake(Protocol):
@@ -59,5 +68,5 @@ class Intake(Protocol):
     async def store(self, parts: AsyncIterator[pb.ChunkPart]) -> int:
         """The number under which the chunk is stored now."""
 
-    async def past_jobs(self, since: float) -> tuple[PastJob, ...]:
+    async def past_jobs(self, since: float) -> PastJobs:
         """Those that ended on this node since a moment."""

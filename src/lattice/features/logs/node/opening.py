@@ -46,11 +46,11 @@ _ATTENTIVE_S = 5.0
 _UNREADABLE_HINT = "A file system that does not answer holds them; the node looks again."
 
 
-def tell(followed: Followed, error: LatticeError) -> None:
+def tell(followed: Followed, trouble: str) -> None:
     """Why its output is not followed; once for each reason."""
-    if followed.trouble != error.message:
-        _log.warning("output of job %d: %s", followed.identity.job_id, error.message)
-    followed.trouble = error.message
+    if followed.trouble != trouble:
+        _log.warning("output of job %d: %s", followed.identity.job_id, trouble)
+    followed.trouble = trouble
 
 
 class Opening:
@@ -117,7 +117,7 @@ class Opening:
                 followed.at_once = len(pids) // 2 or _FEW
                 if len(pids) > 1:
                     continue
-                tell(followed, error)
+                tell(followed, error.message)
                 followed.asked.add(pids[0])
             fresh = fresh[len(pids) :]
         if followed.unwatched:
@@ -149,13 +149,15 @@ class Opening:
     ) -> Admission:
         identity = followed.identity
         # A node that has nothing of the job may have lost it: then the store says where to go on.
-        return await self._intake.admit(
+        admission = await self._intake.admit(
             identity.job_id,
             identity.started,
             pids,
             kind=kind,
             tell_stored=not followed.folder.exists(),
         )
+        followed.unknown = False
+        return admission
 
     async def _take(
         self,
@@ -175,7 +177,7 @@ class Opening:
                 if done is not None and done.last:
                     os.close(each.file.fd)
                 else:
-                    await self._begin_stream(followed, each, stored)
+                    await self._begin_or_return(followed, each, stored)
             if (fresh or anew) and opened.watch_fd is not None:
                 followed.capture.watch(os.dup(opened.watch_fd))
 
@@ -183,6 +185,15 @@ class Opening:
         """Begin those that waited for a better name."""
         for each in followed.names.settle():
             await self._begin_stream(followed, each, {})
+
+    async def _begin_or_return(
+        self, followed: Followed, named: NamedFile, stored: Mapping[StreamKey, Stored]
+    ) -> None:
+        try:
+            await self._begin_stream(followed, named, stored)
+        except OSError:
+            followed.names.take_back(named)
+            raise
 
     async def _begin_stream(
         self, followed: Followed, named: NamedFile, stored: Mapping[StreamKey, Stored]
@@ -214,6 +225,7 @@ class Opening:
     async def open_named(self, kind: LogKind, followed: Followed) -> None:
         """The file that Slurm names, if this node is the one that ran the script."""
         admission = await self._admit(followed, (), kind)
+        followed.stored = admission.stored or followed.stored
         done = admission.stored.get((kind, LogSource("batch")))
         if not admission.path or (done is not None and done.last):
             return
@@ -233,6 +245,7 @@ class Opening:
                 tell_stored=not skip,
             )
             stored = admission.stored or stored
+            followed.stored = stored or followed.stored
             opened = await self._opener.open_noted(
                 admission.grant, admission.since_ms, admission.until_ms, skip
             )
@@ -243,8 +256,12 @@ class Opening:
                 break
         followed.noting.all_opened()
 
-    def left_stream(self, followed: Followed, head: StreamHead) -> Stream:
-        """One whose file nobody can open any more: what was read is sent, and that it ends so."""
+    async def open_left(self, followed: Followed) -> None:
+        """Streams whose files nobody can open any more: what was read is sent, and its end."""
+        for head in await asyncio.to_thread(followed.left):
+            followed.capture.add(await asyncio.to_thread(self._left_stream, followed, head))
+
+    def _left_stream(self, followed: Followed, head: StreamHead) -> Stream:
         spool = StreamSpool(followed.folder / f"{head.kind.value}-{head.source}", head)
         if not spool.over:
             now_ms = int(self._stamps.now().timestamp() * 1000)

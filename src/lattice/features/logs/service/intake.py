@@ -16,6 +16,7 @@ from typing import Protocol
 from lattice.access.grants import GrantSigner
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.base.failpoints import failpoint
+from lattice.domain.attempts import EndedAttempts, NotKnownYet
 from lattice.domain.grant import Act
 from lattice.domain.logchunk import (
     LARGEST_CHUNK_BYTES,
@@ -103,7 +104,7 @@ class LogIntake:
 
         Without `pids` it is for the file that Slurm names, if this node ran the script.
         """
-        name = await self._naming.of(node, job_id, started)
+        name = await self._named(node, job_id, started)
         stored: tuple[StoredStream, ...] = ()
         if tell_stored:
             looking = self._stored(name, node)
@@ -130,7 +131,7 @@ class LogIntake:
         tell_stored: bool = False,
     ) -> Admitted:
         """A grant for what the helper noted of this attempt there, and of no other one."""
-        name = await self._naming.of(node, job_id, started)
+        name = await self._named(node, job_id, started)
         stored = await self._stored(name, node) if tell_stored else ()
         ended = name.attempt.ended
         ends = [until] if until > 0 else []
@@ -142,6 +143,13 @@ class LogIntake:
             raise UsageError("No such moments are granted.")
         grant = self._sign(node, job_id, name, digest_of(question))
         return Admitted(grant, "", stored, since_ms, until_ms)
+
+    async def _named(self, node: str, job_id: int, started: float) -> AttemptName:
+        """The attempt; `Unavailable` while Slurm may still say that it is there."""
+        try:
+            return await self._naming.of(node, job_id, started)
+        except NotKnownYet as error:
+            raise Unavailable(error.message, hint="The node asks again.") from None
 
     def _sign(self, node: str, job_id: int, name: AttemptName, digest: str) -> str:
         return self._signer.issue(
@@ -189,7 +197,7 @@ class LogIntake:
         if (index.node, index.job_id, index.kind, index.source) != as_told or number < 1:
             raise self._refusal(node, "the chunk is of another stream than was said")
         try:
-            name = await self._naming.of(node, job_id, started)
+            name = await self._named(node, job_id, started)
         except NotFound:
             raise self._refusal(node, f"job {job_id} did not run there") from None
         for free in range(number, number + _MOST_NUMBERS):
@@ -205,7 +213,7 @@ class LogIntake:
                 return free
         raise UsageError("No number is free for this chunk.")
 
-    async def past_jobs(self, node: str, since: float) -> list[AttemptName]:
+    async def past_jobs(self, node: str, since: float) -> EndedAttempts:
         """What ended on a node while its agent was away."""
         return await self._naming.ended_on(node, datetime.fromtimestamp(since, UTC))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lattice.base.clock import Clock
-from lattice.domain.attempts import AttemptFinder, JobAttempt
+from lattice.domain.attempts import AttemptFinder, EndedAttempts, JobAttempt
 from lattice.domain.logs import LogKind
 from lattice.domain.objects import escaped, key_of
 from lattice.domain.scheduler import Scheduler
@@ -53,6 +53,6 @@ class Naming:
         """The attempt that ran on this node then. Raises `NotFound` and `Unavailable`."""
         return name_of(await self._finder.of(node, job_id, started))
 
-    async def ended_on(self, node: str, since: datetime) -> list[AttemptName]:
+    async def ended_on(self, node: str, since: datetime) -> EndedAttempts:
         """Attempts that ended on this node since a moment."""
-        return [name_of(each) for each in await self._finder.ended_on(node, since)]
+        return await self._finder.ended_on(node, since)
