@@ -61,7 +61,10 @@ class LogParts:
             quota_bytes=config.logs.job_quota_mb * 1024 * 1024 or NO_QUOTA,
         )
         self.feed = LogFeed(
-            lambda: self.collecting.followed, told=servers.told, ahead_s=lambda: servers.ahead_s
+            lambda: self.collecting.followed,
+            unread=self.collecting.unread,
+            told=servers.told,
+            ahead_s=lambda: servers.ahead_s,
         )
         self.shipping = Shipping(intake, self._spools, self.collecting.stored)
 

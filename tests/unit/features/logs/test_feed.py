@@ -113,7 +113,7 @@ class Capture:
 
 def life(capture: Any, started: float = 1.5) -> SimpleNamespace:
     identity = SimpleNamespace(job_id=7, started=started)
-    return SimpleNamespace(identity=identity, capture=capture, trouble="")
+    return SimpleNamespace(identity=identity, capture=capture, trouble="", noticed_late=False)
 
 
 class FeedingNodes:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 
 import msgspec
 
@@ -32,6 +33,7 @@ from lattice.features.logs.node.feedmessages import (
 )
 from lattice.features.logs.node.followed import Followed
 from lattice.features.logs.node.reread import SpoolReader
+from lattice.features.logs.node.unread import Unfollowed, UnreadJobs
 from lattice.wire.v1 import logs_pb2 as pb
 
 _MOST_WAITING_BYTES = 4 * 1024 * 1024
@@ -62,14 +64,17 @@ class LogFeed:
         self,
         followed: Callable[[], Iterable[Followed]],
         *,
+        unread: UnreadJobs | None = None,
         told: Callable[[float], float] = lambda here_s: here_s,
         ahead_s: Callable[[], float | None] = lambda: None,
     ) -> None:
         """`told` makes a moment of the node's clock one of the servers'.
 
-        `ahead_s` is by how much that clock is ahead of theirs, if it is known.
+        `unread` knows why a job has no stream here. `ahead_s` is by how much the node's clock is
+        ahead of theirs, if it is known.
         """
         self._followed = followed
+        self._unread = unread
         self._told = told
         self._ahead_s = ahead_s
 
@@ -81,7 +86,13 @@ class LogFeed:
         if asked.look:
             await session.send(_look(self._job(asked)).SerializeToString(), last=True)
             return
-        await _Serving(session, lambda: self._job(asked), self._told, self._ahead_s).run()
+        await _Serving(
+            session,
+            lambda: self._job(asked),
+            lambda: self._without_stream(asked),
+            self._told,
+            self._ahead_s,
+        ).run()
 
     def _job(self, asked: FeedOpening) -> Followed | None:
         """The newest life of the job that began within the attempt."""
@@ -90,10 +101,18 @@ class LogFeed:
             for each in self._followed()
             if each.identity.job_id == asked.job_id
             and (started := self._told(each.identity.started)) >= asked.started - 2.0
-            and (asked.ended is None or started <= asked.ended + 2.0)
+            and (asked.ended is None or started <= asked.ended + 2.0 or each.noticed_late)
             and (asked.before is None or started < asked.before)
         ]
         return max(lives, key=lambda each: each.identity.started, default=None)
+
+    def _without_stream(self, asked: FeedOpening) -> Unfollowed:
+        """What is known of a job that is over and not followed."""
+        if self._unread is None:
+            return Unfollowed()
+        # A server that asked while it ran wants to know why nothing has come when it is over.
+        ended = inf if asked.ended is None else asked.ended
+        return self._unread.of(asked.job_id, asked.started, ended, self._ahead_s() or 0.0)
 
 
 _Key = tuple[LogKind, LogSource]
@@ -116,11 +135,13 @@ class _Serving:
         self,
         session: Session,
         find: Callable[[], Followed | None],
+        without_stream: Callable[[], Unfollowed],
         told: Callable[[float], float],
         ahead_s: Callable[[], float | None],
     ) -> None:
         self._session = session
         self._find = find
+        self._without_stream = without_stream
         self._told_time = told
         self._ahead_s = ahead_s
         self._followed: Followed | None = None
@@ -304,6 +325,12 @@ class _Serving:
         self._look_due = False
         capture = self._told_of.capture if self._told_of else None
         over = capture is not None and capture.over
+        trouble = ""
+        if self._told_of is not None and not self._told_of.capture.streams:
+            trouble = self._told_of.trouble
+        elif self._told_of is None:
+            unfollowed = self._without_stream()
+            trouble, over = unfollowed.reason, unfollowed.over
         streams = (
             [self._stream_told(each, over=over) for each in capture.streams] if capture else []
         )
@@ -312,6 +339,7 @@ class _Serving:
             streams=streams,
             over=over,
             clock_ahead_s=round(ahead_s) if abs(ahead_s) > _CLOCK_OFF_S else 0,
+            trouble=trouble,
         )
         if told == self._told:
             return

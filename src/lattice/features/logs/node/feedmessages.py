@@ -57,7 +57,7 @@ def in_parts(told: pb.FeedStreams) -> Iterator[pb.FeedStreams]:
             yield part
             part = pb.FeedStreams()
         part.streams.append(stream)
-    part.over, part.clock_ahead_s = told.over, told.clock_ahead_s
+    part.over, part.clock_ahead_s, part.trouble = told.over, told.clock_ahead_s, told.trouble
     yield part
 
 
@@ -72,4 +72,4 @@ def without_ends(told: pb.FeedStreams | None) -> list[tuple[object, ...]] | None
         )
         for each in told.streams
     )
-    return [(told.over, told.clock_ahead_s), *shown]
+    return [(told.over, told.clock_ahead_s, told.trouble), *shown]

@@ -19,6 +19,7 @@ import msgspec
 from lattice.access.grants import GrantSigner
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, NotFound, Unavailable
+from lattice.base.text import inert
 from lattice.domain.logs import BadSource, Gap, GapCause, LogKind, LogSource, Piece, Position
 from lattice.domain.nodejobs import match_attempt
 from lattice.domain.stream import (
@@ -45,6 +46,7 @@ _FETCH_S = 15.0
 _MOST_OPENING = 32
 """All nodes of a large job at once would make each other late, and try again all at once."""
 _MOST_GAPS = 1000
+_LONGEST_REASON = 300
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 StreamKey = tuple[LogKind, LogSource]
 Whose = Callable[[str, int, float], Awaitable[AttemptName]]
@@ -79,6 +81,8 @@ class NodeFeed:
         self.over = False
         self.trouble = ""
         """Why the node can't be reached just now; empty if it can."""
+        self.no_stream = ""
+        """Why the node has no stream of the job, in its own words; empty if it gave no reason."""
         self.lost_at: float | None = None
         self.clock_ahead_s = 0
         """By how much its clock is ahead, where that is worth a word."""
@@ -252,6 +256,7 @@ class NodeFeed:
             stream.trouble = each.trouble[:200]
             self._note_gaps(_key(each), each.gaps)
         self.over = told.over
+        self.no_stream = inert(told.trouble[:_LONGEST_REASON])
         self.clock_ahead_s = told.clock_ahead_s
         self.told.set()
 

@@ -18,6 +18,7 @@ from lattice.domain.logs import Gap, LogKind, Position, StreamName
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.scheduler import Scheduler
 from lattice.features.logs.model import LogNote, LogQuery, LogRecord, NoteKind
+from lattice.features.logs.service.absent import Absent, reasons_of
 from lattice.features.logs.service.archive import Archive, Span, StoredStream
 from lattice.features.logs.service.cursor import write_cursor
 from lattice.features.logs.service.feeds import Feeds, NodeFeed
@@ -99,6 +100,8 @@ class Look:
         self._asked: asyncio.Future[dict[StreamName, StoredStream]] | None = None
         self._rounds = Rounds()
         self._flooded = False
+        self._stored_nodes: set[str] = set()
+        """Nodes of which the store has a stream of the attempt."""
 
     @property
     def ended(self) -> bool:
@@ -171,17 +174,18 @@ class Look:
                 stack.enter_context(feed.telling(self._rounds.changed))
             await self._first_words()
         self._take_streams()
-        if self.away and self.ended and not self.view.streams:
-            raise DataUnavailable(
-                f"{self.away} No node has what {self.name.allocation.id} wrote any more.",
-                hint="What was stored is safe: try again in a few minutes.",
-            )
+        if self.away or not self._query.follow or self._ended_long_ago():
+            await self._refuse_if_nothing()
         self._begin()
 
     def opening_notes(self) -> list[LogNote]:
         """What is not at hand now, for whoever reads what is."""
         silent = {node: feed for node, feed in self._feeds.items() if self._is_missed(node)}
-        return self._notices.opening(self.away, silent)
+        notes = self._notices.opening(self.away, silent)
+        if not self.ended:
+            return notes
+        known = self._stored_nodes if not self._query.streams else self._feeds.keys()
+        return notes + self._notices.unread(reasons_of(self._feeds, known))
 
     def _is_missed(self, node: str) -> bool:
         """True if this node may have what nobody else has."""
@@ -201,6 +205,35 @@ class Look:
         removed = await removals.of(self.name)
         if removed is not None:
             raise removal_error(self.name, removed)
+
+    async def _refuse_if_nothing(self) -> None:
+        """Raise for an attempt that is over and of which nothing is known, not even its end."""
+        if not self.ended or any(_is_known(each) for each in self.view.streams.values()):
+            return
+        if self.away:
+            raise DataUnavailable(
+                f"{self.away} No node has what {self.name.allocation.id} wrote any more.",
+                hint="What was stored is safe: try again in a few minutes.",
+            )
+        if not self.view.streams and await self._has_other_streams():
+            return
+        why = Absent(self.name, self._feeds, settled=self._ended_long_ago())
+        raise why.error()
+
+    async def _has_other_streams(self) -> bool:
+        """True if the attempt has streams that were not asked for."""
+        if self._stored_nodes or any(each.streams for each in self._feeds.values()):
+            return True
+        if not (self._query.streams or self._query.nodes):
+            return False
+        try:
+            async with asyncio.timeout(_STORE_S):
+                found = await self._sources.archive.streams(
+                    self.name, tuple(LogKind), (), self._span()
+                )
+        except (TimeoutError, Unavailable):
+            return False
+        return bool(found)
 
     def _ended_long_ago(self) -> bool:
         """True if no node can have anything that is not stored and not known here."""
@@ -246,6 +279,7 @@ class Look:
             self.away = error.message
             return
         archive.silent_at, self.away = None, ""
+        self._stored_nodes |= {each.node for each in stored}
         for name, each in stored.items():
             known = self.view.streams.get(name)
             if known is not None:
@@ -390,6 +424,7 @@ class Look:
                 if self._is_complete() or now - over_since > _DRAIN_S:
                     async for each in self._news():
                         yield each
+                    await self._refuse_if_nothing()
                     streams = self.view.streams.values()
                     end = self._notices.end(self._attempt_now(), streams, all_known=self._knows_all)
                     yield end, self.cursor()
@@ -448,3 +483,8 @@ def _shown(stream: StreamView, item: Item) -> list[LogRecord]:
 
 def _size(item: Lines | Filtered) -> int:
     return item.end.offset - item.at.offset
+
+
+def _is_known(stream: StreamView) -> bool:
+    """True if there is text or a gap of it, or it is known to have none."""
+    return stream.is_over or bool(stream.end.offset) or stream.has_gaps

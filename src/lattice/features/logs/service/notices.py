@@ -47,6 +47,12 @@ class Notices:
                 notes.append(self._note(NoteKind.RECONNECTED, node, seconds=lasted_s))
         return notes + self._clocks_off(feeds)
 
+    def unread(self, reasons: Mapping[str, str]) -> list[LogNote]:
+        """Nodes of which output is missing, with the reason of each."""
+        return [
+            self._note(NoteKind.NOT_ARCHIVING, node, reason) for node, reason in reasons.items()
+        ]
+
     def _clocks_off(self, feeds: Mapping[str, NodeFeed]) -> list[LogNote]:
         """Nodes whose clocks are wrong, each once."""
         off = [node for node, feed in feeds.items() if feed.clock_ahead_s]

@@ -133,6 +133,11 @@ class StreamView:
         return self.feed is not None and self.feed.over and self.fed is not None
 
     @property
+    def has_gaps(self) -> bool:
+        """True if something is known to be missing of it."""
+        return bool(self._gaps())
+
+    @property
     def is_read(self) -> bool:
         """True if everything up to its end was taken."""
         return self.lines.expected >= self.end.offset
