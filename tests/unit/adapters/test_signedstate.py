@@ -39,6 +39,7 @@ from tests.fakes.certificates import new_key, node_pair, request
 from tests.fakes.cluster import populated
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.supervised import SupervisedLoops
 
 ALICE = Actor(sub="alice-1", user="alice")
 KEY = "attach/tickets/x"
@@ -160,7 +161,7 @@ async def test_trust_records_made_by_hand_give_nothing(tmp_path: Path) -> None:
     clock = ManualClock()
     store = InMemoryStateStore(clock)
     config = with_single_identity(ServerConfig(), tmp_path)
-    async with open_agents(config, store, clock, replica_id="r1") as parts:
+    async with open_agents(config, store, clock, SupervisedLoops(), replica_id="r1") as parts:
         assert parts is not None
         later = clock.now().timestamp() + 600
         token = Token(node="n1", expires=later, by="nobody")
@@ -190,7 +191,7 @@ async def test_a_revocation_without_a_valid_signature_still_refuses(
     clock = ManualClock()
     store = InMemoryStateStore(clock)
     config = with_single_identity(ServerConfig(), tmp_path)
-    async with open_agents(config, store, clock, replica_id="r1") as parts:
+    async with open_agents(config, store, clock, SupervisedLoops(), replica_id="r1") as parts:
         assert parts is not None
         old = _node(parts)
         clock.advance(60)

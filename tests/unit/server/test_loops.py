@@ -40,10 +40,12 @@ from tests.fakes.supervised import Defect, SupervisedLoops
 
 RESTARTED = (
     "attach records",
+    "changed locks",
     "drain failed nodes",
     "limits slots",
     "limits view",
     "links",
+    "locked nodes",
     "log metadata",
     "log retention",
     "membership",
@@ -56,6 +58,7 @@ RESTARTED = (
     "slurm",
     "state cluster",
     "state links",
+    "state locks",
     "state nodes",
     "state replicas",
     "state shares",
