@@ -76,6 +76,11 @@ class Places:
         return list(self._children)
 
     @property
+    def answering(self) -> int:
+        """How many are under way that will answer soon."""
+        return sum(not child.aside for child in self._children.values())
+
+    @property
     def full(self) -> bool:
         """Nobody else can be answered now."""
         hanging = sum(child.aside for child in self._children.values())

@@ -44,8 +44,13 @@ class _Judge:
 
 
 @pytest.fixture
-def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
-    pids = []
+def listening() -> list[int]:
+    """The pids of those that were begun and not waited for."""
+    return []
+
+
+@pytest.fixture
+def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listening: list[int]) -> Iterator[Begin]:
 
     def beginning(
         takes_s: float,
@@ -88,13 +93,13 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
                     slow_s=slow_s,
                 ).run()
             os._exit(0)
-        pids.append(pid)
+        listening.append(pid)
         door.close()
         return path
 
     yield beginning
     (tmp_path / "release").touch()
-    for pid in pids:
+    for pid in listening:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
 
@@ -183,6 +188,15 @@ def test_one_who_stays_takes_no_place_from_others_and_the_oldest_of_two_makes_ro
         assert packet.receive(each)[0] == b"three"
     for each in (oldest, second, third):
         each.close()
+
+
+def test_it_ends_while_a_question_hangs(begin: Begin, listening: list[int]) -> None:
+    path = begin(3600.0, slow_s=0.05)
+    with _ask(path):
+        eventually(path.with_name("begun").exists)
+        os.kill(listening[0], signal.SIGTERM)
+        ended = eventually(lambda: os.waitpid(listening[0], os.WNOHANG)[0])
+        assert ended == listening.pop(0)
 
 
 def test_a_question_that_takes_long_keeps_no_place_of_others(begin: Begin) -> None:

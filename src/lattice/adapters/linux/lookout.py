@@ -186,38 +186,31 @@ class Lookout:
         if not self._bases:
             return self._of_spool()
         remembered, self._read = self._read, {}
-        befores: dict[str, NodeJob | None] = {}
-        due = []
+        due: dict[_Key, tuple[JobGroup, NodeJob | None]] = {}
         for group in groups:
             last = remembered.get(group.path)
             before = last[1] if last and _same_life(last[0], group) else None
-            befores[group.path] = before
             if before is None or moved is None or group.path in moved:
-                due.append(group)
-        read = self._read_all(due, befores)
-        for group in groups:
-            job = read.get(group.path) or befores[group.path]
-            assert job is not None  # whatever has no last reading was read
-            self._read[group.path] = group, job
+                due[group.path, group.inode, group.born] = group, before
+            else:
+                self._read[group.path] = group, before
+        if due:
+            self._read_all(due)
         self._again = {path: at for path, at in self._again.items() if path in self._read}
         self._nameless = {path: at for path, at in self._nameless.items() if path in self._read}
         return [job for path, (_, job) in self._read.items() if self._named(path, job)]
 
-    def _read_all(
-        self, groups: list[JobGroup], befores: Mapping[str, NodeJob | None]
-    ) -> dict[str, NodeJob]:
-        """Each as it is now, as far as its processes can be read."""
-        by_key = {_key_of(group): group for group in groups}
+    def _read_all(self, due: Mapping[_Key, tuple[JobGroup, NodeJob | None]]) -> None:
+        """Each as it is now, as far as its processes can be read. `due` has its last reading."""
 
         def read(key: _Key, progress: Progress) -> NodeJob:
-            before = befores[key[0]]
+            group, before = due[key]
             return self._reader.read(
-                by_key[key], self._bases, self._watch, before, progress, progress.skip
+                group, self._bases, self._watch, before, progress, progress.skip
             )
 
-        jobs = {}
-        for key, found in self._impatient.read_each(list(by_key), read).items():
-            group, before = by_key[key], befores[key[0]]
+        for key, found in self._impatient.read_each(list(due), read).items():
+            group, before = due[key]
             if isinstance(found, Stuck):
                 job = self._reader.read(group, self._bases, self._watch, before, None, found.pids)
             else:
@@ -226,8 +219,7 @@ class Lookout:
                 self._read_again_soon(group.path)
             if job.unread != (before.unread if before is not None else ()):
                 _log_unread(job)
-            jobs[group.path] = job
-        return jobs
+            self._read[group.path] = group, job
 
     def _read_again_soon(self, path: str) -> None:
         at = self._clock.monotonic() + _UNREAD_AGAIN_S
@@ -322,10 +314,6 @@ class Lookout:
             )
             events += [JobAppeared(job), JobEnded(job)]
         return events
-
-
-def _key_of(group: JobGroup) -> _Key:
-    return group.path, group.inode, group.born
 
 
 def _log_unread(job: NodeJob) -> None:

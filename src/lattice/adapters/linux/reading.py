@@ -90,7 +90,7 @@ class JobReader:
             steps=tuple(steps),
             daemons=tuple(sorted(daemons)),
             folders=folders,
-            unread=tuple(sorted(processes.asked.intersection(unread))),
+            unread=tuple(sorted(processes.listed(unread))) if unread else (),
         )
         return self._complete(job, before, progress)
 
@@ -174,26 +174,29 @@ class _Processes:
         self._known: dict[int, ProcessId | None] = {}
         self._remembered: dict[int, ProcessId] | None = None
 
-    @property
-    def asked(self) -> set[int]:
-        """The pids that the job's groups list."""
-        return set(self._known)
+    def listed(self, pids: Iterable[int]) -> list[int]:
+        """Those of them that the job's groups list."""
+        return [pid for pid in pids if pid in self._known]
 
     def known(self, pids: Iterable[int]) -> list[ProcessId]:
         found = []
+        progress = self._progress
         for pid in pids:
             if pid not in self._known:
                 if len(self._known) >= _MOST_PROCESSES:
                     continue
-                self._known[pid] = self._process(pid)
+                # As `_may_read`, without a call for each of thousands.
+                if progress is not None and pid not in progress.skip:
+                    progress.reads(pid)
+                    self._known[pid] = self._proc.process(pid)
+                else:
+                    self._known[pid] = self._process_before(pid)
             process = self._known[pid]
             if process is not None:
                 found.append(process)
         return found
 
-    def _process(self, pid: int) -> ProcessId | None:
-        if _may_read(pid, self._progress):
-            return self._proc.process(pid)
+    def _process_before(self, pid: int) -> ProcessId | None:
         if self._remembered is None:
             before = self._before
             known = (*before.processes, *before.daemons) if before is not None else ()
