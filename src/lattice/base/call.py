@@ -16,6 +16,10 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 T = TypeVar("T")
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
+KEY_OPTIONAL = "Lattice-Key-Optional"
+"""The header of an act whose key nobody asked for: without agreed state it is done all the same."""
+REPEATED = "Lattice-Repeated"
+"""The header of a request that was sent before and may have been carried out then."""
 
 
 class Call(NamedTuple, Generic[T]):
@@ -34,11 +38,24 @@ class Call(NamedTuple, Generic[T]):
     """How long refusals that name a time to wait are waited out."""
     parts: Parts[T] | None = None
     """Where an answer may come in parts."""
+    idempotent: bool = False
+    """An act that has the same effect when it is carried out twice."""
+    takes_key: bool = False
+    """An act that the server carries out once for one idempotency key."""
+
+    @property
+    def key(self) -> str:
+        """Its idempotency key, or nothing."""
+        return dict(self.headers).get(IDEMPOTENCY_KEY, "")
 
     @property
     def repeatable(self) -> bool:
         """True if asking twice is the same as asking once."""
-        return self.method == "GET" or any(name == IDEMPOTENCY_KEY for name, _ in self.headers)
+        return self.method == "GET" or self.idempotent or bool(self.key)
+
+    def with_header(self, name: str, value: str) -> Call[T]:
+        """The same with one header more."""
+        return self._replace(headers=(*self.headers, (name, value)))
 
 
 class Parts(Protocol[T]):

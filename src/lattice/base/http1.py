@@ -11,21 +11,26 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
+from lattice.base.connector import (
+    BadReply,
+    Connector,
+    Unreached,
+    ascii_name,
+    bracketed,
+    status_of_line,
+)
 from lattice.base.errors import ConfigurationError
 
 _HEAD_LIMIT_BYTES = 64 * 1024
 BODY_LIMIT_BYTES = 64 * 1024 * 1024
 _PIECE_BYTES = 64 * 1024
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-class BadReply(OSError):
-    """What came back is not HTTP, is cut short or is larger than allowed."""
+CONNECT_S = 3.0
+"""How long one address is waited for."""
 
 
 class Reply:
@@ -119,12 +124,20 @@ class Door:
         context: ssl.SSLContext | None = None,
         environment: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
-        connect_timeout_s: float = 3.0,
+        connect_timeout_s: float = CONNECT_S,
     ) -> None:
         self._context = context
-        self._environment = environment or {}
         self._timeout_s = timeout_s
-        self._connect_timeout_s = connect_timeout_s
+        self._connector = Connector(self._trust, environment or {}, timeout_s=connect_timeout_s)
+
+    def connect(self, urls: Sequence[str], *, timeout_s: float | None = None) -> Connection:
+        """A connection to the first of several servers that answers, for one request.
+
+        Raises `Unreached`, and then nothing was sent to any of them.
+        """
+        deadline = time.monotonic() + (timeout_s or self._timeout_s)
+        url, connection = self._connector.connect(urls, deadline)
+        return Connection(url, connection, deadline)
 
     def exchange(
         self,
@@ -140,99 +153,86 @@ class Door:
 
         An answer with a body of more than `most_bytes` is a `BadReply`.
         """
-        target = urlsplit(url)
-        deadline = time.monotonic() + (timeout_s or self._timeout_s)
-        connection = self._connect(target, deadline)
-        try:
-            connection.sendall(_request(method, target, headers, body))
-            return _read(_Stream(connection, deadline), method, most_bytes)
-        finally:
-            connection.close()
+        connection = self._connect_one(url, timeout_s)
+        return connection.exchange(method, url, headers, body, most_bytes=most_bytes)
 
     def stream(self, url: str, headers: Mapping[str, str], *, silence_s: float) -> StreamedReply:
-        """Ask for something that comes bit by bit and may never end; raises OSError of any kind.
-
-        The head must come in the usual time, and then there may be silence for `silence_s`.
-        """
-        target = urlsplit(url)
-        deadline = time.monotonic() + self._timeout_s
-        connection = self._connect(target, deadline)
-        try:
-            connection.sendall(_request("GET", target, headers, b""))
-            stream = _Stream(connection, deadline)
-            status, found = stream.head()
-            stream.allow(silence_s)
-            return StreamedReply(status, found, stream, connection)
-        except BaseException:
-            connection.close()
-            raise
+        """Ask for something that comes bit by bit and may never end; raises OSError of any kind."""
+        return self._connect_one(url).stream(url, headers, silence_s=silence_s)
 
     def upgrade(self, url: str, headers: Mapping[str, str]) -> StreamedReply:
-        """Ask for another protocol on the connection; raises OSError of any kind.
+        """Ask for another protocol on the connection; raises OSError of any kind."""
+        return self._connect_one(url).upgrade(url, headers)
 
-        It is for the caller to see whether the answer is 101 and to take the connection over,
-        or else to close it.
+    def _connect_one(self, url: str, timeout_s: float | None = None) -> Connection:
+        try:
+            return self.connect((url,), timeout_s=timeout_s)
+        except Unreached as error:
+            raise error.last from None
+
+    def _trust(self) -> ssl.SSLContext:
+        if self._context is None:
+            self._context = tls_context()
+        return self._context
+
+
+class Connection:
+    """A connection to one server, for one request. Whoever gets it makes it or closes it."""
+
+    def __init__(self, url: str, raw: socket.socket, deadline: float) -> None:
+        self.url = url
+        """Which of the servers it is, as it was named."""
+        self._raw = raw
+        self._deadline = deadline
+
+    def close(self) -> None:
+        """Hang up."""
+        self._raw.close()
+
+    def exchange(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        most_bytes: int = BODY_LIMIT_BYTES,
+    ) -> Reply:
+        """Send the request and read its whole answer; raises OSError of any kind."""
+        with self._raw:
+            self._raw.sendall(_request(method, urlsplit(url), headers, body))
+            return _read(_Stream(self._raw, self._deadline), method, most_bytes)
+
+    def stream(self, url: str, headers: Mapping[str, str], *, silence_s: float) -> StreamedReply:
+        """The head must come in the usual time, and then there may be silence for `silence_s`."""
+        reply, stream = self._begin(url, headers)
+        stream.allow(silence_s)
+        return reply
+
+    def upgrade(self, url: str, headers: Mapping[str, str]) -> StreamedReply:
+        """Ask for another protocol.
+
+        It is for the caller to see whether the answer is 101 and to take the connection over, or
+        else to close it.
         """
-        target = urlsplit(url)
-        deadline = time.monotonic() + self._timeout_s
-        connection = self._connect(target, deadline)
+        return self._begin(url, headers, switching=True)[0]
+
+    def _begin(
+        self, url: str, headers: Mapping[str, str], *, switching: bool = False
+    ) -> tuple[StreamedReply, _Stream]:
         try:
-            connection.sendall(_request("GET", target, headers, b""))
-            stream = _Stream(connection, deadline)
-            status, found = stream.head(switching=True)
-            return StreamedReply(status, found, stream, connection)
+            self._raw.sendall(_request("GET", urlsplit(url), headers, b""))
+            stream = _Stream(self._raw, self._deadline)
+            status, found = stream.head(switching=switching)
         except BaseException:
-            connection.close()
+            self._raw.close()
             raise
-
-    def _connect(self, target: SplitResult, deadline: float) -> socket.socket:
-        if target.scheme not in {"http", "https"} or not target.hostname:
-            raise BadReply(f"{target.geturl()!r} is not an http or https address")
-        secure = target.scheme == "https"
-        host, port = target.hostname, target.port or (443 if secure else 80)
-        proxy = self._proxy(host) if secure else None
-        near = urlsplit(proxy) if proxy else target
-        near_port = (near.port or 3128) if proxy else port
-        # Names go as bytes: text would be sent through the IDNA codec, whose tables are large.
-        raw = socket.create_connection(
-            (_ascii(near.hostname or ""), near_port),  # type: ignore[arg-type]
-            timeout=min(self._connect_timeout_s, max(deadline - time.monotonic(), 0.001)),
-        )
-        try:
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if proxy:
-                _tunnel(raw, near, f"{_bracketed(host)}:{port}", deadline)
-            if not secure:
-                return raw
-            context = self._context or tls_context()
-            return context.wrap_socket(raw, server_hostname=_ascii(host))
-        except BaseException:
-            raw.close()
-            raise
-
-    def _proxy(self, host: str) -> str | None:
-        get = self._environment.get
-        proxy = get("https_proxy") or get("HTTPS_PROXY")
-        if not proxy or host in LOOPBACK:
-            return None
-        for entry in (get("no_proxy") or get("NO_PROXY") or "").split(","):
-            name = entry.strip().lstrip(".")
-            if name and (name in {"*", host} or host.endswith("." + name)):
-                return None
-        return proxy if "://" in proxy else f"http://{proxy}"
-
-
-def _ascii(host: str) -> bytes:
-    return host.encode("ascii" if host.isascii() else "idna")
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+        return StreamedReply(status, found, stream, self._raw), stream
 
 
 def _request(method: str, target: SplitResult, headers: Mapping[str, str], body: bytes) -> bytes:
     path = (target.path or "/") + (f"?{target.query}" if target.query else "")
-    host = _bracketed(_ascii(target.hostname or "").decode())
+    host = bracketed(ascii_name(target.hostname or "").decode())
     lines = [
         f"{method} {path} HTTP/1.1",
         f"Host: {host}:{target.port}" if target.port else f"Host: {host}",
@@ -246,19 +246,6 @@ def _request(method: str, target: SplitResult, headers: Mapping[str, str], body:
     if any("\r" in line or "\n" in line for line in lines):
         raise BadReply("a header holds a line break")
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
-
-
-def _tunnel(raw: socket.socket, proxy: SplitResult, where: str, deadline: float) -> None:
-    lines = [f"CONNECT {where} HTTP/1.1", f"Host: {where}"]
-    if proxy.username:
-        from base64 import b64encode  # noqa: PLC0415 - proxies that ask for a name are rare
-
-        secret = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-        lines.append(f"Proxy-Authorization: Basic {b64encode(secret.encode()).decode()}")
-    raw.sendall("\r\n".join([*lines, "", ""]).encode("latin-1"))
-    status, _ = _Stream(raw, deadline).head()
-    if status != 200:
-        raise BadReply(f"the proxy {proxy.hostname} refused the connection ({status})")
 
 
 class _Stream:
@@ -336,17 +323,14 @@ class _Stream:
         """
         while True:
             lines = self.until(b"\r\n\r\n", _HEAD_LIMIT_BYTES).decode("latin-1").split("\r\n")
-            version, _, rest = lines[0].partition(" ")
-            code = rest[:3]
-            if version not in {"HTTP/1.1", "HTTP/1.0"} or not (code.isascii() and code.isdigit()):
-                raise BadReply("the answer is not HTTP")
-            if not 100 <= int(code) < 200 or (switching and code == "101"):
+            status = status_of_line(lines[0])
+            if not 100 <= status < 200 or (switching and status == 101):
                 break
         headers = {}
         for line in lines[1:]:
             name, _, value = line.partition(":")
             headers[name.strip().lower()] = value.strip()
-        return int(code), headers
+        return status, headers
 
 
 def _read(stream: _Stream, method: str, most_bytes: int) -> Reply:

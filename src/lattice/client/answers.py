@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, urlsplit
 
 import lattice
 from lattice.base.call import BytesCall, Call, StreamCall
+from lattice.base.connector import LOOPBACK
 from lattice.base.errors import (
     BY_CODE,
     InternalError,
@@ -51,6 +52,11 @@ def request_headers(
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
     return headers
+
+
+def may_be_anonymous(urls: Iterable[str]) -> bool:
+    """True if asking without a token makes sense: only a server on loopback may need none."""
+    return all(urlsplit(url).hostname in LOOPBACK for url in urls)
 
 
 def end_offset(headers: Mapping[str, str]) -> int | None:

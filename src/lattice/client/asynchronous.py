@@ -7,28 +7,36 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
-from urllib.parse import urlsplit
 
 import httpx2
 
 from lattice.base.call import BytesCall, Call, StreamCall, TerminalCall
 from lattice.base.clock import Clock
-from lattice.base.errors import LoginRequired, RateLimited
-from lattice.base.http1 import BODY_LIMIT_BYTES, LOOPBACK, BadReply, Door, tls_context
+from lattice.base.connector import STAGGER_S, BadReply
+from lattice.base.errors import LoginRequired, RateLimited, Unavailable
+from lattice.base.http1 import BODY_LIMIT_BYTES, CONNECT_S, Door, tls_context
 from lattice.client.answers import (
     NOT_LOGGED_IN,
-    SWITCH_REPLICA,
     address,
     end_offset,
+    may_be_anonymous,
     read_answer,
     refusal,
     request_headers,
-    unreachable,
     wait_of,
 )
+from lattice.client.race import (
+    BrokenAnswer,
+    NoConnection,
+    Trace,
+    Unanswered,
+    first_connected,
+    why,
+)
+from lattice.client.replicas import Replicas, Tries
 from lattice.client.settings import Settings
 from lattice.client.tokens import TokenSource, token_source
 from lattice.client.verbs_async import AsyncVerbs
@@ -47,7 +55,8 @@ _ERROR_LIMIT_BYTES = 64 * 1024
 class Client(AsyncVerbs):
     """Calls to one server, which may have several replicas; used as `async with`.
 
-    A GET whose replica can't be reached is asked once more, of the next one.
+    A replica that can't be reached is passed over. What was sent and not answered is sent again,
+    to the next one, where that is safe.
     """
 
     def __init__(
@@ -60,14 +69,16 @@ class Client(AsyncVerbs):
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         environment = os.environ if environment is None else environment
-        self._urls = settings.urls
+        self._replicas = Replicas(settings.urls)
+        # A transport of the caller's tells nothing of its steps, so none is overtaken.
+        self._stagger_s = STAGGER_S if transport is None else None
         self._settings = settings
         self._environment = environment
         self._timeout_s = timeout_s
         self._tokens = tokens or token_source(settings, environment=environment)
         self._http = httpx2.AsyncClient(
             verify=tls_context(settings.ca, settings.client_cert, settings.client_key),
-            timeout=httpx2.Timeout(timeout_s, connect=3.0),
+            timeout=httpx2.Timeout(timeout_s, connect=CONNECT_S),
             follow_redirects=False,
             transport=transport,
         )
@@ -92,7 +103,7 @@ class Client(AsyncVerbs):
     @property
     def url(self) -> str:
         """The replica that is asked first."""
-        return self._urls[0]
+        return self._replicas.urls[0]
 
     async def call(
         self,
@@ -120,37 +131,42 @@ class Client(AsyncVerbs):
             waited_s += pause_s
 
     async def _once(self, call: Call[T], anonymous: bool) -> T:
+        call = self._replicas.prepared(call)
         token = None if anonymous else await self._token()
-        url, reply = await self._send(call, token)
+        tries, url, reply = await self._send(call, token)
         if reply.status_code == 401 and token is not None:
             # In a thread: a renewal waits for files and for the provider.
             fresh = await asyncio.to_thread(self._tokens.renewed, token)
             if fresh is not None:
                 token = fresh
-                url, reply = await self._send(call, token)
-        return read_answer(call, url, reply.status_code, _lowered(reply), reply.content, token)
+                tries, url, reply = await self._send(call, token)
+        try:
+            return read_answer(call, url, reply.status_code, _lowered(reply), reply.content, token)
+        except Unavailable as error:
+            raise tries.explained(error) from None
 
     async def _token(self) -> str | None:
         token = await asyncio.to_thread(self._tokens.token)
-        # Only a server on loopback may run without identities, so only there is it worth asking.
-        if token is None and urlsplit(self.url).hostname not in LOOPBACK:
+        if token is None and not may_be_anonymous(self._replicas.urls):
             raise LoginRequired(NOT_LOGGED_IN)
         return token
 
-    async def _send(self, call: Call[T], token: str | None) -> tuple[str, httpx2.Response]:
-        tries = self._urls[:2] if len(self._urls) > 1 else self._urls * 2
-        tries = tries if call.repeatable else tries[:1]
-        failure: Exception | None = None
-        for number, url in enumerate(tries, 1):
+    async def _send(
+        self, call: Call[T], token: str | None
+    ) -> tuple[Tries[T], str, httpx2.Response]:
+        tries = Tries(self._replicas, call)
+        while tries.left:
             try:
-                reply = await self._exchange(call, url, token)
-            except (httpx2.HTTPError, OSError) as error:
-                failure = error
-                self._switch()
+                url, reply = await self._exchange(tries.request, tries.left, token)
+            except NoConnection as error:
+                tries.unreached(error.reasons)
+                break
+            except BrokenAnswer as error:
+                tries.broken(error.url, error.why)
                 continue
-            if reply.status_code not in SWITCH_REPLICA or number == len(tries):
-                return url, reply
-        raise unreachable(tries[-1], str(failure) or type(failure).__name__) from None
+            if tries.settles(url, reply.status_code):
+                return tries, url, reply
+        raise tries.error() from None
 
     def stream(
         self,
@@ -162,7 +178,7 @@ class Client(AsyncVerbs):
         from lattice.client.course import Course
         from lattice.client.following import AsyncFollowing
 
-        course = Course(call, replicas=len(self._urls))
+        course = Course(call, replicas=len(self._replicas.urls))
         return AsyncFollowing(course, self._follow(course, sleep))
 
     async def _follow(
@@ -172,14 +188,13 @@ class Client(AsyncVerbs):
         while True:
             if course.pause_s:
                 await sleep(course.pause_s)
-            token, url = await self._token(), self.url
+            token = await self._token()
             try:
-                async with aclosing(self._one_connection(course, url, token)) as records:
+                async with aclosing(self._one_connection(course, token)) as records:
                     async for record in records:
                         yield record
-            except (httpx2.HTTPError, OSError) as failure:
-                self._switch()
-                for record in course.lost(str(failure) or type(failure).__name__, url):
+            except Unanswered as failure:
+                for record in course.lost(failure.why, failure.url):
                     yield record
                 continue
             if course.error is None:
@@ -188,14 +203,14 @@ class Client(AsyncVerbs):
                 renewed = await asyncio.to_thread(self._tokens.renewed, token or "")
                 if renewed is not None:
                     continue
-            self._switch()
+            self._replicas.failed(self.url)
             for record in course.refused(course.error):
                 yield record
 
     async def _one_connection(
-        self, course: Course[T], url: str, token: str | None
+        self, course: Course[T], token: str | None
     ) -> AsyncGenerator[T, None]:
-        async with self._open(course.request, url, token, "text/event-stream") as reply:
+        async with self._open(course.request, token, "text/event-stream") as (url, reply):
             if reply.status_code != 200:
                 body = await _short(reply)
                 course.error = refusal(url, reply.status_code, _lowered(reply), body, token)
@@ -206,7 +221,7 @@ class Client(AsyncVerbs):
                     yield record
                 if course.ended or course.error is not None:
                     return
-        raise BadReply("the stream broke off")
+            raise BadReply("the stream broke off")
 
     def fetch(
         self, call: BytesCall, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -219,7 +234,7 @@ class Client(AsyncVerbs):
     async def _pieces(self, call: BytesCall) -> AsyncIterator[tuple[int | None, bytes]]:
         token = await self._token()
         try:
-            async with self._open(call, self.url, token, "application/octet-stream") as reply:
+            async with self._open(call, token, "application/octet-stream") as (url, reply):
                 headers = _lowered(reply)
                 if reply.status_code == 200:
                     end = end_offset(headers)
@@ -227,10 +242,9 @@ class Client(AsyncVerbs):
                     async for piece in reply.aiter_bytes():
                         yield end, piece
                     return
-                error = refusal(self.url, reply.status_code, headers, await _short(reply), token)
-        except (httpx2.HTTPError, OSError) as failure:
-            self._switch()
-            raise OSError(str(failure) or type(failure).__name__) from failure
+                error = refusal(url, reply.status_code, headers, await _short(reply), token)
+        except Unanswered as failure:
+            raise OSError(failure.why) from failure
         if not isinstance(error, LoginRequired) or token is None:
             raise error
         if await asyncio.to_thread(self._tokens.renewed, token) is None:
@@ -247,45 +261,81 @@ class Client(AsyncVerbs):
         door = Door(context=context, environment=self._environment, timeout_s=self._timeout_s)
         return Dialler(
             call.path,
-            urls=self._urls,
+            replicas=self._replicas,
             door=lambda: door,
             tokens=self._tokens,
             monotonic=clock.monotonic,
         )
 
-    def _switch(self) -> None:
-        """Another replica's turn."""
-        self._urls = (*self._urls[1:], self._urls[0])
+    @asynccontextmanager
+    async def _open(
+        self, call: StreamCall[T] | BytesCall, token: str | None, accept: str
+    ) -> AsyncGenerator[tuple[str, httpx2.Response], None]:
+        """An answer that is read as it comes, and which replica gives it."""
+        headers = request_headers(token, accept=accept) | {"Accept-Encoding": "identity"}
+        timeout = httpx2.Timeout(self._timeout_s, connect=CONNECT_S, read=call.silence_s)
 
-    def _open(
-        self, call: StreamCall[T] | BytesCall, url: str, token: str | None, accept: str
-    ) -> AbstractAsyncContextManager[httpx2.Response]:
-        return self._http.stream(
-            "GET",
-            address(url, call),
-            headers=request_headers(token, accept=accept) | {"Accept-Encoding": "identity"},
-            timeout=httpx2.Timeout(self._timeout_s, connect=3.0, read=call.silence_s),
-        )
+        def request(url: str, trace: Trace) -> httpx2.Request:
+            return self._http.build_request(
+                "GET",
+                address(url, call),
+                headers=headers,
+                timeout=timeout,
+                extensions={"trace": trace},
+            )
 
-    async def _exchange(self, call: Call[T], url: str, token: str | None) -> httpx2.Response:
-        request = self._http.build_request(
-            call.method,
-            address(url, call),
-            headers=request_headers(token, call),
-            content=call.body,
-            timeout=httpx2.Timeout(call.timeout_s or self._timeout_s, connect=3.0),
-        )
-        reply = await self._http.send(request, stream=True)
         try:
-            size, pieces = 0, []
+            url, reply = await self._first(self._replicas.urls, request)
+        except BrokenAnswer as failure:
+            self._replicas.failed(failure.url)
+            raise
+        self._replicas.answered(url)
+        try:
+            yield url, reply
+        except (httpx2.HTTPError, OSError) as failure:
+            self._replicas.failed(url)
+            raise BrokenAnswer(url, why(failure)) from failure
+        finally:
+            await reply.aclose()
+
+    async def _exchange(
+        self, call: Call[T], urls: tuple[str, ...], token: str | None
+    ) -> tuple[str, httpx2.Response]:
+        headers = request_headers(token, call)
+        timeout = httpx2.Timeout(call.timeout_s or self._timeout_s, connect=CONNECT_S)
+
+        def request(url: str, trace: Trace) -> httpx2.Request:
+            return self._http.build_request(
+                call.method,
+                address(url, call),
+                headers=headers,
+                content=call.body,
+                timeout=timeout,
+                extensions={"trace": trace},
+            )
+
+        url, reply = await self._first(urls, request)
+        size, pieces = 0, []
+        try:
             async for piece in reply.aiter_bytes():
                 size += len(piece)
                 if size > BODY_LIMIT_BYTES:
                     raise httpx2.TransportError("the answer is too large")
                 pieces.append(piece)
+        except (httpx2.HTTPError, OSError) as failure:
+            raise BrokenAnswer(url, why(failure)) from failure
         finally:
             await reply.aclose()
-        return httpx2.Response(reply.status_code, headers=_kept(reply), content=b"".join(pieces))
+        content = b"".join(pieces)
+        return url, httpx2.Response(reply.status_code, headers=_kept(reply), content=content)
+
+    async def _first(
+        self, urls: tuple[str, ...], request: Callable[[str, Trace], httpx2.Request]
+    ) -> tuple[str, httpx2.Response]:
+        async def send(url: str, trace: Trace) -> httpx2.Response:
+            return await self._http.send(request(url, trace), stream=True)
+
+        return await first_connected(urls, send, stagger_s=self._stagger_s)
 
 
 def _lowered(reply: httpx2.Response) -> dict[str, str]:

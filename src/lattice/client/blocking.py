@@ -5,28 +5,29 @@
 from __future__ import annotations
 
 import os
-import ssl
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
-from urllib.parse import urlsplit
 
 from lattice.base.call import BytesCall, Call, StreamCall, TerminalCall
 from lattice.base.clock import Clock
-from lattice.base.errors import LoginRequired, RateLimited
-from lattice.base.http1 import LOOPBACK, BadReply, Door, Reply, StreamedReply, tls_context
+from lattice.base.connector import BadReply, Unreached, reason
+from lattice.base.errors import LoginRequired, RateLimited, Unavailable
+from lattice.base.http1 import Connection, Door, Reply, StreamedReply, tls_context
 from lattice.client.answers import (
     NOT_LOGGED_IN,
-    SWITCH_REPLICA,
     address,
     end_offset,
+    may_be_anonymous,
     read_answer,
     refusal,
     request_headers,
-    unreachable,
     wait_of,
 )
+from lattice.client.reach import BrokenOff, check_certificate, reasons
+from lattice.client.replicas import Replicas, Tries
 from lattice.client.settings import Settings
 from lattice.client.tokens import TokenSource, token_source
 from lattice.client.verbs import Verbs
@@ -43,8 +44,8 @@ T = TypeVar("T")
 class SyncClient(Verbs):
     """Calls to one server, which may have several replicas.
 
-    A GET whose replica can't be reached is asked once more, of the next one. Feature modules load
-    with the first verb that needs them.
+    A replica that can't be reached is passed over. What was sent and not answered is sent again,
+    to the next one, where that is safe. Feature modules load with the first verb that needs them.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class SyncClient(Verbs):
         environment: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
     ) -> None:
-        self._urls = settings.urls
+        self._replicas = Replicas(settings.urls)
         self._settings = settings
         self._environment = os.environ if environment is None else environment
         self._timeout_s = timeout_s
@@ -81,7 +82,7 @@ class SyncClient(Verbs):
     @property
     def url(self) -> str:
         """The replica that is asked first."""
-        return self._urls[0]
+        return self._replicas.urls[0]
 
     def call(
         self,
@@ -107,37 +108,47 @@ class SyncClient(Verbs):
             waited_s += pause_s
 
     def _once(self, call: Call[T], anonymous: bool) -> T:
+        call = self._replicas.prepared(call)
         token = None if anonymous else self._token()
-        url, reply = self._send(call, token)
+        tries, url, reply = self._send(call, token)
         if reply.status == 401 and token is not None:
             fresh = self._tokens.renewed(token)
             if fresh is not None:
                 token = fresh
-                url, reply = self._send(call, token)
-        return read_answer(call, url, reply.status, reply.headers, reply.body, token)
+                tries, url, reply = self._send(call, token)
+        try:
+            return read_answer(call, url, reply.status, reply.headers, reply.body, token)
+        except Unavailable as error:
+            raise tries.explained(error) from None
 
     def _token(self) -> str | None:
         token = self._tokens.token()
-        # Only a server on loopback may run without identities, so only there is it worth asking.
-        if token is None and urlsplit(self.url).hostname not in LOOPBACK:
+        if token is None and not may_be_anonymous(self._replicas.urls):
             raise LoginRequired(NOT_LOGGED_IN)
         return token
 
-    def _send(self, call: Call[T], token: str | None) -> tuple[str, Reply]:
-        tries = self._urls[:2] if len(self._urls) > 1 else self._urls * 2
-        tries = tries if call.repeatable else tries[:1]
-        failure: OSError | None = None
-        for number, url in enumerate(tries, 1):
+    def _send(self, call: Call[T], token: str | None) -> tuple[Tries[T], str, Reply]:
+        tries = Tries(self._replicas, call)
+        while tries.left:
             try:
-                reply = self._exchange(call, url, token)
+                connection = self._connect(tries.left, call.timeout_s)
+            except Unreached as error:
+                tries.unreached(reasons(error))
+                break
+            request, url = tries.request, connection.url
+            try:
+                reply = connection.exchange(
+                    request.method,
+                    address(url, request),
+                    request_headers(token, request),
+                    request.body or b"",
+                )
             except OSError as error:
-                failure = error
-                self._switch(error, url)
+                tries.broken(url, reason(error))
                 continue
-            if reply.status not in SWITCH_REPLICA or number == len(tries):
-                return url, reply
-        assert failure is not None
-        raise unreachable(tries[-1], _reason(failure)) from None
+            if tries.settles(url, reply.status):
+                return tries, url, reply
+        raise tries.error() from None
 
     def stream(
         self, call: StreamCall[T], *, sleep: Callable[[float], None] = time.sleep
@@ -146,7 +157,7 @@ class SyncClient(Verbs):
         from lattice.client.course import Course
         from lattice.client.following import Following
 
-        course = Course(call, replicas=len(self._urls))
+        course = Course(call, replicas=len(self._replicas.urls))
         return Following(course, self._follow(course, sleep))
 
     def _follow(
@@ -156,12 +167,15 @@ class SyncClient(Verbs):
         while True:
             if course.pause_s:
                 sleep(course.pause_s)
-            token, url = self._token(), self.url
+            token = self._token()
             try:
-                yield from self._one_connection(course, url, token)
-            except OSError as failure:
-                self._switch(failure, url)
-                yield from course.lost(_reason(failure), url)
+                yield from self._one_connection(course, token)
+            except Unreached as failure:
+                why = reasons(failure)
+                yield from course.lost("; ".join(dict.fromkeys(why.values())), " or ".join(why))
+                continue
+            except BrokenOff as failure:
+                yield from course.lost(reason(failure), failure.url)
                 continue
             if course.error is None:
                 return
@@ -169,11 +183,11 @@ class SyncClient(Verbs):
                 renewed = self._tokens.renewed(token or "")
                 if renewed is not None:
                     continue
-            self._switch()
+            self._replicas.failed(self.url)
             yield from course.refused(course.error)
 
-    def _one_connection(self, course: Course[T], url: str, token: str | None) -> Iterator[T]:
-        with self._open(course.request, url, token, "text/event-stream") as reply:
+    def _one_connection(self, course: Course[T], token: str | None) -> Iterator[T]:
+        with self._open(course.request, token, "text/event-stream") as (url, reply):
             if reply.status != 200:
                 course.error = refusal(url, reply.status, reply.headers, reply.body(), token)
                 return
@@ -182,7 +196,7 @@ class SyncClient(Verbs):
                 yield from course.feed(piece, url)
                 if course.ended or course.error is not None:
                     return
-        raise BadReply("the stream broke off")
+            raise BadReply("the stream broke off")
 
     def fetch(self, call: BytesCall, *, sleep: Callable[[float], None] = time.sleep) -> Fetch:
         """Bytes of one thing, over as many connections as it takes."""
@@ -192,18 +206,14 @@ class SyncClient(Verbs):
 
     def _pieces(self, call: BytesCall) -> Iterator[tuple[int | None, bytes]]:
         token = self._token()
-        try:
-            with self._open(call, self.url, token, "application/octet-stream") as reply:
-                if reply.status == 200:
-                    end = end_offset(reply.headers)
-                    yield end, b""
-                    for piece in reply.pieces():
-                        yield end, piece
-                    return
-                error = refusal(self.url, reply.status, reply.headers, reply.body(), token)
-        except OSError as failure:
-            self._switch(failure, self.url)
-            raise
+        with self._open(call, token, "application/octet-stream") as (url, reply):
+            if reply.status == 200:
+                end = end_offset(reply.headers)
+                yield end, b""
+                for piece in reply.pieces():
+                    yield end, piece
+                return
+            error = refusal(url, reply.status, reply.headers, reply.body(), token)
         if not isinstance(error, LoginRequired) or token is None:
             raise error
         if self._tokens.renewed(token) is None:
@@ -216,47 +226,45 @@ class SyncClient(Verbs):
 
         return Dialler(
             call.path,
-            urls=self._urls,
+            replicas=self._replicas,
             door=self._the_door,
             tokens=self._tokens,
             monotonic=clock.monotonic,
         )
 
-    def _switch(self, failure: OSError | None = None, url: str = "") -> None:
-        """Another replica's turn."""
-        if isinstance(failure, ssl.SSLCertVerificationError):
-            raise unreachable(
-                url, f"its certificate is refused: {failure.verify_message}"
-            ) from None
-        self._urls = (*self._urls[1:], self._urls[0])
-
+    @contextmanager
     def _open(
-        self, call: StreamCall[T] | BytesCall, url: str, token: str | None, accept: str
-    ) -> StreamedReply:
-        return self._the_door().stream(
-            address(url, call), request_headers(token, accept=accept), silence_s=call.silence_s
-        )
+        self, call: StreamCall[T] | BytesCall, token: str | None, accept: str
+    ) -> Iterator[tuple[str, StreamedReply]]:
+        """An answer that is read as it comes, and which replica gives it."""
+        connection = self._connect(self._replicas.urls)
+        url = connection.url
+        headers = request_headers(token, accept=accept)
+        try:
+            with connection.stream(address(url, call), headers, silence_s=call.silence_s) as reply:
+                self._replicas.answered(url)
+                yield url, reply
+        except OSError as failure:
+            self._replicas.failed(url)
+            raise BrokenOff(url, failure) from failure
+
+    def _connect(self, urls: Sequence[str], timeout_s: float | None = None) -> Connection:
+        """Raises `Unreached`; what is not to be tried elsewhere is an error at once."""
+        try:
+            return self._the_door().connect(urls, timeout_s=timeout_s)
+        except Unreached as failure:
+            check_certificate(failure)
+            for url in failure.failures:
+                self._replicas.failed(url)
+            raise
 
     def _the_door(self) -> Door:
         if self._door is None:
             settings = self._settings
             context = None
-            if any(each.startswith("https:") for each in self._urls):
+            if any(each.startswith("https:") for each in settings.urls):
                 context = tls_context(settings.ca, settings.client_cert, settings.client_key)
             self._door = Door(
                 context=context, environment=self._environment, timeout_s=self._timeout_s
             )
         return self._door
-
-    def _exchange(self, call: Call[T], url: str, token: str | None) -> Reply:
-        return self._the_door().exchange(
-            call.method,
-            address(url, call),
-            request_headers(token, call),
-            call.body or b"",
-            timeout_s=call.timeout_s,
-        )
-
-
-def _reason(failure: OSError) -> str:
-    return failure.strerror or str(failure) or "no answer"

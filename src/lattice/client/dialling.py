@@ -6,14 +6,21 @@ It waits, so a loop that must not wait has it done by an errand.
 from __future__ import annotations
 
 import os
-import ssl
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
+from lattice.base.connector import Unreached, reason
 from lattice.base.errors import LatticeError, LoginRequired, Unavailable
-from lattice.base.http1 import LOOPBACK, Door
+from lattice.base.http1 import Connection, Door
 from lattice.base.websocket import Upgrade
-from lattice.client.answers import NOT_LOGGED_IN, refusal, request_headers, unreachable
+from lattice.client.answers import (
+    NOT_LOGGED_IN,
+    may_be_anonymous,
+    refusal,
+    request_headers,
+    unreachable,
+)
+from lattice.client.reach import BrokenOff, check_certificate, reasons
+from lattice.client.replicas import Replicas, unreached_error
 from lattice.client.tokens import TokenSource
 from lattice.client.wire import Wire
 from lattice.features.attach.api.terminal import LARGEST_MESSAGE_BYTES, PROTOCOL
@@ -26,13 +33,13 @@ class Dialler:
         self,
         path: str,
         *,
-        urls: tuple[str, ...],
+        replicas: Replicas,
         door: Callable[[], Door],
         tokens: TokenSource,
         monotonic: Callable[[], float],
     ) -> None:
         self._path = path
-        self._urls = urls
+        self._replicas = replicas
         self._door = door
         self._tokens = tokens
         self._monotonic = monotonic
@@ -42,41 +49,38 @@ class Dialler:
     @property
     def url(self) -> str:
         """Whose turn it is."""
-        return self._urls[0]
+        return self._replicas.urls[0]
 
     def dial_first(self) -> Wire:
         """Each server once, and a single one twice; raises where all fail, or one says no."""
-        tries = max(len(self._urls), 2)
+        tries = max(len(self._replicas.urls), 2)
         while True:
-            url = self.url
             try:
                 return self.dial()
-            except OSError as error:
+            except Unreached as error:
+                raise unreached_error(reasons(error)) from None
+            except BrokenOff as error:
                 tries -= 1
                 if not tries:
-                    raise unreachable(url, reason(error)) from None
+                    raise unreachable(error.url, reason(error)) from None
 
     def dial(self) -> Wire:
         """Raises OSError where no server is, LatticeError where it says no."""
         token = self._token()
         try:
             return self._open(token)
-        except ssl.SSLCertVerificationError as error:
-            raise unreachable(
-                self.url, f"its certificate is refused: {error.verify_message}"
-            ) from None
         except LoginRequired:
             fresh = self._tokens.renewed(token) if token is not None else None
             if fresh is None:
                 raise
             return self._open(fresh)
-        except (OSError, Unavailable):
+        except Unavailable:
             self.pass_on()
             raise
 
     def pass_on(self) -> None:
         """Another server's turn."""
-        self._urls = (*self._urls[1:], self._urls[0])
+        self._replicas.failed(self.url)
 
     def fresh_token(self, *, refused: bool = False) -> str | None:
         """Another than the one in use, if there is one by now."""
@@ -89,32 +93,44 @@ class Dialler:
 
     def _token(self) -> str | None:
         token = self._tokens.token()
-        if token is None and urlsplit(self.url).hostname not in LOOPBACK:
+        if token is None and not may_be_anonymous(self._replicas.urls):
             raise LoginRequired(NOT_LOGGED_IN)
         return token
 
     def _open(self, token: str | None) -> Wire:
+        connection = self._connect()
+        url = connection.url
+        try:
+            wire = self._upgraded(connection, token)
+        except OSError as failure:
+            self._replicas.failed(url)
+            raise BrokenOff(url, failure) from failure
+        self._replicas.answered(url)
+        self.token = token
+        return wire
+
+    def _connect(self) -> Connection:
+        try:
+            return self._door().connect(self._replicas.urls)
+        except Unreached as failure:
+            check_certificate(failure)
+            raise
+
+    def _upgraded(self, connection: Connection, token: str | None) -> Wire:
         upgrade = Upgrade(PROTOCOL)
-        headers = request_headers(token) | upgrade.headers()
-        reply = self._door().upgrade(self.url + self._path, headers)
+        url = connection.url
+        reply = connection.upgrade(url + self._path, request_headers(token) | upgrade.headers())
         if reply.status != 101:
             with reply:
-                raise refusal(self.url, reply.status, reply.headers, reply.body(), token)
+                self._replicas.answered(url)
+                raise refusal(url, reply.status, reply.headers, reply.body(), token)
         try:
             upgrade.check(reply.headers)
         except BaseException:
             reply.close()
             raise
-        connection, held = reply.taken_over()
-        self.token = token
-        return Wire(
-            connection, held, largest_bytes=LARGEST_MESSAGE_BYTES, monotonic=self._monotonic
-        )
-
-
-def reason(failure: OSError) -> str:
-    """Why, in words."""
-    return failure.strerror or str(failure) or "no answer"
+        raw, held = reply.taken_over()
+        return Wire(raw, held, largest_bytes=LARGEST_MESSAGE_BYTES, monotonic=self._monotonic)
 
 
 def new_session() -> str:

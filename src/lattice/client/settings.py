@@ -14,8 +14,8 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from lattice.base.connector import LOOPBACK
 from lattice.base.errors import ConfigurationError
-from lattice.base.http1 import LOOPBACK
 
 KEYS = (
     "api_url",

@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias
 
 from lattice.base.call import TerminalCall
 from lattice.base.clock import Clock
+from lattice.base.connector import reason
 from lattice.base.errors import (
     BY_CODE,
     InternalError,
@@ -25,7 +26,7 @@ from lattice.base.errors import (
     Unavailable,
 )
 from lattice.base.websocket import BadSocket, Opcode
-from lattice.client.dialling import Dialler, new_session, reason
+from lattice.client.dialling import Dialler, new_session
 from lattice.client.errands import Errands
 from lattice.client.wire import Wire
 from lattice.domain.pipe import BadFrame, Pipe

@@ -167,7 +167,8 @@ class Listener:
         self._listener.close()
         until = time.monotonic() + self._longest_s + _TICK_S
         # Those put aside end by themselves, or never.
-        while self._under_way and time.monotonic() < until:
+        places = (self._places, *self._shares.values())
+        while any(each.answering for each in places) and time.monotonic() < until:
             self._reap()
             time.sleep(0.05)
 
@@ -180,7 +181,7 @@ class Listener:
     @property
     def _under_way(self) -> int:
         """Questions that are being answered, but for conversations."""
-        return sum(each.answering for each in (self._places, *self._shares.values()))
+        return sum(map(len, (self._places, *self._shares.values())))
 
     def _stop(self, *_: object) -> None:
         self._stopping = True

@@ -12,7 +12,8 @@ from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from lattice.base.clock import Clock
-from lattice.base.http1 import BadReply, Door
+from lattice.base.connector import BadReply
+from lattice.base.http1 import Door
 from lattice.domain.metric import Absence, NotMeasured, Provenance, Reading, Sample, labelled
 from lattice.domain.nodejobs import JobIdentity, NodeJob
 from lattice.probes.dcgm_text import Told, told_in

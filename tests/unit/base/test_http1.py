@@ -12,8 +12,9 @@ import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lattice.base.connector import BadReply
 from lattice.base.errors import ConfigurationError
-from lattice.base.http1 import BadReply, Door, tls_context
+from lattice.base.http1 import Door, tls_context
 from tests.fakes.web import Answer, web
 
 

@@ -17,6 +17,8 @@ from tests.fakes.web import Answer, Web, web
 
 Do = Callable[..., Any]
 ASKED = SubmitRequest(script="#!/bin/sh\necho ü\n", nodes="2", labels={"a": "b"})
+COMMENTED = SubmitRequest(script="#!/bin/sh\n#SBATCH --comment=mine\ntrue\n")
+"""The key would take the comment's place, so it is given none."""
 ANSWER = {"id": "12", "job_id": 12}
 
 
@@ -69,8 +71,8 @@ def test_a_cancel_has_no_body(do: Do) -> None:
 def test_it_is_asked_again_only_with_a_key(do: Do) -> None:
     cut = Answer(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
     with web({"*": cut}) as broken, web({"/v1/allocations": ANSWER}) as whole:
-        with pytest.raises(Unavailable):
-            do(at(broken, whole), "submit", ASKED)
+        with pytest.raises(Unavailable, match="Whether it was done is not known"):
+            do(at(broken, whole), "submit", COMMENTED)
         assert (len(broken.requests), len(whole.requests)) == (1, 0)
         assert do(at(broken, whole), "submit", ASKED, idempotency_key="k").id == "12"
         keys = [each.headers["idempotency-key"] for each in (broken.requests[1], *whole.requests)]

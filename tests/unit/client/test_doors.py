@@ -199,8 +199,9 @@ def test_one_server_is_asked_twice_when_it_hangs_up(do: Do, server: Web) -> None
 
 def test_only_reading_is_asked_twice(do: Do, server: Web) -> None:
     server.routes["*"] = Answer(raw=b"")
-    with pytest.raises(Unavailable, match="Can't reach"):
+    with pytest.raises(Unavailable, match="Whether it was done is not known") as caught:
         do(at(server, server), "call", Call("POST", "/v1/x", Identity))
+    assert "before you repeat it" in (caught.value.hint or "")
     assert len(server.requests) == 1
 
 

@@ -35,8 +35,10 @@ class Caller:
     async def get(self, path: str) -> httpx2.Response:
         return await self._rest.get(f"/v1/allocations/{path}", headers=self._headers)
 
-    async def post(self, path: str, **body: Any) -> httpx2.Response:
-        headers = self._headers | {"content-type": "application/json"}
+    async def post(
+        self, path: str, headers: dict[str, str] | None = None, **body: Any
+    ) -> httpx2.Response:
+        headers = self._headers | {"content-type": "application/json"} | (headers or {})
         content = json.dumps(body).encode()
         return await self._rest.post(f"/v1/allocations/{path}", headers=headers, content=content)
 
@@ -67,6 +69,9 @@ async def test_from_sharing_to_unsharing(rest: httpx2.AsyncClient) -> None:
     assert (await alice.get("1")).json()["readers"] == told
     assert (await bob.get("1")).json()["readers"] == []
     assert (await alice.post("1/unshare", user="bob")).json()["shares"] == []
+    assert (await alice.post("1/unshare", user="bob")).status_code == 404
+    again = await alice.post("1/unshare", user="bob", headers={"Lattice-Repeated": "true"})
+    assert (again.status_code, again.json()["shares"]) == (200, [])
     for path in ("1", "1/logs", "1/logs/streams", "1/logs/stream"):
         theirs, absent = await bob.get(path), await bob.get(path.replace("1", "777", 1))
         assert (theirs.status_code, absent.status_code) == (404, 404), path

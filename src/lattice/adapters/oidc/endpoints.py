@@ -13,8 +13,9 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
+from lattice.base.connector import LOOPBACK
 from lattice.base.errors import ConfigurationError, Unavailable
-from lattice.base.http1 import LOOPBACK, Door, Reply
+from lattice.base.http1 import Door, Reply
 
 
 class Endpoints:

@@ -15,17 +15,21 @@ def list_agents() -> Call[AgentList]:
 
 
 def create_enrolment(node: str, life_s: int = 0) -> Call[Enrolment]:
-    """A token with which one node may enrol once."""
+    """A token with which one node may enrol once.
+
+    Asked twice, there is a second one; the first, which nobody has, runs out unused.
+    """
     body = json.dumps({"node": node, "life_s": life_s}).encode()
-    return Call("POST", "/v1/agents/enrolments", Enrolment, body=body)
+    return Call("POST", "/v1/agents/enrolments", Enrolment, body=body, idempotent=True)
 
 
 def revoke_agent(node: str, reason: str) -> Call[Agent]:
     """Refuse every certificate the node has now."""
     body = json.dumps({"reason": reason}).encode()
-    return Call("POST", f"/v1/agents/{quote(node, safe='')}/revoke", Agent, body=body)
+    path = f"/v1/agents/{quote(node, safe='')}/revoke"
+    return Call("POST", path, Agent, body=body, idempotent=True)
 
 
 def restore_agent(node: str) -> Call[Agent]:
-    """Take back a revocation and a quarantine."""
-    return Call("POST", f"/v1/agents/{quote(node, safe='')}/restore", Agent)
+    """Take back both. A repetition finds nothing to take back, and that is no error."""
+    return Call("POST", f"/v1/agents/{quote(node, safe='')}/restore", Agent, idempotent=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Path, Request
+from fastapi import Header, Path, Request
 
 from lattice.access.actor import Actor
 from lattice.features.agents.model import (
@@ -54,5 +54,9 @@ def offer(routes: GuardedRoutes[Actor], enrolment: EnrolmentService, trust: Trus
         return await trust.revoke(routes.caller(request), name, order.reason)
 
     @routes.post("/agents/{name}/restore", rpc=rpc + "RestoreAgent", response_model=Agent)
-    async def restore(request: Request, name: Annotated[str, Path(max_length=256)]) -> Agent:
-        return await trust.restore(routes.caller(request), name)
+    async def restore(
+        request: Request,
+        name: Annotated[str, Path(max_length=256)],
+        lattice_repeated: Annotated[bool, Header()] = False,
+    ) -> Agent:
+        return await trust.restore(routes.caller(request), name, repeated=lattice_repeated)

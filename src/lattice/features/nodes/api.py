@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from urllib.parse import quote
 
-from lattice.base.call import IDEMPOTENCY_KEY, Call, params
+from lattice.base.call import Call, params
 from lattice.domain.operation import NodeAct
 from lattice.features.nodes.model import NodeActs, NodeCard, NodeList
 
@@ -33,6 +32,6 @@ def operate_node(act: NodeAct, nodes: str, reason: str = "") -> Call[NodeActs]:
         f"/v1/nodes/{quote(nodes, safe='')}/{act.value}",
         NodeActs,
         body=json.dumps({"reason": reason}).encode(),
-        headers=((IDEMPOTENCY_KEY, os.urandom(16).hex()),),
         timeout_s=_ACT_TIMEOUT_S,
+        idempotent=True,
     )

@@ -17,15 +17,15 @@ def list_shares(reference: str) -> Call[AllocationSharing]:
 
 
 def share_allocation(reference: str, user: str, duration_s: int = 0) -> Call[AllocationSharing]:
-    """Let a user read its output for a while."""
+    """Let a user read its output for a while; twice is once, a moment later."""
     body = json.dumps({"user": user, "duration_s": duration_s}).encode()
-    return Call("POST", _path(reference, "share"), AllocationSharing, body=body)
+    return Call("POST", _path(reference, "share"), AllocationSharing, body=body, idempotent=True)
 
 
 def unshare_allocation(reference: str, user: str) -> Call[AllocationSharing]:
-    """End that now."""
+    """End that now. A repetition finds nothing to end, and that is no error."""
     body = json.dumps({"user": user}).encode()
-    return Call("POST", _path(reference, "unshare"), AllocationSharing, body=body)
+    return Call("POST", _path(reference, "unshare"), AllocationSharing, body=body, idempotent=True)
 
 
 def _path(reference: str, verb: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Path, Request
+from fastapi import Header, Path, Request
 
 from lattice.access.actor import Actor
 from lattice.domain.allocation import REFERENCE_PATTERN
@@ -41,6 +41,9 @@ def offer(routes: GuardedRoutes[Actor], service: SharingService) -> None:
         body=UnshareOrder,
         response_model=AllocationSharing,
     )
-    async def unshare_allocation(request: Request, id: _Id) -> AllocationSharing:
+    async def unshare_allocation(
+        request: Request, id: _Id, lattice_repeated: Annotated[bool, Header()] = False
+    ) -> AllocationSharing:
         order = await routes.body(request, UnshareOrder)
-        return await service.unshare(routes.caller(request), id, order.user)
+        actor = routes.caller(request)
+        return await service.unshare(actor, id, order.user, repeated=lattice_repeated)

@@ -35,9 +35,17 @@ def offer(routes: GuardedRoutes[Actor], service: SubmitService) -> None:
     async def submit_allocation(
         request: Request,
         idempotency_key: Annotated[str, Header(max_length=LONGEST_KEY)] = "",
+        lattice_key_optional: Annotated[bool, Header()] = False,
+        lattice_repeated: Annotated[bool, Header()] = False,
     ) -> SubmitAnswer:
         asked = await routes.body(request, SubmitRequest, _LARGEST_BODY_BYTES)
-        return await service.submit(routes.caller(request), asked, idempotency_key)
+        return await service.submit(
+            routes.caller(request),
+            asked,
+            idempotency_key,
+            optional=lattice_key_optional,
+            repeated=lattice_repeated,
+        )
 
     @routes.post(
         "/allocations/{id}/cancel", rpc=rpc + "CancelAllocation", response_model=CancelAnswer

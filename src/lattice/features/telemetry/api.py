@@ -19,7 +19,7 @@ def get_telemetry(reference: str) -> Call[Telemetry]:
 def set_telemetry(reference: str, mode: str, duration_s: int = 0) -> Call[Telemetry]:
     """Measure it that closely from now on; 0: half an hour for debug, else without end."""
     body = json.dumps({"mode": mode, "duration_s": duration_s}).encode()
-    return Call("PUT", _path(reference), Telemetry, body=body)
+    return Call("PUT", _path(reference), Telemetry, body=body, idempotent=True)
 
 
 def _path(reference: str) -> str:

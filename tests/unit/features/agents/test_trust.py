@@ -96,6 +96,8 @@ async def test_restoring_takes_back_both(site: AgentSite) -> None:
     agent = await site.trust.restore(ADMIN, "n1")
     assert (agent.revoked, agent.quarantine) == (None, "")
     site.trust.admit(node)
+    again = await site.trust.restore(ADMIN, "n1", repeated=True)
+    assert again == agent, "the first answer was lost: there is nothing left to take back"
 
 
 @pytest.mark.parametrize(("node", "reason"), [("n1", " "), ("n/1", "why")])

@@ -126,6 +126,20 @@ async def test_ended_at_once(site: Site) -> None:
     assert site.acts[-1][0] == "unshare"
 
 
+@pytest.mark.spec("AUTH-7", "AUTH-12")
+async def test_an_unsharing_that_is_repeated_says_what_is_left(site: Site) -> None:
+    """The first answer was lost: that nothing is left to end is what was wanted."""
+    await site.service.share(ALICE, "1", "bob")
+    await site.service.share(ALICE, "1", "dave")
+    await site.service.unshare(ALICE, "1", "bob")
+    count = len(site.acts)
+    again = await site.service.unshare(ALICE, "1", "bob", repeated=True)
+    assert [each.user for each in again.shares] == ["dave"]
+    assert len(site.acts) == count
+    with pytest.raises(NotFound):
+        await site.service.unshare(BOB, "1", "dave", repeated=True)
+
+
 @pytest.mark.spec("AUTH-7")
 async def test_unsharing_a_task_ends_the_share_of_its_array(site: Site) -> None:
     submitted = site.job.submitted

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from lattice.base.errors import UsageError
 from lattice.domain.labels import read_comment
+from lattice.domain.sbatch import script_words, short_options
 from lattice.domain.vcluster import Kind, Vcluster, Vclusters
 from lattice.features.submit.model import SubmitRequest
 from lattice.features.submit.service.options import (
     job_name,
     sbatch_options,
-    script_words,
-    short_options,
     slurm_time,
 )
 

@@ -178,6 +178,44 @@ async def test_an_answer_that_was_lost_is_found_by_its_mark(site: Site) -> None:
     assert (again.repeated, site.count) == (True, 1)
 
 
+@pytest.mark.spec("ALLOC-3", "OPS-1")
+async def test_a_job_is_found_that_the_gate_makes_after_its_server_died(site: Site) -> None:
+    site.gate.lost_answers = 1
+    with pytest.raises(Unsure):
+        await site.service.submit(ALICE, ASKED, KEY)
+    late = site.scheduler.allocations.pop()
+    waited: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        await site.pause(seconds)
+        waited.append(seconds)
+        if len(waited) == 3:
+            site.scheduler.allocations.append(late)
+
+    other = SubmitService(
+        site.scheduler, site.gate, site.store.another(), Vclusters(), site.clock, pause
+    )
+    again = await other.submit(ALICE, ASKED, KEY)
+    assert (again.repeated, site.count) == (True, 1)
+
+
+@pytest.mark.spec("ALLOC-3", "OPS-1")
+async def test_a_key_that_nobody_asked_for_needs_no_state_and_is_found_by_its_mark(
+    site: Site,
+) -> None:
+    site.store.away = True
+    with pytest.raises(Unavailable):
+        await site.service.submit(ALICE, ASKED, KEY)
+    for state, key in ((site.store, KEY), (None, "another")):
+        first = await site.another(state=state).submit(ALICE, ASKED, key, optional=True)
+        with pytest.raises(Unavailable):
+            await site.another(state=state).submit(ALICE, ASKED, key, optional=True, repeated=True)
+        other = site.another(state=site.store.another())
+        again = await other.submit(ALICE, ASKED, key, optional=True, repeated=True)
+        assert (again.id, again.repeated) == (first.id, True)
+    assert site.count == 2
+
+
 @pytest.mark.spec("ALLOC-3")
 async def test_a_server_that_died_in_between_is_mended(site: Site) -> None:
     site.gate.lost_answers = 1

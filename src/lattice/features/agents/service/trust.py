@@ -230,16 +230,19 @@ class TrustedNodes:
         await self._view.refresh()
         return self._agent(node, self._reading())
 
-    async def restore(self, actor: Actor, node: str) -> Agent:
+    async def restore(self, actor: Actor, node: str, *, repeated: bool = False) -> Agent:
         """Take back a revocation and a quarantine: certificates that still live hold again.
 
         Not after a spent one was used. Then nobody can tell which of them was stolen, so the
         quarantine becomes a revocation, and the node enrols again.
+
+        `repeated`: asked before, and the answer was lost; then nothing may be left to take back.
         """
         node_named(node)
         revoked = await self._store.get(REVOKED + node)
         held = await self._store.get(QUARANTINE + node)
-        if node not in self._suspects and revoked is None and held is None:
+        refused = node in self._suspects or revoked is not None or held is not None
+        if not refused and not repeated:
             raise NotFound(f"{node} is neither revoked nor in quarantine.")
         changes: list[Change] = [Delete(QUARANTINE + node), Delete(REVOKED + node)]
         if self._is_spent(node, held):

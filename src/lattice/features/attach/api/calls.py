@@ -77,5 +77,9 @@ def submit_session(request: Mapping[str, object], key: str) -> Call[SessionSubmi
 def cancel_session(reference: str) -> Call[SessionCancelled]:
     """End it."""
     return Call(
-        "POST", f"{allocation_path(reference)}/cancel", SessionCancelled, timeout_s=_PATIENCE_S
+        "POST",
+        f"{allocation_path(reference)}/cancel",
+        SessionCancelled,
+        timeout_s=_PATIENCE_S,
+        idempotent=True,
     )

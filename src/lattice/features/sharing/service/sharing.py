@@ -89,12 +89,17 @@ class SharingService:
         self._journal.acted("share", share.allocation, actor.sub, detail)
         return await self._told(found, (share, *others))
 
-    async def unshare(self, actor: Actor, name: str, user: str) -> AllocationSharing:
-        """End every share by which this user may read it, that of its whole array too."""
+    async def unshare(
+        self, actor: Actor, name: str, user: str, *, repeated: bool = False
+    ) -> AllocationSharing:
+        """End every share by which this user may read it, that of its whole array too.
+
+        `repeated`: asked before, and the answer was lost; then nothing may be left to end.
+        """
         found = await self._finder.find(actor, Permission.SHARE_ALLOCATION, name)
         newest = await self._shares.newest_with(user)
         ended = [each for each in newest if self._reaches(each, found)]
-        if not ended:
+        if not ended and not repeated:
             raise NotFound(
                 f"Allocation {name} is not shared with {user[:LONGEST_USER]}.",
                 hint=f"`lattice share {name}` lists with whom it is.",

@@ -80,7 +80,7 @@ def submit(  # noqa: PLR0913 - one for each option people know
     for note in answer.notes:
         for line in note.splitlines():
             shell.note(inert(line))
-    if answer.repeated:
+    if answer.repeated and idempotency_key:
         shell.note("The same key had submitted it before.")
     return 0
 

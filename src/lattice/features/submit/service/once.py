@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 
@@ -32,6 +32,7 @@ _KEPT = timedelta(hours=24)
 _SETTLED_S = 90.0
 """Older than any submission under way: the gate ends them sooner."""
 _PAUSE_S = 0.25
+_LOOK_AGAIN_S = 1.0
 _PATIENCE_S = 40.0
 _SWEEP_EVERY_S = 3600.0
 _MOST_SWEPT = 50
@@ -69,6 +70,22 @@ def key_digest(sub: str, key: str) -> str:
     return hashlib.sha256(b"lattice submit 1\n" + told).hexdigest()[:32]
 
 
+class _StateAway(Exception):
+    """The agreed state did not answer, so nothing was done."""
+
+    def __init__(self, problem: Unavailable) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+@contextmanager
+def _state_asked() -> Iterator[None]:
+    try:
+        yield
+    except Unavailable as problem:
+        raise _StateAway(problem) from problem
+
+
 class Once:
     """Acts at most once for a key."""
 
@@ -80,32 +97,61 @@ class Once:
         self._swept_s = float("-inf")
 
     async def submit(
-        self, digest: str, who: Submitter, question: str, act: Act
+        self,
+        digest: str,
+        who: Submitter,
+        question: str,
+        act: Act,
+        *,
+        optional: bool = False,
+        repeated: bool = False,
     ) -> tuple[Submitted, bool]:
-        """What was submitted, and whether it had been before. `question` is a digest too."""
-        await self._sweep()
+        """What was submitted, and whether it had been before. `question` is a digest too.
+
+        `optional`: a new key, without which it is done where the state is away. `repeated`: a key
+        that may have been used so, and then only the job's mark tells.
+        """
+        try:
+            return await self._claimed(digest, who, question, act, repeated=repeated)
+        except _StateAway as away:
+            if not optional:
+                raise away.problem from None
+        return await act(), False
+
+    async def _claimed(
+        self, digest: str, who: Submitter, question: str, act: Act, *, repeated: bool
+    ) -> tuple[Submitted, bool]:
+        with _state_asked():
+            await self._sweep()
         key = _PREFIX + digest
         deadline = self._clock.monotonic() + _PATIENCE_S
-        looked = False
+        look_at, pause_s = self._clock.monotonic(), _LOOK_AGAIN_S
         while True:
-            entry = await self._state.get(key)
+            with _state_asked():
+                entry = await self._state.get(key)
             record = self._valid(entry)
             if record is not None:
                 _same(record, question)
                 if record.job_id:
                     return Submitted(record.job_id), True
                 settled = self._now_s() - record.at >= _SETTLED_S
-                if settled or not looked:
+                if settled or self._clock.monotonic() >= look_at:
                     job_id = await self._look(digest, who)
-                    looked = True
+                    # Again and again: the gate may finish what a dead server asked of it.
+                    look_at, pause_s = self._clock.monotonic() + pause_s, pause_s * 2
                     if job_id:
                         return Submitted(job_id), True
                 if not settled:
                     await self._wait(deadline)
                     continue
+            elif repeated and (job_id := await self._look(digest, who)):
+                return Submitted(job_id), True
             revision = entry.revision if entry is not None else 0
             claim = _Record(question=question, user=who.user, at=self._now_s())
-            claimed = await self._state.commit([Expect(key, revision)], [Put(key, claim.written())])
+            with _state_asked():
+                claimed = await self._state.commit(
+                    [Expect(key, revision)], [Put(key, claim.written())]
+                )
             if claimed is not None:
                 return await self._act(key, claimed, claim, act), False
 

@@ -7,13 +7,20 @@ own to judge. Pure.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 
 from lattice.base.errors import UsageError
 from lattice.base.moment import parse_duration
 from lattice.domain.allocation import BadReference, parse_reference
 from lattice.domain.labels import Marks, check_labels, write_comment
+from lattice.domain.sbatch import (
+    COMMENT,
+    JOB_NAME,
+    TAKES_VALUE,
+    is_option,
+    script_words,
+    short_options,
+)
 from lattice.domain.vcluster import Vclusters
 from lattice.features.submit.model import SubmitRequest
 
@@ -22,12 +29,6 @@ _CONDITIONS = {"success": "afterok", "failure": "afternotok", "any": "afterany"}
 _UNCLEAN = re.compile(r"[^A-Za-z0-9._+-]+")
 _LONGEST_NAME = 64
 
-# sbatch's short options as getopt reads them: `:` takes a value, `::` only one glued to it.
-_SHORT = "A:B:C:D:F:G:HJ:L:M:N:OQS:VWa:b:c:d:e:hi:k::m:n:o:p:q:st:vw:x:"
-_TAKES_VALUE = {letter: bool(colons) for letter, colons in re.findall(r"([A-Za-z])(:*)", _SHORT)}
-
-# Each by its short form and by its long one, which getopt lets people cut short.
-_JOB_NAME, _COMMENT = ("-J", "--job-name", 5), ("", "--comment", 5)
 _REFUSED = (
     (("-W", "--wait", 6), "`lattice wait ID` waits for it."),
     (("-M", "--clusters", 6), "A server of Lattice speaks for one cluster."),
@@ -48,7 +49,7 @@ def sbatch_options(request: SubmitRequest, views: Vclusters, key: str) -> tuple[
         *_comment(request, key, (*passed, *own)),
         *passed,
     ]
-    if not request.name and not any(_is(word, _JOB_NAME) for word in (*passed, *own)):
+    if not request.name and not any(is_option(word, JOB_NAME) for word in (*passed, *own)):
         name = job_name(request.file)
         options += [f"--job-name={name}"] if name else []
     return tuple(options)
@@ -105,7 +106,7 @@ _DEPENDS_HINT = "Write ID:success, ID:failure or ID:any."
 def _comment(request: SubmitRequest, key: str, words: Sequence[str]) -> Iterable[str]:
     check_labels(request.labels)
     comment = write_comment(Marks(request.labels, key))
-    if comment and any(_is(word, _COMMENT) for word in words):
+    if comment and any(is_option(word, COMMENT) for word in words):
         raise UsageError(
             "A comment of your own can't go with labels or an idempotency key.",
             hint="Both are kept in Slurm's job comment: leave one of them out.",
@@ -124,52 +125,14 @@ def _passed(words: tuple[str, ...]) -> tuple[str, ...]:
 def _refuse(words: Sequence[str]) -> None:
     for word in words:
         letters = short_options(word)
-        if letters and letters[-1] not in _TAKES_VALUE:
+        if letters and letters[-1] not in TAKES_VALUE:
             raise UsageError(
                 f"{word[:60]!r} can't be passed on to sbatch: {letters[-1]!r} is no option of it.",
                 hint="Give each option by its long name, and its value behind `=`.",
             )
         for option, hint in _REFUSED:
-            if _is(word, option):
+            if is_option(word, option):
                 raise UsageError(f"{word[:60]!r} can't be passed on to sbatch.", hint=hint)
-
-
-def _is(word: str, option: tuple[str, str, int]) -> bool:
-    short, long, least = option
-    if word.startswith("--"):
-        name = word.partition("=")[0]
-        return len(name) >= least and long.startswith(name)
-    return bool(short) and short[1] in short_options(word)
-
-
-def short_options(word: str) -> str:
-    """The letters of `-HW` or `-HJname` that sbatch takes for options, up to an unknown one.
-
-    A word is looked at whatever stands before it: where it is a value in fact, too much is
-    refused, never too little.
-    """
-    if not word.startswith("-") or word.startswith("--") or word[1:2].isdigit():
-        return ""
-    letters = ""
-    for letter in word[1:]:
-        letters += letter
-        if _TAKES_VALUE.get(letter, True):
-            break
-    return letters
-
-
-def script_words(script: str) -> tuple[str, ...]:
-    """The words of the script's `#SBATCH` lines, as far as Slurm itself would read."""
-    words: list[str] = []
-    for line in script.splitlines():
-        if line.startswith("#SBATCH"):
-            try:
-                words += shlex.split(line.removeprefix("#SBATCH"), comments=True)
-            except ValueError:  # an open quote is sbatch's to judge
-                words += line.split()[1:]
-        elif line.strip() and not line.startswith("#"):
-            break
-    return tuple(words)
 
 
 def job_name(file: str) -> str:

@@ -63,8 +63,20 @@ class SubmitService:
         self._limits = limits
         self._once = Once(state, scheduler, clock, pause) if state is not None else None
 
-    async def submit(self, actor: Actor, request: SubmitRequest, key: str = "") -> SubmitAnswer:
-        """Run `sbatch` as the caller; with a key at most once."""
+    async def submit(
+        self,
+        actor: Actor,
+        request: SubmitRequest,
+        key: str = "",
+        *,
+        optional: bool = False,
+        repeated: bool = False,
+    ) -> SubmitAnswer:
+        """Run `sbatch` as the caller; with a key at most once.
+
+        `optional`: nobody asked for the key, so its first use goes without the agreed state where
+        there is none. `repeated`: it was used before, and the answer was lost.
+        """
         gate, who = self._ready(actor)
         digest = key_digest(actor.sub, key)
         script = _script(request.script)
@@ -83,7 +95,8 @@ class SubmitService:
         async def act() -> Submitted:
             return await gate.submit(who, question, script)
 
-        if not digest:
+        free = optional and not repeated
+        if not digest or (self._once is None and free):
             submitted = await act()
             await self._look_again()
             return _answer(submitted, repeated=False)
@@ -92,9 +105,11 @@ class SubmitService:
                 "This server keeps no state, so it can't honour an idempotency key.",
                 hint="Leave the key out, or set quorum.endpoints in the server's configuration.",
             )
-        submitted, repeated = await self._once.submit(digest, who, digest_of(question), act)
+        submitted, before = await self._once.submit(
+            digest, who, digest_of(question), act, optional=free, repeated=repeated
+        )
         await self._look_again()
-        return _answer(submitted, repeated=repeated)
+        return _answer(submitted, repeated=before)
 
     async def cancel(self, actor: Actor, name: str) -> CancelAnswer:
         """Run `scancel` as the caller, for one that she may cancel."""

@@ -1,0 +1,131 @@
+"""The replicas of one server: which is asked next, and what one call tried. No I/O.
+
+Both clients use it. `Replicas` lasts as long as the client and puts the one that answered last
+first. `Tries` lasts for one call: it decides whether another replica may be asked, and says what
+happened where none answered.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from lattice.base.call import IDEMPOTENCY_KEY, KEY_OPTIONAL, REPEATED, Call
+from lattice.base.errors import Unavailable
+from lattice.client.answers import SWITCH_REPLICA, unreachable
+
+T = TypeVar("T")
+
+_UNSURE_HINT = "See whether it was done, as with `lattice status`, before you repeat it."
+
+
+class Replicas:
+    """Their addresses, in the order in which they are asked."""
+
+    def __init__(self, urls: tuple[str, ...]) -> None:
+        self.urls = tuple(dict.fromkeys(urls))
+
+    @property
+    def several(self) -> bool:
+        """True if there is another to ask."""
+        return len(self.urls) > 1
+
+    def answered(self, url: str) -> None:
+        """It is asked first from now on."""
+        if url != self.urls[0]:
+            self.urls = (url, *(each for each in self.urls if each != url))
+
+    def failed(self, url: str) -> None:
+        """It is asked last from now on."""
+        if url != self.urls[-1]:
+            self.urls = (*(each for each in self.urls if each != url), url)
+
+    def prepared(self, call: Call[T]) -> Call[T]:
+        """The call with a key of its own, where that lets another replica repeat it."""
+        if not self.several or not call.takes_key or call.key:
+            return call
+        keyed = call.with_header(IDEMPOTENCY_KEY, os.urandom(16).hex())
+        return keyed.with_header(KEY_OPTIONAL, "true")
+
+
+class Tries(Generic[T]):
+    """The tries of one call. `left` are the replicas that may still be asked."""
+
+    def __init__(self, replicas: Replicas, call: Call[T]) -> None:
+        self._replicas = replicas
+        self._call = call
+        self._failures: dict[str, str] = {}
+        self._once_more = not replicas.several
+        """A server that is alone is asked again where it hung up."""
+        self.left = replicas.urls
+        self.unsure = False
+        """True once a try may have reached a server that gave no answer."""
+
+    def unreached(self, reasons: Mapping[str, str]) -> None:
+        """No connection could be made to these: nothing was sent."""
+        for url, why in reasons.items():
+            self._drop(url, why)
+
+    def broken(self, url: str, why: str) -> None:
+        """It was sent to this one, and no answer came. Raises where it must not be sent again."""
+        self._drop(url, why)
+        self.unsure = True
+        if not self._call.repeatable:
+            raise Unavailable(
+                f"Whether it was done is not known: {url} was lost before it answered "
+                f"({why.rstrip('.')}).",
+                hint=_UNSURE_HINT,
+            )
+        if self._once_more:
+            self._once_more, self.left = False, (url,)
+
+    def settles(self, url: str, status: int) -> bool:
+        """True if this answer stands; else another replica is to be asked."""
+        if status in SWITCH_REPLICA and self._call.repeatable:
+            if self._once_more:
+                self._once_more, self.unsure = False, True
+                return False
+            if any(each != url for each in self.left):
+                self._drop(url, f"answered {status}")
+                self.unsure = True
+                return False
+        self._replicas.answered(url)
+        return True
+
+    def _drop(self, url: str, why: str) -> None:
+        self._failures[url] = why
+        self.left = tuple(each for each in self.left if each != url)
+        self._replicas.failed(url)
+
+    @property
+    def request(self) -> Call[T]:
+        """What to send: a repetition says that it is one."""
+        if not self.unsure or self._call.method == "GET":
+            return self._call
+        return self._call.with_header(REPEATED, "true")
+
+    def error(self) -> Unavailable:
+        """No replica is left."""
+        return self.explained(unreached_error(self._failures))
+
+    def explained(self, error: Unavailable) -> Unavailable:
+        """The error, with what to do where the act may have been done."""
+        if not self.unsure or self._call.method == "GET":
+            return error
+        hint = _UNSURE_HINT
+        if self._call.takes_key:
+            hint = (
+                "It may have been done. Repeat it safely with "
+                f"`--idempotency-key {self._call.key}`, or see `lattice status`."
+            )
+        explained = Unavailable(error.message, hint=hint)
+        for note in getattr(error, "__notes__", ()):
+            explained.add_note(note)
+        return explained
+
+
+def unreached_error(reasons: Mapping[str, str]) -> Unavailable:
+    """None of these could be asked."""
+    whys = "; ".join(dict.fromkeys(reasons.values()))
+    return unreachable(" or ".join(reasons), whys)

@@ -1,0 +1,59 @@
+"""What is known of `sbatch`'s options: their spelling, and those in a script. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+# sbatch's short options as getopt reads them: `:` takes a value, `::` only one glued to it.
+_SHORT = "A:B:C:D:F:G:HJ:L:M:N:OQS:VWa:b:c:d:e:hi:k::m:n:o:p:q:st:vw:x:"
+TAKES_VALUE = {letter: bool(colons) for letter, colons in re.findall(r"([A-Za-z])(:*)", _SHORT)}
+"""By the letter of each short option."""
+
+# Each by its short form and by its long one, which getopt lets people cut short.
+JOB_NAME, COMMENT = ("-J", "--job-name", 5), ("", "--comment", 5)
+
+
+def is_option(word: str, option: tuple[str, str, int]) -> bool:
+    """True if the word is this option, whole or cut short."""
+    short, long, least = option
+    if word.startswith("--"):
+        name = word.partition("=")[0]
+        return len(name) >= least and long.startswith(name)
+    return bool(short) and short[1] in short_options(word)
+
+
+def short_options(word: str) -> str:
+    """The letters of `-HW` or `-HJname` that sbatch takes for options, up to an unknown one.
+
+    A word is looked at whatever stands before it: where it is a value in fact, too much is
+    refused, never too little.
+    """
+    if not word.startswith("-") or word.startswith("--") or word[1:2].isdigit():
+        return ""
+    letters = ""
+    for letter in word[1:]:
+        letters += letter
+        if TAKES_VALUE.get(letter, True):
+            break
+    return letters
+
+
+def script_words(script: str) -> tuple[str, ...]:
+    """The words of the script's `#SBATCH` lines, as far as Slurm itself would read."""
+    words: list[str] = []
+    for line in script.splitlines():
+        if line.startswith("#SBATCH"):
+            try:
+                words += shlex.split(line.removeprefix("#SBATCH"), comments=True)
+            except ValueError:  # an open quote is sbatch's to judge
+                words += line.split()[1:]
+        elif line.strip() and not line.startswith("#"):
+            break
+    return tuple(words)
+
+
+def has_comment(options: Sequence[str], script: str) -> bool:
+    """True if the job has a comment of its own, from an option or from the script."""
+    return any(is_option(word, COMMENT) for word in (*options, *script_words(script)))
