@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 
 class Credential:
@@ -38,3 +38,23 @@ class Credential:
         if end is not None and not isinstance(end, int | float):
             return None
         return cls(token, expires_at=end, issuer=issuer, client_id=client_id)
+
+
+SAME_AS = "same_as"
+"""In place of a sign-in: the address of the replica under which it is kept."""
+
+
+def replica_of_signin(
+    servers: Sequence[str], document_of: Callable[[str], Mapping[str, object] | None]
+) -> str:
+    """The replica under whose address their one sign-in is kept; the first if there is none."""
+    for server in servers:
+        document = document_of(server)
+        if not document:
+            continue
+        other = document.get(SAME_AS)
+        if not isinstance(other, str):
+            return server
+        if document_of(other):
+            return other
+    return servers[0]

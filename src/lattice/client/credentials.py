@@ -1,6 +1,7 @@
-"""Tokens on disk: for each server one file that is read and one that is moved.
+"""Tokens on disk: for each cluster one file that is read and one that is moved.
 
     NAME.json            access token, its end, who issued it: read by everyone, replaced whole
+    OTHER.json           for another replica of the same cluster: where the sign-in is (`same_as`)
     NAME.refresh         the refresh token, while nobody is using it
     NAME.refresh.CLAIM   the same file, moved aside by the one process that is renewing
 
@@ -28,7 +29,7 @@ from contextlib import suppress
 from urllib.parse import quote
 
 from lattice.base.errors import ConfigurationError
-from lattice.client.credential import Credential
+from lattice.client.credential import SAME_AS, Credential, replica_of_signin
 
 _STALE_S = 60.0
 
@@ -68,19 +69,43 @@ class Claim:
 
 
 class CredentialFolder:
-    """What is kept for one server."""
+    """What is kept for one cluster, whichever of its replicas is named, and in which order."""
 
-    def __init__(self, folder: str, server: str) -> None:
+    def __init__(self, folder: str, *servers: str) -> None:
         self._folder = folder
+        self._servers = servers
+        self._home = servers[0]
+
+    @property
+    def path(self) -> str:
+        """The file of the access token."""
+        return self._path(self._home)
+
+    @property
+    def refresh_path(self) -> str:
+        """The file of the refresh token, while nobody is using it."""
+        return self.path.removesuffix(".json") + ".refresh"
+
+    def _path(self, server: str) -> str:
         # The whole address, so that no two servers share a name; https goes without saying.
-        name = quote(server.removeprefix("https://"), safe="")
-        self.path = f"{folder}/{name}.json"
-        self.refresh_path = f"{folder}/{name}.refresh"
-        self._server = server
+        return f"{self._folder}/{quote(server.removeprefix('https://'), safe='')}.json"
+
+    def _locate(self) -> dict[str, object] | None:
+        """Find under which replica the sign-in is; what its file holds."""
+        found: dict[str, dict[str, object] | None] = {}
+
+        def document_of(server: str) -> dict[str, object] | None:
+            document = found[server] = self._read(self._path(server))
+            # One that can't be read is there all the same, and `read` says that it is damaged.
+            return {"": ""} if document == {} else document
+
+        self._home = replica_of_signin(self._servers, document_of)
+        document = found[self._home]
+        return None if document is None or SAME_AS in document else document
 
     def read(self) -> Credential | None:
         """The access token, if one is kept."""
-        document = self._read(self.path)
+        document = self._locate()
         if document is None:
             return None
         credential = Credential.of(document)
@@ -96,19 +121,30 @@ class CredentialFolder:
         self.write(self.path, credential.document())
         if refresh is not None:
             self.write(self.refresh_path, {"refresh_token": refresh})
+        for server in self._servers:
+            if server != self._home:
+                self.write(self._path(server), {SAME_AS: self._home})
 
     def delete(self) -> None:
         """Forget everything."""
-        for path in (self.refresh_path, *self._claims(), self.path):
-            with suppress(FileNotFoundError):
-                os.unlink(path)
+        with suppress(ConfigurationError):
+            self._locate()
+        home = self._home
+        for server in dict.fromkeys((*self._servers, home)):
+            self._home = server
+            for path in (self.refresh_path, *self._claims(), self.path):
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
+        self._home = home
 
     def renewable(self) -> bool:
         """True if there is a refresh token, in use or not."""
+        self._locate()
         return os.path.exists(self.refresh_path) or any(self._claims())
 
     def claim(self) -> Claim | None:
         """Take the refresh token; None if there is none or another process is using it."""
+        self._locate()
         for path in (self.refresh_path, *self._claims()):
             if path != self.refresh_path and not self._abandoned(path):
                 continue

@@ -18,7 +18,7 @@ import msgspec
 from keyring.errors import KeyringError, PasswordDeleteError
 
 from lattice.base.errors import ConfigurationError
-from lattice.client.credential import Credential
+from lattice.client.credential import SAME_AS, Credential, replica_of_signin
 
 _SERVICE = "lattice"
 
@@ -51,22 +51,29 @@ class KeyringClaim:
 
 
 class KeyringVault:
-    """What is kept for one server, under its address."""
+    """What is kept for one cluster, under the address of one of its replicas."""
 
-    def __init__(self, folder: str, server: str) -> None:
-        self._server = server
+    def __init__(self, folder: str, *servers: str) -> None:
+        self._servers = servers
+        self._home = servers[0]
         self._lock_path = f"{folder}/.keyring.lock"
 
     def read(self) -> Credential | None:
         return Credential.of(self._document())
 
     def save(self, credential: Credential, refresh: str | None) -> None:
+        self._document()
         self.store(credential, refresh)
+        for server in self._servers:
+            if server != self._home:
+                self._put(server, {SAME_AS: self._home})
 
     def delete(self) -> None:
+        self._document()
         try:
-            with suppress(PasswordDeleteError):
-                keyring.delete_password(_SERVICE, self._server)
+            for server in dict.fromkeys((*self._servers, self._home)):
+                with suppress(PasswordDeleteError):
+                    keyring.delete_password(_SERVICE, server)
         except KeyringError as error:
             raise _refused(error) from None
 
@@ -92,14 +99,28 @@ class KeyringVault:
         document = credential.document()
         if refresh is not None:
             document["refresh_token"] = refresh
+        self._put(self._home, document)
+
+    def _put(self, server: str, document: dict[str, object]) -> None:
         try:
-            keyring.set_password(_SERVICE, self._server, msgspec.json.encode(document).decode())
+            keyring.set_password(_SERVICE, server, msgspec.json.encode(document).decode())
         except KeyringError as error:
             raise _refused(error) from None
 
     def _document(self) -> dict[str, object]:
+        """What is kept, wherever it is."""
+        found: dict[str, dict[str, object]] = {}
+
+        def document_of(server: str) -> dict[str, object]:
+            document = found[server] = self._read(server)
+            return document
+
+        self._home = replica_of_signin(self._servers, document_of)
+        return found[self._home]
+
+    def _read(self, server: str) -> dict[str, object]:
         try:
-            text = keyring.get_password(_SERVICE, self._server)
+            text = keyring.get_password(_SERVICE, server)
         except KeyringError as error:
             raise _refused(error) from None
         try:

@@ -56,7 +56,7 @@ class HeldClaim(Protocol):
 
 
 class Vault(Protocol):
-    """What keeps the sign-in of one server."""
+    """What keeps the sign-in of one cluster."""
 
     def read(self) -> Credential | None: ...
     def save(self, credential: Credential, refresh: str | None) -> None: ...
@@ -182,7 +182,7 @@ class StoredTokens:
 
 
 def open_vault(settings: Settings) -> Vault:
-    """The vault the settings name, for the server they name."""
+    """The vault the settings name, for the cluster whose replicas they name."""
     if settings.credentials == "keyring":
         try:
             from lattice.client.keyring_vault import KeyringVault  # noqa: PLC0415 - an extra
@@ -191,10 +191,10 @@ def open_vault(settings: Settings) -> Vault:
                 "`credentials: keyring` needs the keyring package, which is not installed",
                 hint="Install lattice-hpc[keyring], or set `credentials: file`.",
             ) from None
-        return KeyringVault(settings.folder, settings.urls[0])
+        return KeyringVault(settings.folder, *settings.urls)
     from lattice.client.credentials import CredentialFolder  # noqa: PLC0415 - not with LATTICE_TOKEN
 
-    return CredentialFolder(settings.folder, settings.urls[0])
+    return CredentialFolder(settings.folder, *settings.urls)
 
 
 def token_source(

@@ -79,6 +79,43 @@ def test_servers_do_not_share(tmp_path: Path) -> None:
     assert [each.read().access_token for each in folders] == list("01234")  # type: ignore[union-attr]
 
 
+A, B, C = "https://a", "https://b", "https://c"
+
+
+@pytest.mark.spec("AUTH-1", "OPS-1")
+@pytest.mark.parametrize("named", [(A, B), (B, A), (B,), (A,), (C, B), (C, A)])
+def test_a_sign_in_is_the_clusters_whichever_replica_is_named_first(
+    tmp_path: Path, named: tuple[str, ...]
+) -> None:
+    CredentialFolder(str(tmp_path / "c"), A, B).save(credential(), "r1")
+    found = CredentialFolder(str(tmp_path / "c"), *named)
+    assert found.read().access_token == "a1"  # type: ignore[union-attr]
+    claim = CredentialFolder(str(tmp_path / "c"), *named).claim()
+    assert claim is not None
+    claim.finish(credential("a2"), "r2")
+    assert CredentialFolder(str(tmp_path / "c"), A).read().access_token == "a2"  # type: ignore[union-attr]
+
+
+@pytest.mark.spec("AUTH-1")
+def test_another_cluster_has_no_part_in_it(tmp_path: Path) -> None:
+    CredentialFolder(str(tmp_path / "c"), A, B).save(credential(), "r1")
+    assert CredentialFolder(str(tmp_path / "c"), C).read() is None
+
+
+@pytest.mark.spec("AUTH-1")
+def test_signing_in_anew_and_out_is_for_all_replicas(tmp_path: Path) -> None:
+    folder = str(tmp_path / "c")
+    CredentialFolder(folder, A).save(credential("old"), "r0")
+    CredentialFolder(folder, B).save(credential("older"), "r00")
+    CredentialFolder(folder, B, A).save(credential("new"), None)
+    assert [CredentialFolder(folder, each).read().access_token for each in (A, B)] == ["new"] * 2  # type: ignore[union-attr]
+    assert not CredentialFolder(folder, A, B).renewable()
+    CredentialFolder(folder, A).delete()
+    assert CredentialFolder(folder, B).read() is None
+    CredentialFolder(folder, A, B).delete()
+    assert list((tmp_path / "c").iterdir()) == []
+
+
 @pytest.mark.spec("AUTH-1")
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
 def test_file_that_others_may_read_is_refused(folder: CredentialFolder, mode: int) -> None:

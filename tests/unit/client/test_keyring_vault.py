@@ -91,3 +91,17 @@ def test_keyring_that_does_not_work(backend: Memory, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="keyring") as caught:
         KeyringVault(str(tmp_path), "https://a").read()
     assert "credentials: file" in (caught.value.hint or "")
+
+
+@pytest.mark.spec("AUTH-1", "OPS-1")
+def test_a_sign_in_is_the_clusters_whichever_replica_is_named_first(
+    backend: Memory, tmp_path: Path
+) -> None:
+    KeyringVault(str(tmp_path), "https://a", "https://b").save(credential("a1"), "r1")
+    for named in (("https://b", "https://a"), ("https://b",), ("https://c", "https://b")):
+        vault = KeyringVault(str(tmp_path), *named)
+        assert vault.read().access_token == "a1"  # type: ignore[union-attr]
+        assert vault.renewable()
+    assert KeyringVault(str(tmp_path), "https://c").read() is None
+    KeyringVault(str(tmp_path), "https://b", "https://a").delete()
+    assert backend.kept == {}
