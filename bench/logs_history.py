@@ -32,8 +32,9 @@ from lab.laboratory import Lab
 from lattice.domain.logchunk import FRAME_BYTES
 from lattice.domain.logs import LogKind
 from lattice.domain.objects import ObjectStore
-from lattice.features.logs.service.archive import Archive, Span, StoredStream
+from lattice.features.logs.service.archive import Archive, Span
 from lattice.features.logs.service.lines import Lines
+from lattice.features.logs.service.stored import StoredStream
 from lattice.features.logs.service.view import Start, StreamView
 
 ROUNDS = 9

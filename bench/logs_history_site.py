@@ -20,9 +20,10 @@ from lattice.domain.attempts import attempts_of
 from lattice.domain.logs import LogKind, LogSource
 from lattice.domain.objects import ObjectInfo, ObjectStore
 from lattice.features.logs.node.spool import StreamHead, StreamSpool
-from lattice.features.logs.service.archive import Archive, StoredStream
+from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.intake import LogIntake
 from lattice.features.logs.service.naming import AttemptName, Naming
+from lattice.features.logs.service.stored import StoredStream
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 
@@ -82,7 +83,7 @@ class Site:
         self.objects = S3ObjectStore(place, clock)
         unused: Any = None
         self.intake = LogIntake(
-            Naming(scheduler, clock), unused, self.objects, unused, journal=unused
+            Naming(scheduler, clock), unused, self.objects, unused, journal=unused, clock=clock
         )
         self.bare = S3Store(
             place.bucket,

@@ -171,6 +171,17 @@ async def test_an_object_tells_when_it_was_written(place: Place) -> None:
     assert sorted([before, info.modified, after]) == [before, info.modified, after]
 
 
+@pytest.mark.spec("LOG-3")
+async def test_a_listing_tells_the_order_of_storing_whatever_the_names(place: Place) -> None:
+    """Where chunks overlap, what was stored first is read. Stores may tell whole seconds."""
+    names = ("c", "a", "b")
+    for name in names:
+        assert await place.store.put_new(f"order/{name}", name.encode())
+    found = {each.key: each.modified async for each in place.store.listing("order/")}
+    moments = [found[f"order/{name}"] for name in names]
+    assert moments == sorted(moments)
+
+
 async def test_long_listings_are_whole(place: Place) -> None:
     names = [f"many/chunk_{number:06}.log.zst" for number in range(1_050)]
     limit = asyncio.Semaphore(16)

@@ -44,7 +44,7 @@ def log_intake(
 ) -> LogIntakeRpc:
     """For the agents' listener."""
     naming = Naming(scheduler, clock)
-    intake = LogIntake(naming, files, objects, signer, journal, on_last, quota_bytes)
+    intake = LogIntake(naming, files, objects, signer, journal, clock, on_last, quota_bytes)
     return LogIntakeRpc(intake)
 
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from lattice.domain.attempts import attempts_of
 from lattice.domain.logchunk import ChunkIndex, Frame, compress, gap_records, index_frame
 from lattice.domain.logs import Gap, GapCause, LogKind, Position
-from lattice.features.logs.service.archive import Archive, Span, StoredStream
+from lattice.features.logs.service.archive import Archive, Span
 from lattice.features.logs.service.naming import AttemptName
+from lattice.features.logs.service.stored import StoredStream
 from lattice.features.logs.service.view import Item, Start, StreamView
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_objects import InMemoryObjectStore

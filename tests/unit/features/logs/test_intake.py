@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from lattice.access.grants import GrantChecker, GrantSigner
@@ -11,11 +12,13 @@ from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageE
 from lattice.base.signing import SigningKey
 from lattice.domain.allocation import Allocation, Attempt, State
 from lattice.domain.grant import Act
+from lattice.domain.logchunk import index_frame, read_index
 from lattice.domain.logs import LogKind
 from lattice.domain.outputs import NamedOutputs
 from lattice.domain.privileged import OpenNoted, OpenOutput, OpenOutputFile, digest_of
 from lattice.features.logs.service.intake import LogIntake
 from lattice.features.logs.service.naming import Naming
+from lattice.features.logs.service.retention import Removed
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -60,6 +63,7 @@ class Site:
             self.objects,
             GrantSigner(key, self.clock),
             self.refused,
+            self.clock,
         )
 
     def job(self, job_id: int, **more: object) -> Allocation:
@@ -196,6 +200,108 @@ async def test_a_node_that_lost_its_disk_hears_what_is_stored(site: Site) -> Non
     (stored,) = admitted.stored
     assert (stored.kind, stored.source, stored.number) == (LogKind.STDOUT, "batch", 2)
     assert (stored.index.end.offset, stored.index.end.line) == (14, 3)
+
+
+def ended(site: Site, ago: timedelta) -> None:
+    """The job has ended by now, so long ago."""
+    moment = datetime.fromtimestamp(site.started + 20, UTC)
+    site.scheduler.allocations[:] = [site.job(7, ended=moment, state=State.COMPLETED)]
+    site.clock.advance((moment + ago - site.clock.now()).total_seconds())
+    site.scheduler.read()
+
+
+FORGED = (
+    {"offset": 0},
+    {"offset": 5},
+    {"offset": 8},
+    {"offset": 8, "last": True},
+    {"offset": 100},
+)
+
+
+@pytest.mark.spec("LOG-3")
+@pytest.mark.parametrize("more", FORGED)
+@pytest.mark.parametrize("number", [1, 2, 9])
+async def test_a_sealed_stream_takes_no_more(site: Site, more: dict[str, int], number: int) -> None:
+    """Attack 35."""
+    await site.store(chunk_of(b"one\n"))
+    await site.store(chunk_of(b"two\n", offset=4, line=1, last=True), 2)
+    kept = dict(site.objects._objects)
+    with pytest.raises(PermissionRefused, match="the stream is sealed"):
+        await site.store(chunk_of(b"forged\n", **more), number)
+    assert site.objects._objects == kept
+    assert site.refused.told == [
+        ("StoreChunk", "n1", "the stream is sealed, its last chunk is stored")
+    ]
+
+
+@pytest.mark.spec("LOG-3")
+async def test_the_chunks_of_a_sealed_stream_again_are_success(site: Site) -> None:
+    first, last = chunk_of(b"one\n"), chunk_of(b"two\n", offset=4, line=1, last=True)
+    assert (await site.store(first), await site.store(last, 1)) == (1, 2)
+    assert (await site.store(first), await site.store(last, 1)) == (1, 2)
+    assert site.refused.told == []
+
+
+@pytest.mark.spec("LOG-3")
+async def test_what_is_missing_before_the_end_of_a_sealed_stream_is_taken(site: Site) -> None:
+    await site.store(chunk_of(b"one\n"))
+    await site.store(chunk_of(b"three\n", offset=8, line=2, last=True), 3)
+    with pytest.raises(PermissionRefused):
+        await site.store(chunk_of(b"two\n+", offset=4, line=1), 2)
+    assert await site.store(chunk_of(b"two\n", offset=4, line=1), 2) == 2
+
+
+@pytest.mark.spec("LOG-3")
+async def test_long_after_the_end_a_complete_node_begins_no_new_stream(site: Site) -> None:
+    """Attack 35."""
+    await site.store(chunk_of(b"one\n", last=True))
+    forged = sourced(chunk_of(b"forged\n", last=True), "0.3")
+    ended(site, timedelta(minutes=11))
+    with pytest.raises(PermissionRefused, match="all output of this node is stored"):
+        await site.store(forged, source="0.3")
+    assert len(site.keys) == 1
+
+
+@pytest.mark.spec("LOG-3")
+@pytest.mark.parametrize("stored", [(), ("batch",), ("batch", "0.1")])
+async def test_a_node_that_was_away_for_hours_brings_all_it_has(
+    site: Site, stored: tuple[str, ...]
+) -> None:
+    for source in stored:
+        await site.store(sourced(chunk_of(b"one\n"), source), source=source)
+    ended(site, timedelta(hours=5))
+    for source in ("batch", "0.1", "0.2"):
+        await site.store(
+            sourced(chunk_of(b"two\n", offset=4, line=1, last=True), source), 2, source=source
+        )
+        site.clock.advance(60)
+    assert len(site.keys) == len(stored) + 3
+    assert site.refused.told == []
+
+
+@pytest.mark.spec("LOG-3", "LOG-9")
+async def test_nothing_is_stored_where_the_retention_removed(site: Site) -> None:
+    await site.store(chunk_of(b"one\n", last=True))
+    (key,) = site.keys
+    await site.objects.delete(key)
+    moment = site.clock.now()
+    removed = Removed(
+        tenant="physics", after_days=1, removed=moment, newest=moment, objects=1, stored_bytes=9
+    )
+    await site.objects.put(
+        "/".join(key.split("/")[:5]) + "/removed.json", msgspec.json.encode(removed)
+    )
+    ended(site, timedelta(days=2))
+    with pytest.raises(PermissionRefused, match="removed by the retention"):
+        await site.store(chunk_of(b"forged\n", last=True))
+
+
+def sourced(content: bytes, source: str) -> bytes:
+    """The same chunk of another stream."""
+    index = read_index(content, len(content))
+    changed = msgspec.structs.replace(index, source=source)
+    return content[: index.stored_bytes] + index_frame(changed)
 
 
 @pytest.mark.spec("LOG-1")

@@ -3,43 +3,38 @@
 A range costs its frames, and the indexes of a few chunks: where one stream has a folder of keys to
 itself, which its first and its last chunk can tell, chunks lie in the order of text and time, and
 the range is found by halving. Where streams share a folder, the indexes alone say which chunk is
-whose, and all are read.
+whose, and all are read. Where chunks overlap, what was stored first is read (`stored`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
 
 from lattice.domain.logchunk import ChunkIndex, PlacedFrame, expand, pieces_of
-from lattice.domain.logs import Gap, LogKind, LogSource, Piece, Position, StreamName
+from lattice.domain.logs import LogKind, LogSource, Piece, StreamName
 from lattice.domain.objects import ObjectInfo, ObjectStore, escaped, unescaped
 from lattice.features.logs.service.indexes import Indexes
 from lattice.features.logs.service.naming import AttemptName
+from lattice.features.logs.service.stored import (
+    NotInOrder,
+    StoredChunk,
+    StoredRange,
+    StoredStream,
+)
 
 _FEW = 4
 """So many chunks are looked at rather than searched."""
 _FIRST_RUN_BYTES = 1024 * 1024
 _MOST_RUN_BYTES = 8 * 1024 * 1024
 """Of text that is fetched together: a reader has at most two of these in memory, compressed."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredChunk:
-    """One object and what is in it."""
-
-    key: str
-    index: ChunkIndex
-    end: Position = field(init=False)
-    """The place after its last byte, which an index has to add up."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "end", self.index.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,63 +48,8 @@ class Span:
     """So many lines before the end."""
 
 
-@dataclass(slots=True)
-class StoredStream:
-    """One stream, as far as the store has it."""
-
-    name: StreamName
-    chunks: list[StoredChunk] = field(default_factory=list)
-    """In order. Of a stream with `objects`, those that were looked at: the first and the last, and
-    what its range needs."""
-    objects: tuple[ObjectInfo, ...] = ()
-    """Every object of a stream whose order is known without looking; else empty."""
-    _known: dict[str, StoredChunk] = field(default_factory=dict)
-    _gaps: tuple[Gap, ...] | None = None
-
-    @property
-    def end(self) -> Position:
-        return max((each.end for each in self.chunks), default=Position())
-
-    @property
-    def last(self) -> bool:
-        """True if nothing will be added."""
-        return any(each.index.last for each in self.chunks)
-
-    @property
-    def gaps(self) -> tuple[Gap, ...]:
-        """In order; one that was told twice is there once."""
-        if self._gaps is None:
-            found = {(gap.at, gap.cause): gap for each in self.chunks for gap in each.index.gaps}
-            self._gaps = tuple(sorted(found.values(), key=lambda gap: gap.at))
-        return self._gaps
-
-    @property
-    def path(self) -> str:
-        return self.chunks[-1].index.path if self.chunks else ""
-
-    @property
-    def labelled(self) -> bool:
-        return any(each.index.labelled for each in self.chunks)
-
-    def known(self, key: str) -> StoredChunk | None:
-        """One that was looked at."""
-        return self._known.get(key)
-
-    def know(self, chunk: StoredChunk) -> None:
-        """One more was looked at."""
-        self._known[chunk.key] = chunk
-        insort(self.chunks, chunk, key=_in_order)
-        self._gaps = None
-
-    def know_all(self, chunks: Iterable[StoredChunk]) -> None:
-        """Every one was looked at; these are its own, in order."""
-        self.chunks = list(chunks)
-        self.objects = ()
-        self._gaps = None
-
-
-class _NotInOrder(Exception):
-    """A folder is not one stream's, or changes just now."""
+_ReadFrame: TypeAlias = tuple[StoredRange, PlacedFrame, bytes]
+"""A frame with its text, of which the part that lies in the range counts."""
 
 
 class Archive:
@@ -149,33 +89,40 @@ class Archive:
         if span is not None and len(objects) > _FEW:
             try:
                 return [await self._searched(tuple(sorted(objects, key=_number)), span)]
-            except _NotInOrder:
+            except NotInOrder:
                 pass
         return await self._looked_at(objects)
 
     async def _looked_at(self, objects: Iterable[ObjectInfo]) -> Iterable[StoredStream]:
         """The streams in these, by looking at each."""
-        streams: dict[StreamName, StoredStream] = {}
+        chunks: dict[StreamName, list[StoredChunk]] = {}
         indexes = await asyncio.gather(*map(self._indexes.of, objects))
         for each, index in zip(objects, indexes, strict=True):
             if index is not None and _is_in_place(each, index):
-                held = streams.setdefault(_name(index), StoredStream(_name(index)))
-                held.chunks.append(StoredChunk(each.key, index))
-        for held in streams.values():
-            held.chunks.sort(key=_in_order)
-        return streams.values()
+                chunk = StoredChunk(each.key, index, each.modified)
+                chunks.setdefault(_name(index), []).append(chunk)
+        streams = []
+        for name, found in chunks.items():
+            stream = StoredStream(name)
+            stream.know_all(found)
+            streams.append(stream)
+        return streams
 
     async def _searched(self, objects: tuple[ObjectInfo, ...], span: Span) -> StoredStream:
-        """The stream to which all of these belong. Raises `_NotInOrder` if there is none."""
-        first, last = await asyncio.gather(
+        """The stream to which all of these belong. Raises `NotInOrder` if there is none."""
+        begun, last = await asyncio.gather(
             self._indexes.of(objects[0]), self._indexes.of(objects[-1])
         )
         # That many chunks came before its last one, so there is room for no other stream's.
-        if first is None or last is None or last.before != len(objects) - 1:
-            raise _NotInOrder
-        stream = StoredStream(_name(first), objects=objects)
+        if begun is None or last is None or last.before != len(objects) - 1:
+            raise NotInOrder
+        if any(second.modified < first.modified for first, second in pairwise(objects)):
+            raise NotInOrder
+        stream = StoredStream(_name(begun), objects=objects)
         await self._chunk(stream, 0)
         await self._look_back(stream, len(objects) - 1)
+        # One that was added to a stream that had ended is found out by the one before it.
+        await self._chunk(stream, len(objects) - 2)
         await self._look_at_range(stream, span)
         return stream
 
@@ -230,17 +177,17 @@ class Archive:
         return low
 
     async def _chunk(self, stream: StoredStream, number: int) -> StoredChunk:
-        """Raises `_NotInOrder` if this is not the stream's chunk of that number."""
+        """Raises `NotInOrder` if this is not the stream's chunk of that number."""
         info = stream.objects[number]
         known = stream.known(info.key)
         if known is not None:
             return known
         index = await self._indexes.of(info)
         if index is None or not _is_in_place(info, index):
-            raise _NotInOrder
+            raise NotInOrder
         if index.before != number or _name(index) != stream.name:
-            raise _NotInOrder
-        chunk = StoredChunk(info.key, index)
+            raise NotInOrder
+        chunk = StoredChunk(info.key, index, info.modified)
         stream.know(chunk)
         return chunk
 
@@ -250,46 +197,48 @@ class Archive:
         """The stream's text from an offset on, each byte once, in order, as far as it joins."""
         at = begin
         async with aclosing(self._frames(stream, begin, end)) as frames:
-            async for placed, text in frames:
-                if placed.begin.offset > at:
+            async for part, placed, text in frames:
+                if max(part.begin, placed.begin.offset) > at:
                     return
                 for piece in pieces_of(placed, text):
-                    if piece.at.offset + len(piece.text) > at:
-                        rest = piece.starting_at(at)
-                        at = rest.at.offset + len(rest.text)
+                    if min(piece.end_offset, part.end) > at:
+                        rest = _up_to(piece.starting_at(at), part.end)
+                        at = rest.end_offset
                         yield rest
 
     async def texts(self, stream: StoredStream, begin: int, end: int) -> AsyncGenerator[bytes]:
         """The same without places and times, and not beyond `end`."""
         at = begin
         async with aclosing(self._frames(stream, begin, end)) as frames:
-            async for placed, text in frames:
-                if placed.begin.offset > at:
+            async for part, placed, text in frames:
+                begin = placed.begin.offset
+                if max(part.begin, begin) > at:
                     return
-                if placed.end.offset > at:
-                    part = text[at - placed.begin.offset : end - placed.begin.offset]
-                    at += len(part)
-                    yield part
+                stop = min(placed.end.offset, part.end, end)
+                if stop > at:
+                    yield text[at - begin : stop - begin]
+                    at = stop
 
     async def _frames(
         self, stream: StoredStream, begin: int, end: int | None
-    ) -> AsyncGenerator[tuple[PlacedFrame, bytes]]:
+    ) -> AsyncGenerator[_ReadFrame]:
         """Frames of a range with their text; the next are fetched while these are used."""
         most_bytes = _FIRST_RUN_BYTES
         at = begin
         coming: deque[asyncio.Task[_Run]] = deque()
         try:
-            async for chunk in self._chunks_from(stream, begin, end):
+            async for part in self._ranges_from(stream, begin, end):
+                stop = part.end if end is None else min(part.end, end)
                 wanted = [
                     each
-                    for each in chunk.index.placed()
-                    if each.end.offset > at and (end is None or each.begin.offset < end)
+                    for each in part.chunk.index.placed()
+                    if each.end.offset > max(at, part.begin) and each.begin.offset < stop
                 ]
                 while wanted:
                     run = _run(wanted, most_bytes)
                     del wanted[: len(run)]
-                    at = run[-1].end.offset
-                    coming.append(asyncio.create_task(self._fetched(chunk, run)))
+                    at = min(run[-1].end.offset, part.end)
+                    coming.append(asyncio.create_task(self._fetched(part, run)))
                     # Whoever wants a page has it soon; whoever reads on reads much.
                     ahead = 1 if most_bytes == _MOST_RUN_BYTES else 0
                     most_bytes = min(2 * most_bytes, _MOST_RUN_BYTES)
@@ -304,13 +253,13 @@ class Archive:
                 task.cancel()
             await asyncio.gather(*coming, return_exceptions=True)
 
-    async def _chunks_from(
+    async def _ranges_from(
         self, stream: StoredStream, offset: int, end: int | None
-    ) -> AsyncIterator[StoredChunk]:
-        for chunk in () if stream.objects else tuple(stream.chunks):
-            if end is not None and chunk.index.offset >= end:
+    ) -> AsyncIterator[StoredRange]:
+        for part in () if stream.objects else tuple(stream.resolved.ranges):
+            if end is not None and part.begin >= end:
                 return
-            yield chunk
+            yield part
         try:
             near = len(stream.objects) * offset // (stream.end.offset + 1)
             number = await self._first(stream, lambda each: each.end.offset >= offset, near)
@@ -321,8 +270,8 @@ class Archive:
                 number += 1
                 if end is None or chunk.end.offset <= end:
                     await self._look_ahead(stream, number)
-                yield chunk
-        except _NotInOrder:
+                yield StoredRange(chunk.index.offset, chunk.end.offset, chunk)
+        except NotInOrder:
             # An object is damaged, or was removed since. This ends here, before it.
             found = await self._looked_at(stream.objects)
             stream.know_all(each for one in found if one.name == stream.name for each in one.chunks)
@@ -339,23 +288,24 @@ class Archive:
                 return
             number += 1
 
-    async def _fetched(self, chunk: StoredChunk, frames: list[PlacedFrame]) -> _Run:
+    async def _fetched(self, part: StoredRange, frames: list[PlacedFrame]) -> _Run:
         begin, last = frames[0].stored_at, frames[-1]
         end = last.stored_at + last.frame.stored_bytes
-        return _Run(frames, begin, await self._objects.read(chunk.key, begin, end))
+        return _Run(part, frames, begin, await self._objects.read(part.chunk.key, begin, end))
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
     """Frames side by side, as they are stored."""
 
+    part: StoredRange
     frames: list[PlacedFrame]
     begin: int
     """Where the first lies in its object."""
     stored: bytes
 
 
-async def _expanded(run: _Run) -> AsyncIterator[tuple[PlacedFrame, bytes]]:
+async def _expanded(run: _Run) -> AsyncIterator[_ReadFrame]:
     """Each with its text. A reader has the text of two in memory, not that of a run."""
     stored = memoryview(run.stored)
 
@@ -364,7 +314,7 @@ async def _expanded(run: _Run) -> AsyncIterator[tuple[PlacedFrame, bytes]]:
         return expand(stored[begin : begin + placed.frame.stored_bytes], placed.frame)
 
     for placed in run.frames:
-        yield placed, await asyncio.to_thread(text_of, placed)
+        yield run.part, placed, await asyncio.to_thread(text_of, placed)
 
 
 def _name(index: ChunkIndex) -> StreamName:
@@ -380,10 +330,6 @@ def _number(info: ObjectInfo) -> tuple[int, str]:
     return len(info.key), info.key
 
 
-def _in_order(chunk: StoredChunk) -> tuple[Position, Position]:
-    return chunk.index.begin, chunk.end
-
-
 def _times(chunk: StoredChunk) -> tuple[float, float]:
     """When its first and its last text was read, or that something is missing was seen."""
     index = chunk.index
@@ -393,6 +339,13 @@ def _times(chunk: StoredChunk) -> tuple[float, float]:
         return index.gap_records[0].time_ms, index.gap_records[-1].time_ms
     # It only says that nothing comes.
     return math.inf, math.inf
+
+
+def _up_to(piece: Piece, end: int) -> Piece:
+    """The piece without what lies behind `end`."""
+    if piece.end_offset <= end:
+        return piece
+    return Piece(piece.at, piece.time_ms, piece.late, piece.text[: end - piece.at.offset])
 
 
 def _run(frames: list[PlacedFrame], most_bytes: int) -> list[PlacedFrame]:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from lattice.access.grants import GrantSigner
+from lattice.base.clock import Clock
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.base.failpoints import failpoint
 from lattice.domain.attempts import EndedAttempts, NotKnownYet
@@ -32,8 +33,11 @@ from lattice.domain.nodejobs import CLOCK_SLACK_S
 from lattice.domain.objects import NoObject, ObjectStore
 from lattice.domain.outputs import JobFiles
 from lattice.domain.privileged import OpenNoted, OpenOutput, OpenOutputFile, digest_of
+from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.chunk_admission import NO_QUOTA, StoredQuota
+from lattice.features.logs.service.expected import Expected
 from lattice.features.logs.service.naming import AttemptName, Naming
+from lattice.features.logs.service.retention import Removals
 
 _STORE_S = 1.0
 _MOST_NUMBERS = 1000
@@ -78,6 +82,7 @@ class LogIntake:
         objects: ObjectStore,
         signer: GrantSigner,
         journal: IntakeJournal,
+        clock: Clock,
         on_last: Callable[[AttemptName], None] = lambda _: None,
         quota_bytes: int = NO_QUOTA,
     ) -> None:
@@ -89,6 +94,7 @@ class LogIntake:
         self._objects = objects
         self._signer = signer
         self._journal = journal
+        self._expected = Expected(Archive(objects), Removals(objects), clock)
 
     async def admit(
         self,
@@ -188,7 +194,10 @@ class LogIntake:
         self, node: str, job_id: int, started: float, kind: str, source: str, number: int,
         content: bytes,
     ) -> int:  # fmt: skip
-        """Keep a chunk; the number under which it is kept. The same chunk again is no other."""
+        """Keep a chunk; the number under which it is kept. The same chunk again is no other.
+
+        What is not expected is refused: a stream that is sealed stays as it is.
+        """
         try:
             index = await asyncio.to_thread(verify, content)
             as_told = (node, job_id, LogKind(kind), str(LogSource.parse(source)))
@@ -200,6 +209,12 @@ class LogIntake:
             name = await self._named(node, job_id, started)
         except NotFound:
             raise self._refusal(node, f"job {job_id} did not run there") from None
+        reason = await self._expected.refusal(name, index)
+        if reason:
+            held = await self._held(name, index, number, content)
+            if not held:
+                raise self._refusal(node, reason)
+            return held
         for free in range(number, number + _MOST_NUMBERS):
             key = name.chunk_key(index.kind, node, free)
             failpoint("intake.verified")
@@ -213,11 +228,25 @@ class LogIntake:
                 return free
         raise UsageError("No number is free for this chunk.")
 
+    async def _held(self, name: AttemptName, index: ChunkIndex, number: int, content: bytes) -> int:
+        """The number under which this very chunk is stored; 0 if it is not. Its answer got lost."""
+        for taken in range(number, number + _MOST_NUMBERS):
+            try:
+                if await self._is_same(name.chunk_key(index.kind, index.node, taken), content):
+                    return taken
+            except NoObject:
+                break
+        return 0
+
     async def past_jobs(self, node: str, since: float) -> EndedAttempts:
         """What ended on a node while its agent was away."""
         return await self._naming.ended_on(node, datetime.fromtimestamp(since, UTC))
 
     async def _is_same(self, key: str, content: bytes) -> bool:
+        """Raises `NoObject`. Its end tells nearly always, and is small."""
+        tail, size = await self._objects.read_end(key, TAIL_BYTES)
+        if size != len(content) or not content.endswith(tail):
+            return False
         return await self._objects.read(key) == content
 
     async def _if_soon(

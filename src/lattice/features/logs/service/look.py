@@ -19,7 +19,7 @@ from lattice.domain.nodeset import NodeSet
 from lattice.domain.scheduler import Scheduler
 from lattice.features.logs.model import LogNote, LogQuery, LogRecord, NoteKind
 from lattice.features.logs.service.absent import Absent, reasons_of
-from lattice.features.logs.service.archive import Archive, Span, StoredStream
+from lattice.features.logs.service.archive import Archive, Span
 from lattice.features.logs.service.cursor import write_cursor
 from lattice.features.logs.service.feeds import Feeds, NodeFeed
 from lattice.features.logs.service.lines import Lines, last_state
@@ -30,6 +30,7 @@ from lattice.features.logs.service.records import LineFilter, block, gap
 from lattice.features.logs.service.retention import Removals, removal_error
 from lattice.features.logs.service.rounds import Rounds
 from lattice.features.logs.service.sieve import Sieve
+from lattice.features.logs.service.stored import StoredStream
 from lattice.features.logs.service.tail import go_to_last
 from lattice.features.logs.service.view import Filtered, Item, Start, StreamView
 

@@ -18,9 +18,10 @@ from lattice.domain.attempts import attempts_of
 from lattice.domain.logs import LogKind, StreamName
 from lattice.domain.objects import NoObject, ObjectStore
 from lattice.domain.scheduler import Scheduler
-from lattice.features.logs.service.archive import Archive, StoredStream
+from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.naming import AttemptName
 from lattice.features.logs.service.records import moment
+from lattice.features.logs.service.stored import StoredStream
 
 _log = logging.getLogger(__name__)
 

@@ -13,10 +13,11 @@ from typing import Protocol, TypeAlias
 
 from lattice.base.errors import Unavailable
 from lattice.domain.logs import Gap, GapCause, Piece, Position, StreamName
-from lattice.features.logs.service.archive import Archive, StoredStream
+from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.fedstream import FedStream
 from lattice.features.logs.service.feeds import Gone, NodeFeed
 from lattice.features.logs.service.lines import LineAssembler, Lines
+from lattice.features.logs.service.stored import StoredStream
 
 _NO_END = 1 << 62
 _FIRST_BATCH_BYTES = 64 * 1024
