@@ -23,6 +23,7 @@ from lattice.features.logs.node.spool import StreamHead, StreamSpool
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.intake import LogIntake
 from lattice.features.logs.service.naming import AttemptName, Naming
+from lattice.features.logs.service.seal import Seals
 from lattice.features.logs.service.stored import StoredStream
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -83,7 +84,13 @@ class Site:
         self.objects = S3ObjectStore(place, clock)
         unused: Any = None
         self.intake = LogIntake(
-            Naming(scheduler, clock), unused, self.objects, unused, journal=unused, clock=clock
+            Naming(scheduler, clock),
+            unused,
+            self.objects,
+            unused,
+            journal=unused,
+            clock=clock,
+            seals=Seals(self.objects, None),
         )
         self.bare = S3Store(
             place.bucket,

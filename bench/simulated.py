@@ -38,7 +38,7 @@ from lattice.server.figures import Figures
 from lattice.server.journal import LoggedJournal
 from lattice.server.limits import NoOtherReplica, Rates, limit_table
 from lattice.server.links import Intakes, open_links, open_reach
-from lattice.server.logs import log_intake
+from lattice.server.logs import log_intake, log_seals
 from lattice.server.sections import ApiSection, RateLimitsSection, ServerConfig
 from lattice.server.telemetry import TelemetryIntake, TelemetryNeeds, open_telemetry
 from tests.fakes.cluster import ACCOUNTS
@@ -115,7 +115,8 @@ async def serving(
         )
         intake = await enter(open_telemetry(needs, config.telemetry, store, supervisor))
         objects = InMemoryObjectStore(clock)
-        logs = log_intake(scheduler, _NoFiles(), objects, agents.signer, clock, journal)
+        seals = log_seals(objects, agents.signer, ())
+        logs = log_intake(scheduler, _NoFiles(), objects, agents.signer, clock, journal, seals)
         rates = Rates(
             limit_table(RateLimitsSection()),
             clock,

@@ -18,8 +18,8 @@ from lab.doorway import Doorway
 from lab.laboratory import Lab
 from lattice.adapters.objects.s3 import S3ObjectStore
 from lattice.base.clock import SystemClock
-from lattice.features.logs.service.metadata import METADATA
 from lattice.features.logs.service.retention import REMOVED, Retention, RetentionRules
+from lattice.features.logs.service.seal import METADATA
 from tests.contract.stores import s3_place
 from tests.e2e.log_lines import numbers, script
 from tests.e2e.people import Person

@@ -3,7 +3,7 @@
 A grant is believed once: the checker remembers each until it has run out, and refuses new ones
 rather than forget one it has seen. That holds however its clock is set, back or forth.
 
-The same keys sign the time, for helpers on nodes whose clocks are wrong.
+The same keys sign the time, for helpers on nodes whose clocks are wrong, and the seals of logs.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from lattice.domain.signedtime import read_payload as read_time_payload
 from lattice.domain.signedtime import to_sign as time_to_sign
 
 LIFE_S = 30
+SEAL_MARK = b"lattice seal 1\n"
+"""Before all that `sign_seal` signs: no such signature can be one of a grant or of a time."""
 _MOST_REMEMBERED = 65_536
 # Past its end by more than any checker's leeway, a grant is refused for its time alone.
 _REMEMBERED_AFTER_S = LONGEST_LIFE_S
@@ -78,6 +80,10 @@ class GrantSigner:
         now_ms = int(self._clock.now().timestamp() * 1000)
         payload = SignedTime(place=place, nonce=nonce, time_ms=now_ms).payload()
         return written(self._key.name, payload, self._key.sign(time_to_sign(payload)))
+
+    def sign_seal(self, message: bytes) -> tuple[str, bytes]:
+        """The key's name and its signature. What it is for stands in a mark of its own."""
+        return self._key.name, self._key.sign(SEAL_MARK + message)
 
 
 class GrantChecker:

@@ -315,6 +315,8 @@ def verify(chunk: bytes) -> ChunkIndex:
     gaps = index.gaps
     if any(not index.begin.offset <= each.at.offset <= index.end.offset for each in gaps):
         raise BadChunk("a gap lies elsewhere")
+    if any(each.cause is GapCause.TAMPERED for each in gaps):
+        raise BadChunk("a node can't know that something was tampered with")
     return index
 
 

@@ -88,6 +88,8 @@ class GapCause(StrEnum):
     DISK_FULL = "disk_full"
     QUOTA = "quota"
     UNREADABLE = "unreadable"
+    TAMPERED = "tampered"
+    """Changed or removed in the object store after it was sealed. Only a server says this."""
 
 
 @dataclass(frozen=True, slots=True)

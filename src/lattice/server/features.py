@@ -15,6 +15,7 @@ from lattice.adapters.slurm.accounted import SlurmAccounting
 from lattice.adapters.slurm.jobfiles import SlurmJobFiles
 from lattice.adapters.slurm.operator import SlurmNodeOperator
 from lattice.base.supervisor import Loop, OnFailure
+from lattice.domain.objects import ObjectStore
 from lattice.domain.operation import NodeOperator
 from lattice.features.compare.service.comparing import CompareService
 from lattice.features.diag.service.asking import NodeAsking
@@ -24,6 +25,7 @@ from lattice.features.logs.rpc import LogIntakeRpc
 from lattice.features.logs.service.lastoutput import NodeLastOutputs
 from lattice.features.logs.service.metadata import Summaries
 from lattice.features.logs.service.reading import LogReading
+from lattice.features.logs.service.seal import Seals
 from lattice.features.nodes.service.draining import FailedNodeDrain, in_service
 from lattice.features.report.service.reporting import ReportService
 from lattice.features.telemetry.convert.looks import sight_of
@@ -35,7 +37,7 @@ from lattice.server.diag import DiagNeeds, diag_service
 from lattice.server.draining import show_drains, terms_of
 from lattice.server.ground import Ground
 from lattice.server.links import Intakes, Links, open_links
-from lattice.server.logs import log_intake, open_log_keeping, open_log_reading
+from lattice.server.logs import log_intake, log_seals, open_log_keeping, open_log_reading
 from lattice.server.report import ReportNeeds, open_report
 from lattice.server.sections import ApiSection
 from lattice.server.slurm import slurm_commands, submit_gate
@@ -136,6 +138,7 @@ async def _log_keeping(ground: Ground, stack: AsyncExitStack) -> Summaries | Non
             ground.clock,
             ground.config.logs.rules,
             ground.figures,
+            _seals(ground, ground.objects),
             ground.supervisor,
         )
     )
@@ -182,6 +185,7 @@ def _log_intake(ground: Ground, keeping: Summaries | None) -> LogIntakeRpc | Non
         ground.agents.signer,
         ground.clock,
         ground.journal,
+        _seals(ground, ground.objects),
         *([keeping.note] if keeping else []),
         quota_bytes=ground.config.logs.job_quota_mb * 1024 * 1024,
     )
@@ -213,8 +217,14 @@ async def _logs(ground: Ground, links: Links | None, stack: AsyncExitStack) -> L
             ground.clock,
             ground.limits,
             ground.sharing,
+            _seals(ground, ground.objects),
         )
     )
+
+
+def _seals(ground: Ground, objects: ObjectStore) -> Seals:
+    signer = ground.agents.signer if ground.agents else None
+    return log_seals(objects, signer, ground.config.logs.seal_keys)
 
 
 async def _attach(ground: Ground, links: Links | None, stack: AsyncExitStack) -> AttachParts | None:

@@ -5,6 +5,9 @@ Each rule reports and goes on; none raises.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from lattice.adapters.pki.authority import AuthorityRefused, ClusterAuthority, read_bundle
 from lattice.adapters.pki.files import believed_keys
 from lattice.base.clock import SystemClock
@@ -29,17 +32,22 @@ def judge_identity(config: ServerConfig, report: Report) -> None:
     sound.append(check_file("identity.trust", identity.trust, report))
     if all(sound) and len(given) == len(needed):
         _identity_files(identity, report)
-    for index, file in enumerate(identity.previous_grant_keys):
-        path = f"identity.previous_grant_keys[{index}]"
+    _public_keys("identity.previous_grant_keys", identity.previous_grant_keys, report)
+    _public_keys("logs.seal_keys", config.logs.seal_keys, report)
+    if given:
+        _agent_listener(api, report)
+    if identity.development_token is not None:
+        _development_token(config, report)
+
+
+def _public_keys(name: str, files: Sequence[Path], report: Report) -> None:
+    for index, file in enumerate(files):
+        path = f"{name}[{index}]"
         if check_file(path, file, report):
             try:
                 believed_keys([file])
             except ValueError as error:
                 report.problem(path, str(error))
-    if given:
-        _agent_listener(api, report)
-    if identity.development_token is not None:
-        _development_token(config, report)
 
 
 def _identity_files(identity: IdentitySection, report: Report) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from pathlib import Path
 
 from lattice.access.finding import AllocationFinder
 from lattice.access.grants import GrantSigner
 from lattice.access.output import OutputDoor
+from lattice.adapters.pki.files import believed_keys
 from lattice.base.clock import Clock
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
 from lattice.domain.objects import ObjectStore
@@ -26,25 +28,33 @@ from lattice.features.logs.service.metadata import Summaries
 from lattice.features.logs.service.naming import AttemptName, Naming
 from lattice.features.logs.service.reading import LogReading
 from lattice.features.logs.service.retention import Removals, Retention, RetentionRules
+from lattice.features.logs.service.seal import Seals
 from lattice.server.figures import Figures
 from lattice.server.limits import Limits
 from lattice.server.sharing import SharingParts
 
 
-def log_intake(
+def log_seals(objects: ObjectStore, signer: GrantSigner | None, before: Iterable[Path]) -> Seals:
+    """Signed with the key of grants; `before` holds the keys that sealed earlier."""
+    believed = (*(signer.public_keys if signer else ()), *believed_keys(before))
+    return Seals(objects, signer, believed)
+
+
+def log_intake(  # noqa: PLR0913 - what it stands on
     scheduler: Scheduler,
     files: JobFiles,
     objects: ObjectStore,
     signer: GrantSigner,
     clock: Clock,
     journal: IntakeJournal,
+    seals: Seals,
     on_last: Callable[[AttemptName], None] = lambda _: None,
     *,
     quota_bytes: int = NO_QUOTA,
 ) -> LogIntakeRpc:
     """For the agents' listener."""
     naming = Naming(scheduler, clock)
-    intake = LogIntake(naming, files, objects, signer, journal, clock, on_last, quota_bytes)
+    intake = LogIntake(naming, files, objects, signer, journal, clock, seals, on_last, quota_bytes)
     return LogIntakeRpc(intake)
 
 
@@ -57,6 +67,7 @@ async def open_log_reading(
     clock: Clock,
     limits: Limits,
     sharing: SharingParts,
+    seals: Seals,
 ) -> AsyncIterator[LogReading]:
     """For people, until the context ends."""
     feeds = Feeds(nodes, signer, clock, Naming(scheduler, clock).of)
@@ -65,7 +76,7 @@ async def open_log_reading(
         yield LogReading(
             scheduler,
             OutputDoor(AllocationFinder(scheduler, clock, sharing.shares), sharing.notes, clock),
-            Archive(objects),
+            Archive(objects, seals),
             feeds,
             clock,
             limits,
@@ -85,10 +96,11 @@ async def open_log_keeping(
     clock: Clock,
     rules: RetentionRules,
     figures: Figures,
+    seals: Seals,
     supervisor: Supervisor,
 ) -> AsyncIterator[Summaries]:
     """What is done with stored logs when nobody looks: summed up, and removed in time."""
-    summaries = Summaries(objects, scheduler, clock)
+    summaries = Summaries(objects, scheduler, clock, seals)
     retention = Retention(objects, scheduler, clock, rules)
     figures.watch(lambda: _keeping_counts(summaries, retention))
     loops = [Loop("log metadata", summaries.run, OnFailure.RESTART)]

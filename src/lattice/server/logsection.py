@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from lattice.base.setting import setting
 from lattice.features.logs.service.retention import RetentionRules
@@ -37,6 +38,9 @@ class LogsSection:
         most=1 << 30,
     )
     tenants: Mapping[str, TenantLogs] = setting({}, "Otherwise for single tenants, by name.")
+    seal_keys: tuple[Path, ...] = setting(
+        (), "Keys of grants that sealed logs before, PEM of the public halves."
+    )
 
     @property
     def rules(self) -> RetentionRules:

@@ -73,6 +73,8 @@ class NoteKind(StrEnum):
     NOT_ARCHIVING = "not_archiving"
     CLOCK_CORRECTED = "clock_corrected"
     ATTEMPT_ENDED = "attempt_ended"
+    TAMPERED = "tampered"
+    """Stored output is not what was sealed."""
     END = "end"
     ALIVE = "alive"
     """Nothing new, and every part between here and the job answers."""

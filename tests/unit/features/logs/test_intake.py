@@ -19,6 +19,7 @@ from lattice.domain.privileged import OpenNoted, OpenOutput, OpenOutputFile, dig
 from lattice.features.logs.service.intake import LogIntake
 from lattice.features.logs.service.naming import Naming
 from lattice.features.logs.service.retention import Removed
+from lattice.features.logs.service.seal import Seals, index_digest
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -57,13 +58,16 @@ class Site:
         self.started = int(self.clock.now().timestamp()) - 60
         self.scheduler.allocations.append(self.job(7))
         self.scheduler.read()
+        signer = GrantSigner(key, self.clock)
+        self.seals = Seals(self.objects, signer, signer.public_keys)
         self.intake = LogIntake(
             Naming(self.scheduler, self.clock),
             self.files,
             self.objects,
-            GrantSigner(key, self.clock),
+            signer,
             self.refused,
             self.clock,
+            self.seals,
         )
 
     def job(self, job_id: int, **more: object) -> Allocation:
@@ -278,6 +282,24 @@ async def test_a_node_that_was_away_for_hours_brings_all_it_has(
         site.clock.advance(60)
     assert len(site.keys) == len(stored) + 3
     assert site.refused.told == []
+
+
+@pytest.mark.spec("LOG-3")
+async def test_a_chunk_that_comes_after_the_seal_is_vouched_for_before_its_node_hears(
+    site: Site,
+) -> None:
+    chunk = chunk_of(b"late\n", last=True)
+    ended(site, timedelta(hours=5))
+    name = await Naming(site.scheduler, site.clock).of("n1", 7, site.started + 0.5)
+    await site.objects.put(f"{name.prefix}/metadata.json", b"{}")
+    site.objects.lost_answers = 2
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await site.store(chunk)
+    assert await site.store(chunk) == 1
+    (key,) = [each for each in site.keys if each.endswith(".zst") and "/late/" not in each]
+    assert await site.seals.is_late(name, key, index_digest(chunk))
+    assert not await site.seals.is_late(name, key, index_digest(chunk_of(b"forged\n")))
 
 
 @pytest.mark.spec("LOG-3", "LOG-9")

@@ -561,3 +561,32 @@ def test_where_lines_are_shown_or_no_time_was_named_nothing_is_said() -> None:
         shell = shell_of(*told)
         run(shell, "42", *words)
         assert not [each for each in shell.notes if "No line" in each]
+
+
+_SINCE_SEALED = "changed or removed in the object store since it was sealed"
+
+
+@pytest.mark.spec("LOG-3")
+@pytest.mark.parametrize(
+    ("told", "mark"),
+    [
+        (
+            logs.gap(cause="tampered", lost_bytes=4100),
+            f"--- n2: 4.1 KB missing ({_SINCE_SEALED}) ---",
+        ),
+        (
+            logs.note("tampered", words="1 object was added in the object store"),
+            "--- 1 object was added in the object store ---",
+        ),
+    ],
+)
+@pytest.mark.parametrize("options", [(), ("--exit-status",), ("-o", "json")])
+def test_what_was_tampered_with_is_told_and_is_no_success(
+    told: dict[str, Any], mark: str, options: tuple[str, ...]
+) -> None:
+    shell = shell_of(
+        logs.block("one\n"), told, END, output="json" if "json" in options else "table"
+    )
+    assert run(shell, "42", *(each for each in options if each == "--exit-status")) == 76
+    if "json" not in options:
+        assert mark in shell.warnings

@@ -9,15 +9,21 @@ from typing import Any
 
 import pytest
 
+from lattice.access.grants import GrantSigner
 from lattice.adapters.objects.folder import FolderObjectStore
 from lattice.base.errors import Unavailable
+from lattice.base.signing import SigningKey
 from lattice.domain.allocation import State
 from lattice.domain.attempts import attempts_of
 from lattice.domain.logs import Gap, GapCause, LogKind, Position
 from lattice.domain.objects import ObjectStore
-from lattice.features.logs.service.metadata import FIRST_LOOK_S, LATER_LOOK_S, METADATA, Summaries
+from lattice.features.logs.service.metadata import FIRST_LOOK_S, LATER_LOOK_S, Summaries
 from lattice.features.logs.service.naming import AttemptName
+from lattice.features.logs.service.seal import METADATA, Seals
+from tests.fakes.manual_clock import ManualClock
 from tests.unit.features.logs.test_reading import Site, numbered
+
+SIGNER = GrantSigner(SigningKey.generate(), ManualClock())
 
 
 class Written(Site):
@@ -30,7 +36,16 @@ class Written(Site):
         self.summaries = self.replica()
 
     def replica(self) -> Summaries:
-        return Summaries(self.objects, self.scheduler, self.clock)
+        return Summaries(self.objects, self.scheduler, self.clock, self.seals)
+
+    @property
+    def seals(self) -> Seals:
+        return Seals(self.objects, SIGNER, SIGNER.public_keys)
+
+    async def vouch(self, node: str) -> None:
+        """A server took what this node brought."""
+        async for each in self.objects.listing(f"{self.name.prefix}/stdout/{node}/"):
+            await self.seals.note_late(self.name, each.key, await self.objects.read(each.key))
 
     @property
     def name(self) -> AttemptName:
@@ -108,6 +123,7 @@ async def test_a_chunk_that_comes_late_is_in_it_in_the_end(site: Written) -> Non
     await site.put("n1", numbered(40))
     await site.summaries.write(site.name)
     await site.put("n2", numbered(40, "late"))
+    await site.vouch("n2")
     await site.replica().write(site.name)
     assert (await site.read())["nodes"] == ["n1", "n2"]
 
@@ -119,12 +135,14 @@ async def test_whoever_knew_less_and_wrote_last_looks_again() -> None:
     await site.put("n1", numbered(40))
     await site.summaries.write(site.name)
     await site.put("n2", numbered(3, "late"))
+    await site.vouch("n2")
     put = site.objects.put
     key = f"{site.name.prefix}/{METADATA}"
 
     async def overtaken(where: str, body: bytes) -> None:
         site.objects.put = put  # type: ignore[method-assign]
         await site.put("n3", numbered(3, "later"))
+        await site.vouch("n3")
         await site.replica().write(site.name)
         assert where == key
         await put(where, body)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lattice.access.actor import Actor
 from lattice.access.finding import AllocationFinder
+from lattice.access.grants import GrantSigner
 from lattice.access.output import OutputDoor
 from lattice.base.errors import NotFound, UsageError
 from lattice.domain.allocation import State
@@ -36,6 +37,7 @@ from lattice.features.logs.service.naming import Naming
 from lattice.features.logs.service.reading import LogReading
 from lattice.features.logs.service.records import gap
 from lattice.features.logs.service.retention import Removals
+from lattice.features.logs.service.seal import Seals
 from lattice.features.logs.service.view import StreamView
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_objects import InMemoryObjectStore
@@ -60,7 +62,7 @@ class NoNodes(NodeStreams):
 
 
 class Site:
-    def __init__(self) -> None:
+    def __init__(self, signer: GrantSigner | None = None) -> None:
         self.clock = ManualClock()
         self.scheduler = InMemoryScheduler(self.clock)
         self.objects = InMemoryObjectStore(self.clock)
@@ -87,7 +89,9 @@ class Site:
                 sharing.notes,
                 self.clock,
             ),
-            Archive(self.objects),
+            Archive(
+                self.objects, Seals(self.objects, signer, signer.public_keys) if signer else None
+            ),
             feeds,
             self.clock,
             removals=Removals(self.objects),

@@ -15,7 +15,8 @@ from lattice.domain.logchunk import index_frame, read_index
 from lattice.domain.logs import Gap, GapCause, LogKind, Position
 from lattice.features.logs.service.archive import Archive, Span
 from lattice.features.logs.service.naming import AttemptName
-from lattice.features.logs.service.stored import Resolved, StoredChunk, StoredStream
+from lattice.features.logs.service.ranges import Resolved, StoredChunk
+from lattice.features.logs.service.stored import StoredStream
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.manual_clock import ManualClock

@@ -8,22 +8,32 @@ from datetime import datetime
 from typing import Any
 
 from lattice.base.command import Argument, Command
-from lattice.base.errors import LatticeError, LoginRequired, RateLimited, Unavailable
+from lattice.base.errors import (
+    STATUS,
+    DataUnavailable,
+    LatticeError,
+    LoginRequired,
+    RateLimited,
+    Unavailable,
+)
 from lattice.base.moment import moment
 from lattice.base.pace import pauses
 from lattice.base.shell import Followed, Shell
 from lattice.base.text import inert
 from lattice.domain.allocation import State
+from lattice.domain.logs import GapCause
 from lattice.features.logs import api
 from lattice.features.logs.command import options
 from lattice.features.logs.command.asked import Asked
 from lattice.features.logs.command.first_error import first_error
 from lattice.features.logs.command.views import JsonView, PlainView, TerminalView, View, paged
-from lattice.features.logs.model import LogBlock, LogRecord
+from lattice.features.logs.model import LogBlock, LogGap, LogRecord, NoteKind
 from lattice.features.logs.render.labels import Labels
 from lattice.features.logs.render.lines import LineText
 
 FAILED, NOT_FINISHED, CANCELLED = 100, 101, 103
+TAMPERED = STATUS[DataUnavailable].exit
+"""What was sealed does not exist any more."""
 _LONGEST_HINT = 2000
 """The cursor of a job of many nodes is longer than anyone would paste."""
 _CROWD = 2
@@ -64,6 +74,8 @@ def logs(shell: Shell, **values: Any) -> int:
         _show(shell, asked, reference, noted, lambda: _to(view, noted))
     if noted.last is None and not asked.follow:
         _report_empty_range(shell, choice)
+    if noted.tampered:
+        return TAMPERED
     return _verdict(shell, reference) if asked.exit_status else 0
 
 
@@ -144,11 +156,16 @@ class _Noted:
     def __init__(self, records: Followed[LogRecord]) -> None:
         self.records = records
         self.last: datetime | None = None
+        self.tampered = False
 
     def __iter__(self) -> Iterator[LogRecord]:
         for record in self.records:
             if isinstance(record, LogBlock):
                 self.last = record.time
+            elif isinstance(record, LogGap):
+                self.tampered |= record.cause is GapCause.TAMPERED
+            else:
+                self.tampered |= record.kind is NoteKind.TAMPERED
             yield record
 
 
@@ -199,7 +216,8 @@ LOGS = Command(
     "expression. Escape sequences in logs are shown and not obeyed, but for colours, and progress "
     "bars are shown in their last state; --raw passes everything.\n\n"
     "With --exit-status the code is 0 for success, 100 if the job failed, 103 if it was cancelled, "
-    "101 if it has not ended.",
+    "101 if it has not ended. Where stored output was changed, removed or added since it was "
+    "sealed, it is 76.",
     run=logs,
     params=(
         Argument("id", required=False, complete="allocations"),

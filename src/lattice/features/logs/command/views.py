@@ -18,7 +18,9 @@ from lattice.features.logs.render.records import json_lines
 from lattice.features.logs.render.repeats import Repeats
 
 _SILENT = frozenset({NoteKind.STALLED, NoteKind.DISCONNECTED, NoteKind.NODE_LOST})
-_MUST_SEE = frozenset({NoteKind.NODE_LOST, NoteKind.ARCHIVE_AWAY, NoteKind.NOT_ARCHIVING})
+_MUST_SEE = frozenset(
+    {NoteKind.NODE_LOST, NoteKind.ARCHIVE_AWAY, NoteKind.NOT_ARCHIVING, NoteKind.TAMPERED}
+)
 _TOGETHER = timedelta(seconds=1)
 _MOST_HELD = 5000
 _NOTES_S = 0.5

@@ -15,12 +15,14 @@ _CAUSES = {
     GapCause.POWER_CUT: "power cut",
     GapCause.DISK_FULL: "disk full on the node",
     GapCause.UNREADABLE: "file can't be read",
+    GapCause.TAMPERED: "changed or removed in the object store since it was sealed",
 }
 _SAID = {
     NoteKind.NODE_LOST: "node lost",
     NoteKind.ARCHIVE_AWAY: "the archive does not answer; older lines are missing here",
     NoteKind.NOT_ARCHIVING: "not archiving: what is shown here may not be kept",
     NoteKind.CLOCK_CORRECTED: "the node's clock is off; times are corrected",
+    NoteKind.TAMPERED: "stored output is not what was sealed",
     NoteKind.ATTEMPT_ENDED: "attempt ended; the next one follows",
 }
 

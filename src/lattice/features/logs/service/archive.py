@@ -18,17 +18,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from lattice.domain.logchunk import ChunkIndex, PlacedFrame, expand, pieces_of
+from lattice.domain.logchunk import BadChunk, ChunkIndex, PlacedFrame, expand, pieces_of
 from lattice.domain.logs import LogKind, LogSource, Piece, StreamName
-from lattice.domain.objects import ObjectInfo, ObjectStore, escaped, unescaped
+from lattice.domain.objects import NoObject, ObjectInfo, ObjectStore, escaped, unescaped
+from lattice.features.logs.service.checks import CheckedFrames, Checks
 from lattice.features.logs.service.indexes import Indexes
 from lattice.features.logs.service.naming import AttemptName
-from lattice.features.logs.service.stored import (
-    NotInOrder,
-    StoredChunk,
-    StoredRange,
-    StoredStream,
-)
+from lattice.features.logs.service.ranges import StoredChunk, StoredRange
+from lattice.features.logs.service.seal import BrokenSeal, Seals
+from lattice.features.logs.service.stored import NotInOrder, StoredStream
 
 _FEW = 4
 """So many chunks are looked at rather than searched."""
@@ -48,6 +46,13 @@ class Span:
     """So many lines before the end."""
 
 
+class StoredStreams(dict[StreamName, StoredStream]):
+    """The streams of an attempt, by name."""
+
+    faults: tuple[str, ...] = ()
+    """How what is stored differs from what was sealed, in words."""
+
+
 _ReadFrame: TypeAlias = tuple[StoredRange, PlacedFrame, bytes]
 """A frame with its text, of which the part that lies in the range counts."""
 
@@ -55,9 +60,12 @@ _ReadFrame: TypeAlias = tuple[StoredRange, PlacedFrame, bytes]
 class Archive:
     """Reads chunks."""
 
-    def __init__(self, objects: ObjectStore) -> None:
+    def __init__(self, objects: ObjectStore, seals: Seals | None = None) -> None:
+        """With `seals`, what was sealed is checked as it is read."""
         self._objects = objects
         self._indexes = Indexes(objects)
+        self._seals = seals
+        self._checked = CheckedFrames(objects)
         self.silent_at: float | None = None
         """When the store last kept somebody waiting for nothing; None if it answered since."""
 
@@ -67,7 +75,7 @@ class Archive:
         kinds: Iterable[LogKind],
         nodes: Iterable[str] = (),
         span: Span | None = None,
-    ) -> dict[StreamName, StoredStream]:
+    ) -> StoredStreams:
         """Every stream of these kinds and nodes (none: of all). Raises `Unavailable`.
 
         Without a span every chunk of theirs is looked at.
@@ -76,39 +84,70 @@ class Archive:
             f"{name.prefix}/{kind.value}/{node}" for kind in kinds
             for node in ([f"{escaped(each)}/" for each in nodes] or [""])
         ]  # fmt: skip
-        folders: dict[str, list[ObjectInfo]] = {}
+        checks, fault = await self._checks(name)
+        folders: dict[str, list[ObjectInfo]] = {each: [] for each in checks.folders(prefixes)}
         for prefix in prefixes:
             async for each in self._objects.listing(prefix):
                 folders.setdefault(each.key.rpartition("/")[0], []).append(each)
-        found = await asyncio.gather(*(self._of_folder(each, span) for each in folders.values()))
-        return {stream.name: stream for streams in found for stream in streams}
+        found = await asyncio.gather(
+            *(self._of_folder(*each, span, checks) for each in folders.items())
+        )
+        streams = StoredStreams({stream.name: stream for some in found for stream in some})
+        streams.faults = (*([fault] if fault else []), *checks.faults())
+        return streams
+
+    async def _checks(self, name: AttemptName) -> tuple[Checks, str]:
+        """What the seal says, if there is one; and why it can't be believed."""
+        if self._seals is None or name.attempt.ended is None:
+            return Checks(), ""
+        try:
+            return Checks(name, self._seals, await self._seals.of(name)), ""
+        except BrokenSeal as broken:
+            return Checks(), f"the seal of these logs does not hold: {broken}"
 
     async def _of_folder(
-        self, objects: list[ObjectInfo], span: Span | None
+        self, folder: str, objects: list[ObjectInfo], span: Span | None, checks: Checks
     ) -> Iterable[StoredStream]:
+        objects = await checks.expected(folder, objects, self._indexes)
         if span is not None and len(objects) > _FEW:
             try:
-                return [await self._searched(tuple(sorted(objects, key=_number)), span)]
+                return [await self._searched(tuple(sorted(objects, key=_number)), span, checks)]
             except NotInOrder:
                 pass
-        return await self._looked_at(objects)
+        return await self._looked_at(folder, objects, checks)
 
-    async def _looked_at(self, objects: Iterable[ObjectInfo]) -> Iterable[StoredStream]:
+    async def _looked_at(
+        self, folder: str, objects: Iterable[ObjectInfo], checks: Checks
+    ) -> Iterable[StoredStream]:
         """The streams in these, by looking at each."""
         chunks: dict[StreamName, list[StoredChunk]] = {}
-        indexes = await asyncio.gather(*map(self._indexes.of, objects))
-        for each, index in zip(objects, indexes, strict=True):
-            if index is not None and _is_in_place(each, index):
-                chunk = StoredChunk(each.key, index, each.modified)
-                chunks.setdefault(_name(index), []).append(chunk)
+        looked = await asyncio.gather(*(self._look(each, checks) for each in objects))
+        for each in looked:
+            if each is not None:
+                chunks.setdefault(_name(each.index), []).append(each)
+        lost = checks.lost(folder, (each for each in looked if each is not None))
         streams = []
-        for name, found in chunks.items():
-            stream = StoredStream(name)
-            stream.know_all(found)
+        for name in {**chunks, **lost}:
+            stream = StoredStream(name, checks=checks, folder=folder, is_sealed=name in lost)
+            stream.know_all(chunks.get(name, ()))
+            stream.lost += lost.get(name, ())
             streams.append(stream)
         return streams
 
-    async def _searched(self, objects: tuple[ObjectInfo, ...], span: Span) -> StoredStream:
+    async def _look(self, info: ObjectInfo, checks: Checks) -> StoredChunk | None:
+        """The chunk in this object; None if it is none, or not the one that was sealed."""
+        found = await self._indexes.read(info)
+        if found is None or not _is_in_place(info, found[0]):
+            checks.is_missing(info.key)
+            return None
+        index, digest = found
+        if not checks.holds(info.key, digest):
+            return None
+        return StoredChunk(info.key, index, info.modified, digest)
+
+    async def _searched(
+        self, objects: tuple[ObjectInfo, ...], span: Span, checks: Checks
+    ) -> StoredStream:
         """The stream to which all of these belong. Raises `NotInOrder` if there is none."""
         begun, last = await asyncio.gather(
             self._indexes.of(objects[0]), self._indexes.of(objects[-1])
@@ -118,7 +157,9 @@ class Archive:
             raise NotInOrder
         if any(second.modified < first.modified for first, second in pairwise(objects)):
             raise NotInOrder
-        stream = StoredStream(_name(begun), objects=objects)
+        folder = objects[0].key.rpartition("/")[0]
+        stream = StoredStream(_name(begun), objects=objects, checks=checks, folder=folder)
+        stream.is_sealed = checks.has_sealed(stream.name)
         await self._chunk(stream, 0)
         await self._look_back(stream, len(objects) - 1)
         # One that was added to a stream that had ended is found out by the one before it.
@@ -182,12 +223,9 @@ class Archive:
         known = stream.known(info.key)
         if known is not None:
             return known
-        index = await self._indexes.of(info)
-        if index is None or not _is_in_place(info, index):
+        chunk = await self._look(info, stream.checks)
+        if chunk is None or chunk.index.before != number or _name(chunk.index) != stream.name:
             raise NotInOrder
-        if index.before != number or _name(index) != stream.name:
-            raise NotInOrder
-        chunk = StoredChunk(info.key, index, info.modified)
         stream.know(chunk)
         return chunk
 
@@ -225,7 +263,7 @@ class Archive:
         """Frames of a range with their text; the next are fetched while these are used."""
         most_bytes = _FIRST_RUN_BYTES
         at = begin
-        coming: deque[asyncio.Task[_Run]] = deque()
+        coming: deque[tuple[StoredRange, asyncio.Task[_Run]]] = deque()
         try:
             async for part in self._ranges_from(stream, begin, end):
                 stop = part.end if end is None else min(part.end, end)
@@ -238,20 +276,37 @@ class Archive:
                     run = _run(wanted, most_bytes)
                     del wanted[: len(run)]
                     at = min(run[-1].end.offset, part.end)
-                    coming.append(asyncio.create_task(self._fetched(part, run)))
+                    coming.append((part, asyncio.create_task(self._fetched(stream, part, run))))
                     # Whoever wants a page has it soon; whoever reads on reads much.
                     ahead = 1 if most_bytes == _MOST_RUN_BYTES else 0
                     most_bytes = min(2 * most_bytes, _MOST_RUN_BYTES)
                     while len(coming) > ahead:
-                        async for each in _expanded(await coming.popleft()):
+                        reading, task = coming.popleft()
+                        async for each in _expanded(await task):
                             yield each
             while coming:
-                async for each in _expanded(await coming.popleft()):
+                reading, task = coming.popleft()
+                async for each in _expanded(await task):
                     yield each
+        except (BadChunk, NoObject):
+            # This ends here, before it; who reads on finds that it is lost.
+            await self._lose(stream, reading.chunk)
         finally:
-            for task in coming:
+            for _, task in coming:
                 task.cancel()
-            await asyncio.gather(*coming, return_exceptions=True)
+            await asyncio.gather(*(task for _, task in coming), return_exceptions=True)
+
+    async def _lose(self, stream: StoredStream, chunk: StoredChunk) -> None:
+        if stream.objects:
+            await self._look_at_all(stream)
+        stream.lose(chunk, tampered=stream.checks.covers(chunk.key))
+
+    async def _look_at_all(self, stream: StoredStream) -> None:
+        found = await self._looked_at(stream.folder, stream.objects, stream.checks)
+        for each in found:
+            if each.name == stream.name:
+                stream.know_all(each.chunks)
+                stream.lost = each.lost
 
     async def _ranges_from(
         self, stream: StoredStream, offset: int, end: int | None
@@ -273,8 +328,7 @@ class Archive:
                 yield StoredRange(chunk.index.offset, chunk.end.offset, chunk)
         except NotInOrder:
             # An object is damaged, or was removed since. This ends here, before it.
-            found = await self._looked_at(stream.objects)
-            stream.know_all(each for one in found if one.name == stream.name for each in one.chunks)
+            await self._look_at_all(stream)
 
     async def _look_back(self, stream: StoredStream, number: int) -> None:
         """As far as there is text: what has none has no time either."""
@@ -288,8 +342,12 @@ class Archive:
                 return
             number += 1
 
-    async def _fetched(self, part: StoredRange, frames: list[PlacedFrame]) -> _Run:
+    async def _fetched(
+        self, stream: StoredStream, part: StoredRange, frames: list[PlacedFrame]
+    ) -> _Run:
         begin, last = frames[0].stored_at, frames[-1]
+        if stream.checks.covers(part.chunk.key):
+            return _Run(part, frames, begin, await self._checked.read(part.chunk, frames))
         end = last.stored_at + last.frame.stored_bytes
         return _Run(part, frames, begin, await self._objects.read(part.chunk.key, begin, end))
 

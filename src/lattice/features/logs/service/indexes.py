@@ -10,6 +10,7 @@ from collections import OrderedDict
 
 from lattice.domain.logchunk import BadChunk, ChunkIndex, index_size, read_index
 from lattice.domain.objects import NoObject, ObjectInfo, ObjectStore
+from lattice.features.logs.service.seal import index_digest
 
 _AT_ONCE = 16
 _TAIL_BYTES = 4 * 1024
@@ -24,36 +25,41 @@ class Indexes:
     def __init__(self, objects: ObjectStore, most_numbers: int = _MOST_NUMBERS) -> None:
         self._objects = objects
         self._most_numbers = most_numbers
-        self._kept: OrderedDict[str, ChunkIndex | None] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[ChunkIndex, str] | None] = OrderedDict()
         self._numbers = 0
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def of(self, info: ObjectInfo) -> ChunkIndex | None:
         """None for what is no chunk. Raises `Unavailable`."""
+        found = await self.read(info)
+        return found[0] if found else None
+
+    async def read(self, info: ObjectInfo) -> tuple[ChunkIndex, str] | None:
+        """The index and its own SHA-256; None for what is no chunk. Raises `Unavailable`."""
         if info.key in self._kept:
             self._kept.move_to_end(info.key)
             return self._kept[info.key]
-        index = None
+        found = None
         async with self._turns:
             try:
                 tail, size = await self._objects.read_end(info.key, _TAIL_BYTES)
                 if index_size(tail) > len(tail):
                     tail, size = await self._objects.read_end(info.key, index_size(tail))
-                index = read_index(tail, size)
+                found = read_index(tail, size), index_digest(tail)
             except (BadChunk, NoObject):
                 # Not ours, or being removed: what is no chunk is not shown as one.
                 pass
-        self._keep(info.key, index)
-        return index
+        self._keep(info.key, found)
+        return found
 
-    def _keep(self, key: str, index: ChunkIndex | None) -> None:
+    def _keep(self, key: str, found: tuple[ChunkIndex, str] | None) -> None:
         if key not in self._kept:
-            self._kept[key] = index
-            self._numbers += _numbers(index)
+            self._kept[key] = found
+            self._numbers += _numbers(found)
         while self._numbers > self._most_numbers and len(self._kept) > 1:
             self._numbers -= _numbers(self._kept.popitem(last=False)[1])
 
 
-def _numbers(index: ChunkIndex | None) -> int:
+def _numbers(found: tuple[ChunkIndex, str] | None) -> int:
     """How much of an index there is to keep."""
-    return 8 if index is None else 8 + sum(4 + len(each.marks) for each in index.frames)
+    return 8 if found is None else 8 + sum(4 + len(each.marks) for each in found[0].frames)

@@ -38,6 +38,7 @@ from lattice.features.logs.service.chunk_admission import NO_QUOTA, StoredQuota
 from lattice.features.logs.service.expected import Expected
 from lattice.features.logs.service.naming import AttemptName, Naming
 from lattice.features.logs.service.retention import Removals
+from lattice.features.logs.service.seal import Seals
 
 _STORE_S = 1.0
 _MOST_NUMBERS = 1000
@@ -75,7 +76,7 @@ class Admitted:
 class LogIntake:
     """For agents, on their own listener."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what it stands on
         self,
         naming: Naming,
         files: JobFiles,
@@ -83,6 +84,7 @@ class LogIntake:
         signer: GrantSigner,
         journal: IntakeJournal,
         clock: Clock,
+        seals: Seals,
         on_last: Callable[[AttemptName], None] = lambda _: None,
         quota_bytes: int = NO_QUOTA,
     ) -> None:
@@ -94,6 +96,7 @@ class LogIntake:
         self._objects = objects
         self._signer = signer
         self._journal = journal
+        self._seals = seals
         self._expected = Expected(Archive(objects), Removals(objects), clock)
 
     async def admit(
@@ -214,6 +217,7 @@ class LogIntake:
             held = await self._held(name, index, number, content)
             if not held:
                 raise self._refusal(node, reason)
+            await self._vouch(name, index, held, content)
             return held
         for free in range(number, number + _MOST_NUMBERS):
             key = name.chunk_key(index.kind, node, free)
@@ -223,10 +227,18 @@ class LogIntake:
                 self._quota.added(name, node, len(content))
             if is_new or await self._is_same(key, content):
                 failpoint("intake.stored")
-                if index.last:
-                    self._on_last(name)
+                await self._vouch(name, index, free, content)
                 return free
         raise UsageError("No number is free for this chunk.")
+
+    async def _vouch(
+        self, name: AttemptName, index: ChunkIndex, number: int, content: bytes
+    ) -> None:
+        """Before the node hears of it: what got no answer is sent again, and comes here again."""
+        key = name.chunk_key(index.kind, index.node, number)
+        await self._seals.note_late(name, key, content)
+        if index.last or name.attempt.ended is not None:
+            self._on_last(name)
 
     async def _held(self, name: AttemptName, index: ChunkIndex, number: int, content: bytes) -> int:
         """The number under which this very chunk is stored; 0 if it is not. Its answer got lost."""

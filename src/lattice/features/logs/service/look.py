@@ -19,7 +19,7 @@ from lattice.domain.nodeset import NodeSet
 from lattice.domain.scheduler import Scheduler
 from lattice.features.logs.model import LogNote, LogQuery, LogRecord, NoteKind
 from lattice.features.logs.service.absent import Absent, reasons_of
-from lattice.features.logs.service.archive import Archive, Span
+from lattice.features.logs.service.archive import Archive, Span, StoredStreams
 from lattice.features.logs.service.cursor import write_cursor
 from lattice.features.logs.service.feeds import Feeds, NodeFeed
 from lattice.features.logs.service.lines import Lines, last_state
@@ -30,7 +30,6 @@ from lattice.features.logs.service.records import LineFilter, block, gap
 from lattice.features.logs.service.retention import Removals, removal_error
 from lattice.features.logs.service.rounds import Rounds
 from lattice.features.logs.service.sieve import Sieve
-from lattice.features.logs.service.stored import StoredStream
 from lattice.features.logs.service.tail import go_to_last
 from lattice.features.logs.service.view import Filtered, Item, Start, StreamView
 
@@ -94,11 +93,13 @@ class Look:
         self._feeds: dict[str, NodeFeed] = {}
         self.away = ""
         """Why it is not known what is stored; empty if it is."""
+        self.faults: tuple[str, ...] = ()
+        """How what is stored differs from what was sealed."""
         self._notices = Notices(sources.clock)
         self._begun: dict[StreamName, bytes] = {}
         self._begun_at = 0.0
         self._cursor_at = 0.0
-        self._asked: asyncio.Future[dict[StreamName, StoredStream]] | None = None
+        self._asked: asyncio.Future[StoredStreams] | None = None
         self._rounds = Rounds()
         self._flooded = False
         self._stored_nodes: set[str] = set()
@@ -182,7 +183,7 @@ class Look:
     def opening_notes(self) -> list[LogNote]:
         """What is not at hand now, for whoever reads what is."""
         silent = {node: feed for node, feed in self._feeds.items() if self._is_missed(node)}
-        notes = self._notices.opening(self.away, silent)
+        notes = self._notices.tampered(self.faults) + self._notices.opening(self.away, silent)
         if not self.ended:
             return notes
         known = self._stored_nodes if not self._query.streams else self._feeds.keys()
@@ -201,7 +202,8 @@ class Look:
 
     async def _refuse_if_removed(self) -> None:
         removals = self._sources.removals
-        if removals is None or self.view.streams or self.away or not self.ended:
+        is_whole = bool(self.view.streams) and not self.faults
+        if removals is None or is_whole or self.away or not self.ended:
             return
         removed = await removals.of(self.name)
         if removed is not None:
@@ -281,6 +283,7 @@ class Look:
             return
         archive.silent_at, self.away = None, ""
         self._stored_nodes |= {each.node for each in stored}
+        self.faults = stored.faults
         for name, each in stored.items():
             known = self.view.streams.get(name)
             if known is not None:

@@ -1,7 +1,12 @@
 """`metadata.json` of an attempt: what its chunks hold, summed up when the attempt is over.
 
-Derived, and for people and other programs alone: Lattice reads chunks, never this. The same chunks
-give the same bytes, so it does not matter which replica writes it, or that two do.
+Derived from the chunks, and sealed (`seal`): when an attempt is complete, a server signs what there
+is of it, and whoever reads it later finds what was changed. Of this file Lattice reads the seal
+alone. The same chunks give the same bytes, so it does not matter which replica writes it, or that
+two do.
+
+What was sealed is never sealed anew from what is found: what a seal does not vouch for, and no
+server's note beside it, is not entered.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -21,11 +27,11 @@ from lattice.domain.scheduler import Scheduler
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.naming import AttemptName
 from lattice.features.logs.service.records import moment
+from lattice.features.logs.service.seal import METADATA, BrokenSeal, Seal, Seals
 from lattice.features.logs.service.stored import StoredStream
 
 _log = logging.getLogger(__name__)
 
-METADATA = "metadata.json"
 FIRST_LOOK_S = 5.0
 """After a stream's last chunk: those of the attempt's other nodes come about now."""
 LATER_LOOK_S = 30.0
@@ -43,6 +49,7 @@ class ChunkFacts(msgspec.Struct, frozen=True):
     line: int
     lines: int
     sha256: str
+    index_sha256: str = ""
 
 
 class GapFacts(msgspec.Struct, frozen=True):
@@ -83,6 +90,7 @@ class Metadata(msgspec.Struct, frozen=True):
     first: str | None
     last: str | None
     streams: tuple[StreamFacts, ...]
+    seal: Seal | None = None
 
 
 def metadata_of(name: AttemptName, stored: Mapping[StreamName, StoredStream]) -> Metadata:
@@ -136,6 +144,7 @@ def _stream(name: AttemptName, stored: StoredStream) -> StreamFacts:
                 line=chunk.index.begin.line,
                 lines=chunk.index.end.line - chunk.index.begin.line,
                 sha256=chunk.index.sha256,
+                index_sha256=chunk.digest,
             )
             for chunk in stored.chunks
         ),
@@ -153,9 +162,13 @@ class Summaries:
     Slurm remembers the job.
     """
 
-    def __init__(self, objects: ObjectStore, scheduler: Scheduler, clock: Clock) -> None:
+    def __init__(
+        self, objects: ObjectStore, scheduler: Scheduler, clock: Clock, seals: Seals
+    ) -> None:
         self._objects = objects
+        self._seals = seals
         self._archive = Archive(objects)
+        self._sealed = Archive(objects, seals)
         self._scheduler = scheduler
         self._clock = clock
         self._due: dict[str, tuple[float, AttemptName]] = {}
@@ -224,27 +237,77 @@ class Summaries:
         replica may have known of more of them.
         """
         key = f"{name.prefix}/{METADATA}"
+        before = await self._read(key)
+        if before is not None:
+            return await self._enter_late(name, key, before)
         for _ in range(_TRIES):
-            content = await self._content(name)
+            content = await self._content(name, self._archive, with_seal=True)
             if content is None:
                 return False
-            if await self._objects.put_new(key, content):
-                self.written_total += 1
-            elif await self._is_there(key, content):
+            if before is None and not await self._objects.put_new(key, content):
+                # Another replica was first, and compares as this one would have.
                 return True
-            else:
+            if before == content:
+                return True
+            if before is not None:
                 await self._objects.put(key, content)
-                self.written_total += 1
+            self.written_total += 1
+            before = content
         return True
 
-    async def _content(self, name: AttemptName) -> bytes | None:
-        stored = await self._archive.streams(name, LogKind)
+    async def _enter_late(self, name: AttemptName, key: str, before: bytes) -> bool:
+        """Enter what came after it was written. One without a seal stays without."""
+        try:
+            seal = await self._seals.of(name)
+        except BrokenSeal as broken:
+            _log.error("the seal of %s does not hold: %s", key, broken)
+            return True
+        archive = self._archive if seal is None else self._sealed
+        found: bytes | None = before
+        for _ in range(_TRIES):
+            content = await self._content(name, archive, with_seal=seal is not None)
+            if content is None:
+                return False
+            if found is not None and _facts(content) == _facts(found):
+                return True
+            await self._objects.put(key, content)
+            self.written_total += 1
+            found = await self._read(key)
+        return True
+
+    async def _content(
+        self, name: AttemptName, archive: Archive, *, with_seal: bool
+    ) -> bytes | None:
+        stored = await archive.streams(_as_ended(name), LogKind)
+        if stored.faults:
+            _log.error("%s is left as it is: %s", name.prefix, "; ".join(stored.faults))
+            return await self._read(f"{name.prefix}/{METADATA}")
         if not stored or not all(each.last for each in stored.values()):
             return None
-        return msgspec.json.format(msgspec.json.encode(metadata_of(name, stored)), indent=2) + b"\n"
+        facts = metadata_of(name, stored)
+        if with_seal:
+            seal = self._seals.made(name, msgspec.json.encode(facts))
+            facts = msgspec.structs.replace(facts, seal=seal)
+        return msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n"
 
-    async def _is_there(self, key: str, content: bytes) -> bool:
+    async def _read(self, key: str) -> bytes | None:
         try:
-            return await self._objects.read(key) == content
+            return await self._objects.read(key)
         except NoObject:
-            return False
+            return None
+
+
+def _facts(content: bytes) -> object:
+    """All but the seal, which another key makes another."""
+    try:
+        read = msgspec.json.decode(content, type=Metadata)
+    except msgspec.MsgspecError:
+        return content
+    return msgspec.structs.replace(read, seal=None)
+
+
+def _as_ended(name: AttemptName) -> AttemptName:
+    """Only of an attempt that ended is the seal asked for."""
+    if name.attempt.ended is not None:
+        return name
+    return AttemptName(name.allocation, replace(name.attempt, ended=name.attempt.started))

@@ -36,6 +36,10 @@ class Notices:
                 notes.append(self._lose(node, why))
         return notes + self._clocks_off(feeds)
 
+    def tampered(self, faults: Iterable[str]) -> list[LogNote]:
+        """How what is stored differs from what was sealed."""
+        return [self._note(NoteKind.TAMPERED, words=each) for each in faults]
+
     def changes(self, feeds: Mapping[str, NodeFeed]) -> list[LogNote]:
         """Nodes that went away or came back since this was last asked."""
         notes = []

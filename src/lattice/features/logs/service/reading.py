@@ -148,6 +148,7 @@ class LogReading:
             look, visit = await self._look(actor, name, query, Way.DOWNLOAD)
             await look.open(stack)
             _refuse_if_away(look)
+            _refuse_if_tampered(look)
             for each, stream in look.view.streams.items():
                 if each.source == wanted:
                     end = stream.end.offset
@@ -224,6 +225,14 @@ def _refuse_if_away(look: Look) -> None:
     """Whoever wants to keep all of it must not take a part for the whole."""
     if look.away:
         raise Unavailable(look.away, hint="What was stored is safe: try again in a few minutes.")
+
+
+def _refuse_if_tampered(look: Look) -> None:
+    if look.faults:
+        raise DataUnavailable(
+            f"What is stored is not what was sealed: {look.faults[0]}.",
+            hint="`lattice logs` shows what is left; tell your administrators.",
+        )
 
 
 def _nothing_yet(allocation: Allocation, attempt: Attempt) -> DataUnavailable | Unavailable:

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
-from lattice.base.errors import Unavailable
+from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.domain.logs import Gap, GapCause, Piece, Position, StreamName
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.fedstream import FedStream
@@ -169,11 +169,24 @@ class StreamView:
                     and placed.end.offset > start.offset
                     and placed.times_ms[1] >= start.time_ms
                 ):
-                    self._begin_at(before or placed.begin)
+                    self._begin_at_or_lost(before or placed.begin)
                     return
                 before = placed.begin
         if before is not None:
-            self._begin_at(before)
+            self._begin_at_or_lost(before)
+
+    def _begin_at_or_lost(self, at: Position) -> None:
+        """There, or before it with what is lost. When that was read nobody knows."""
+        start = self._start
+        lost = [
+            each.begin
+            for each in (self.stored.lost if self.stored else ())
+            if each.end.offset > start.offset and each.end.line >= start.line
+        ]
+        if lost and min(lost) < at and not start.time_ms:
+            self.lines = LineAssembler(min(lost))
+        else:
+            self._begin_at(at)
 
     def _begin_at(self, at: Position) -> None:
         self.lines = LineAssembler(at)
@@ -225,10 +238,11 @@ class StreamView:
                         for item in self._taken(part):
                             yield item
             if not found:
-                hole = self._pass_hole(end)
-                if hole is None:
+                passed = self._pass_lost() or self._pass_hole(end)
+                if not passed:
                     break
-                yield hole
+                for item in passed:
+                    yield item
         for gap in self._new_gaps():
             yield gap
 
@@ -266,18 +280,32 @@ class StreamView:
         rest = self.lines.unfinished(self.lines.last_ms)
         return None if rest is None else replace(rest, unfinished=False, count=1)
 
-    def _pass_hole(self, end: int) -> Gap | None:
+    def _pass_lost(self) -> list[Item]:
+        """Over a chunk that is known to be lost. What is left of its first line is shown."""
+        begun = self.lines.expected
+        lost = self.stored.lost_at(begun) if self.stored else None
+        if lost is None:
+            return []
+        rest = self._rest()
+        time_ms = self.lines.last_ms
+        cause = GapCause.TAMPERED if lost.tampered else GapCause.UNREADABLE
+        gap = Gap(Position(begun, self.lines.at.line), cause, lost.end.offset - begun, time_ms)
+        self.lines = LineAssembler(lost.end, time_ms)
+        self._ragged = False
+        return [gap] if rest is None else [replace(rest, count=0), gap]
+
+    def _pass_hole(self, end: int) -> list[Item]:
         """Over what the store should have and has not: an object that was damaged or removed."""
         if self.stored is None or self.stored.objects:
-            return None
+            return []
         begun = self.lines.expected
         for chunk in self.stored.chunks:
             if chunk.index.frames and begun < chunk.index.offset < end:
                 at = Position(begun, self.lines.at.line)
                 time_ms = next(chunk.index.placed()).times_ms[0]
                 self._begin_at(chunk.index.begin)
-                return Gap(at, GapCause.UNREADABLE, chunk.index.offset - begun, time_ms)
-        return None
+                return [Gap(at, GapCause.UNREADABLE, chunk.index.offset - begun, time_ms)]
+        return []
 
     def _wanted_end(self) -> int:
         """Behind the last stored frame that begins in time; without end where that is not known."""
@@ -302,7 +330,7 @@ class StreamView:
         return rest
 
     async def bytes_from(self, begin: int, end: int) -> AsyncGenerator[bytes]:
-        """The exact bytes of a range, as far as they can be had."""
+        """The exact bytes of a range, as far as they can be had. Raises `DataUnavailable`."""
         at = begin
         while at < end:
             found = False
@@ -312,6 +340,13 @@ class StreamView:
                     at += len(text)
                     yield text
             if not found:
+                lost = self.stored.lost_at(at) if self.stored else None
+                if lost is not None and lost.tampered:
+                    raise DataUnavailable(
+                        f"{self.name} can't be had whole: from byte {at} on it was changed or "
+                        "removed in the object store since it was sealed.",
+                        hint="`lattice logs` shows what is left; tell your administrators.",
+                    )
                 return
 
     async def _bytes(self, at: int, end: int) -> AsyncGenerator[bytes]:

@@ -1,0 +1,166 @@
+"""What a seal says of the objects that are there: which are missing, changed or added.
+
+One for each question. Without a seal everything is taken as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+from lattice.domain.logchunk import BadChunk, PlacedFrame
+from lattice.domain.logs import StreamName
+from lattice.domain.objects import ObjectInfo, ObjectStore
+from lattice.features.logs.service.indexes import Indexes
+from lattice.features.logs.service.naming import AttemptName
+from lattice.features.logs.service.ranges import Lost, StoredChunk
+from lattice.features.logs.service.seal import SealedAttempt, SealedChunk, Seals
+
+_SINCE = "in the object store since these logs were sealed"
+_MOST_KEPT_BYTES = 16 * 1024 * 1024
+"""Of digests of frames, 32 bytes each."""
+
+
+class Checks:
+    """The chunks of one attempt, against its seal."""
+
+    def __init__(
+        self,
+        name: AttemptName | None = None,
+        seals: Seals | None = None,
+        seal: SealedAttempt | None = None,
+    ) -> None:
+        self._name = name
+        self._seals = seals
+        self._chunks = seal.chunks if seal else {}
+        self.is_sealed = seal is not None
+        self._late: set[str] = set()
+        self._removed: list[SealedChunk] = []
+        self._changed: set[str] = set()
+        self._added: set[str] = set()
+
+    def folders(self, prefixes: Sequence[str]) -> set[str]:
+        """The folders below these prefixes in which something was sealed."""
+        keys = (key for key in self._chunks if key.startswith(tuple(prefixes)))
+        return {key.rpartition("/")[0] for key in keys}
+
+    async def expected(
+        self, folder: str, objects: Iterable[ObjectInfo], indexes: Indexes
+    ) -> list[ObjectInfo]:
+        """Those that were sealed or taken later by a server; what was added is left out."""
+        found = list(objects)
+        if not self.is_sealed:
+            return found
+        kept = []
+        for each in found:
+            if each.key in self._chunks or await self._is_late(each, indexes):
+                kept.append(each)
+            else:
+                self._added.add(each.key)
+        there = {each.key for each in found}
+        for chunk in self._chunks.values():
+            if chunk.key.rpartition("/")[0] == folder and chunk.key not in there:
+                self._removed.append(chunk)
+        return kept
+
+    async def _is_late(self, info: ObjectInfo, indexes: Indexes) -> bool:
+        assert self._seals is not None
+        assert self._name is not None
+        found = await indexes.read(info)
+        if found is None or not await self._seals.is_late(self._name, info.key, found[1]):
+            return False
+        self._late.add(info.key)
+        return True
+
+    def holds(self, key: str, digest: str) -> bool:
+        """True if this is the index that was sealed, or there is no seal."""
+        sealed = self._chunks.get(key)
+        if sealed is None or sealed.digest == digest:
+            return True
+        self._changed.add(key)
+        return False
+
+    def is_missing(self, key: str) -> None:
+        """What is there is no chunk any more."""
+        if key in self._chunks:
+            self._changed.add(key)
+
+    def covers(self, key: str) -> bool:
+        """True if the text of this chunk is to be checked."""
+        return key in self._chunks or key in self._late
+
+    def lost(self, folder: str, intact: Iterable[StoredChunk]) -> dict[StreamName, list[Lost]]:
+        """What was sealed in a folder and can't be read; every sealed stream is named."""
+        there = {each.key for each in intact}
+        found: dict[StreamName, list[Lost]] = {}
+        for chunk in self._chunks.values():
+            if chunk.key.rpartition("/")[0] == folder:
+                lost = found.setdefault(chunk.stream, [])
+                if chunk.key not in there:
+                    lost.append(Lost(chunk.begin, chunk.end, tampered=True))
+        return found
+
+    def has_sealed(self, stream: StreamName) -> bool:
+        """True if all that there was of it is known."""
+        return any(each.stream == stream for each in self._chunks.values())
+
+    def faults(self) -> tuple[str, ...]:
+        """What was found so far, in words."""
+        told = []
+        for keys, what in (
+            ([each.key for each in self._removed], f"missing {_SINCE}"),
+            (sorted(self._changed), f"changed {_SINCE}"),
+            (sorted(self._added), f"added {_SINCE}; they are not shown"),
+        ):
+            if keys:
+                count = "1 object was" if len(keys) == 1 else f"{len(keys)} objects were"
+                example = "/".join(keys[0].split("/")[-3:])
+                text = what.replace("they are", "it is") if len(keys) == 1 else what
+                told.append(f"{count} {text} ({example})")
+        return tuple(told)
+
+
+class CheckedFrames:
+    """Frames of sealed chunks, each checked. The first read of a chunk costs the whole of it.
+
+    That gives the digests of its frames, which are kept: a later range costs its frames alone.
+    """
+
+    def __init__(self, objects: ObjectStore, most_bytes: int = _MOST_KEPT_BYTES) -> None:
+        self._objects = objects
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._size = 0
+
+    async def read(self, chunk: StoredChunk, run: Sequence[PlacedFrame]) -> bytes:
+        """The frames of a run as they are stored. Raises `BadChunk`, `NoObject`, `Unavailable`."""
+        begin, end = run[0].stored_at, run[-1].stored_at + run[-1].frame.stored_bytes
+        known = self._kept.get(chunk.digest)
+        if known is None:
+            whole = await self._objects.read(chunk.key, 0, chunk.index.stored_bytes)
+            if hashlib.sha256(whole).hexdigest() != chunk.index.sha256:
+                raise BadChunk("the text is not what was sealed")
+            self._keep(chunk, whole)
+            return whole[begin:end]
+        self._kept.move_to_end(chunk.digest)
+        stored = await self._objects.read(chunk.key, begin, end)
+        numbers = {each.stored_at: number for number, each in enumerate(chunk.index.placed())}
+        for each in run:
+            at = each.stored_at - begin
+            digest = hashlib.sha256(stored[at : at + each.frame.stored_bytes]).digest()
+            place = 32 * numbers[each.stored_at]
+            if digest != known[place : place + 32]:
+                raise BadChunk("a frame is not what was sealed")
+        return stored
+
+    def _keep(self, chunk: StoredChunk, whole: bytes) -> None:
+        digests = b"".join(
+            hashlib.sha256(whole[each.stored_at :][: each.frame.stored_bytes]).digest()
+            for each in chunk.index.placed()
+        )
+        if chunk.digest not in self._kept:
+            self._kept[chunk.digest] = digests
+            self._size += len(digests)
+        while self._size > self._most_bytes and len(self._kept) > 1:
+            self._size -= len(self._kept.popitem(last=False)[1])

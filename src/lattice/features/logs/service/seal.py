@@ -1,0 +1,203 @@
+"""The seal of an attempt's logs: which chunks it had when it was complete, signed by a server.
+
+It stands in `metadata.json`. The signature is over one digest, and that is over a line a chunk: its
+place in its stream and the SHA-256 of its index, which has the SHA-256 of its text. So a seal costs
+no reading of text, and each chunk can be checked by itself when it is read.
+
+A chunk that a node brings after the seal (it was away) gets a signed note of its own, as an object
+beside it: nothing that is signed has to be written twice, so no two replicas can undo each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from lattice.access.grants import SEAL_MARK
+from lattice.base.signing import BadSignature, KeyRing
+from lattice.domain.logchunk import BadChunk, index_size
+from lattice.domain.logs import BadSource, LogKind, LogSource, Position, StreamName
+from lattice.domain.objects import NoObject, ObjectStore, escaped
+from lattice.features.logs.service.naming import AttemptName
+
+METADATA = "metadata.json"
+_LATE = "late"
+_MARK = b"lattice log seal 1\n"
+_LATE_MARK = b"lattice late chunk 1\n"
+
+
+class SealSigner(Protocol):
+    """Signs for this server: the key's name, and the signature."""
+
+    def sign_seal(self, message: bytes) -> tuple[str, bytes]: ...
+
+
+class Seal(msgspec.Struct, frozen=True):
+    """What is signed and by which key."""
+
+    key: str
+    digest: str
+    signature: str
+
+
+class BrokenSeal(Exception):
+    """There is a seal and it does not hold; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealedChunk:
+    """One chunk as it was when it was sealed."""
+
+    key: str
+    stream: StreamName
+    begin: Position
+    end: Position
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class SealedAttempt:
+    """Every chunk that was sealed, by its key."""
+
+    chunks: dict[str, SealedChunk]
+
+
+class _Chunk(msgspec.Struct, frozen=True):
+    key: str
+    offset: int
+    bytes: int
+    line: int
+    lines: int
+    index_sha256: str = ""
+
+
+class _Stream(msgspec.Struct, frozen=True):
+    node: str
+    stream: LogKind
+    source: str
+    chunks: tuple[_Chunk, ...]
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    streams: tuple[_Stream, ...]
+    seal: Seal | None = None
+
+
+class Seals:
+    """Makes and checks them. `believed` are the public keys whose seals hold."""
+
+    def __init__(
+        self, objects: ObjectStore, signer: SealSigner | None, believed: Iterable[bytes] = ()
+    ) -> None:
+        self._objects = objects
+        self._signer = signer
+        self._ring = KeyRing(believed)
+
+    def made(self, name: AttemptName, metadata: bytes) -> Seal | None:
+        """The seal for this content; None where there is no key to sign with."""
+        read = msgspec.json.decode(metadata, type=_Metadata)
+        return self._signed(_MARK, _lines(name, read.streams))
+
+    async def of(self, name: AttemptName) -> SealedAttempt | None:
+        """What was sealed; None if nothing was. Raises `BrokenSeal` and `Unavailable`."""
+        try:
+            content = await self._objects.read(f"{name.prefix}/{METADATA}")
+            read = msgspec.json.decode(content, type=_Metadata)
+        except NoObject:
+            return None
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise BrokenSeal(f"{METADATA} can't be read") from None
+        if read.seal is None:
+            return None
+        self._check(read.seal, _MARK, _lines(name, read.streams))
+        try:
+            return SealedAttempt({each.key: each for each in _sealed(name, read.streams)})
+        except BadSource:
+            raise BrokenSeal(f"{METADATA} names no streams") from None
+
+    async def note_late(self, name: AttemptName, key: str, content: bytes) -> None:
+        """Vouch for a chunk that was taken after the attempt was sealed. Raises `Unavailable`."""
+        try:
+            await self._objects.read_end(f"{name.prefix}/{METADATA}", 1)
+        except NoObject:
+            return
+        seal = self._signed(_LATE_MARK, [_late_line(key, index_digest(content))])
+        if seal is not None:
+            await self._objects.put_new(_late_key(name, key), msgspec.json.encode(seal))
+
+    async def is_late(self, name: AttemptName, key: str, digest: str) -> bool:
+        """True if a server took this very chunk after the seal. Raises `Unavailable`."""
+        try:
+            content = await self._objects.read(_late_key(name, key))
+            seal = msgspec.json.decode(content, type=Seal)
+            self._check(seal, _LATE_MARK, [_late_line(key, digest)])
+        except (NoObject, msgspec.MsgspecError, UnicodeDecodeError, BrokenSeal):
+            return False
+        return True
+
+    def _signed(self, mark: bytes, lines: Iterable[str]) -> Seal | None:
+        if self._signer is None:
+            return None
+        digest = _digest(lines)
+        key, signature = self._signer.sign_seal(mark + digest.encode())
+        return Seal(key, digest, signature.hex())
+
+    def _check(self, seal: Seal, mark: bytes, lines: Iterable[str]) -> None:
+        digest = _digest(lines)
+        if digest != seal.digest:
+            raise BrokenSeal("what it says of the chunks was changed")
+        if seal.key not in self._ring.names:
+            raise BrokenSeal(f"it was made with the key {seal.key[:16]}, which is not known here")
+        try:
+            signed = SEAL_MARK + mark + digest.encode()
+            self._ring.verify(seal.key, signed, bytes.fromhex(seal.signature))
+        except (BadSignature, ValueError):
+            raise BrokenSeal("its signature does not fit") from None
+
+
+def index_digest(tail: bytes) -> str:
+    """The SHA-256 of a chunk's index, from the end of the chunk. Raises `BadChunk`."""
+    size = index_size(tail)
+    if size > len(tail):
+        raise BadChunk("the index is cut")
+    return hashlib.sha256(tail[-size:]).hexdigest()
+
+
+def _digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256("".join(f"{each}\n" for each in lines).encode()).hexdigest()
+
+
+def _lines(name: AttemptName, streams: Iterable[_Stream]) -> list[str]:
+    """The attempt, and each chunk with all that is told of it where it is missing."""
+    lines = [
+        f"{escaped(stream.node)} {stream.stream.value} {escaped(stream.source)} {each.key} "
+        f"{each.offset} {each.bytes} {each.line} {each.lines} {each.index_sha256}"
+        for stream in streams
+        for each in stream.chunks
+    ]
+    return [name.prefix, *sorted(lines)]
+
+
+def _sealed(name: AttemptName, streams: Iterable[_Stream]) -> Iterable[SealedChunk]:
+    for stream in streams:
+        source = StreamName(stream.node, stream.stream, LogSource.parse(stream.source))
+        for each in stream.chunks:
+            yield SealedChunk(
+                f"{name.prefix}/{each.key}",
+                source,
+                Position(each.offset, each.line),
+                Position(each.offset + each.bytes, each.line + each.lines),
+                each.index_sha256,
+            )
+
+
+def _late_key(name: AttemptName, key: str) -> str:
+    return f"{name.prefix}/{_LATE}/{key.removeprefix(f'{name.prefix}/')}"
+
+
+def _late_line(key: str, digest: str) -> str:
+    return f"{key} {digest}"
