@@ -326,6 +326,43 @@ def sourced(content: bytes, source: str) -> bytes:
     return content[: index.stored_bytes] + index_frame(changed)
 
 
+@pytest.mark.spec("AUTH-9", "LOG-2")
+async def test_grants_to_read_end_with_the_job(site: Site) -> None:
+    """Whoever holds a node's certificate must not have files of old jobs opened."""
+    await site.store(chunk_of(b"one\n", last=True))
+    moment = site.started + 0.5
+    ended(site, timedelta(minutes=11))
+    with pytest.raises(PermissionRefused, match="is over, so no process of it writes"):
+        await site.intake.admit("n1", 7, moment, (11,))
+    with pytest.raises(PermissionRefused, match="all its output there is stored"):
+        await site.intake.admit_noted("n1", 7, moment)
+    admitted = await site.intake.admit("n1", 7, moment, (), tell_stored=True)
+    assert (admitted.grant, admitted.path) == ("", "")
+    assert [each.index.last for each in admitted.stored] == [True]
+    assert [rpc for rpc, _, _ in site.refused.told] == ["AdmitOutput", "AdmitOutput"]
+
+
+@pytest.mark.spec("LOG-3")
+@pytest.mark.parametrize("stored", [False, True])
+async def test_what_is_not_stored_yet_is_opened_however_late(site: Site, stored: bool) -> None:
+    """The node was away, or its agent dead."""
+    if stored:
+        await site.store(chunk_of(b"one\n"))
+    ended(site, timedelta(hours=5))
+    moment = site.started + 0.5
+    assert (await site.intake.admit("n1", 7, moment, ())).grant
+    assert (await site.intake.admit_noted("n1", 7, moment)).grant
+
+
+@pytest.mark.spec("LOG-3")
+async def test_just_after_the_end_everything_is_opened(site: Site) -> None:
+    await site.store(chunk_of(b"one\n", last=True))
+    ended(site, timedelta(minutes=9))
+    moment = site.started + 0.5
+    assert (await site.intake.admit("n1", 7, moment, (11,))).grant
+    assert (await site.intake.admit_noted("n1", 7, moment)).grant
+
+
 @pytest.mark.spec("LOG-1")
 async def test_attempts_are_kept_apart(site: Site) -> None:
     began = datetime.fromtimestamp(site.started, UTC)

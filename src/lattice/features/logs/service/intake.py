@@ -111,9 +111,12 @@ class LogIntake:
     ) -> Admitted:
         """A grant for the node's helper to open the output of a job that Slurm says is there.
 
-        Without `pids` it is for the file that Slurm names, if this node ran the script.
+        Without `pids` it is for the file that Slurm names, if this node ran the script. Long after
+        the end of a job no process of it is left, and no file of a node that stored everything.
         """
         name = await self._named(node, job_id, started)
+        if pids and self._expected.is_long_over(name):
+            raise self._no_grant(node, f"job {job_id} is over, so no process of it writes")
         stored: tuple[StoredStream, ...] = ()
         if tell_stored:
             looking = self._stored(name, node)
@@ -121,6 +124,8 @@ class LogIntake:
         path = ""
         if pids:
             digest = digest_of(OpenOutput(tuple(pids)))
+        elif await self._expected.is_complete(name, node):
+            return Admitted("", "", stored)
         else:
             named = await self._files.of(job_id)
             path = named.files.get(kind, "") if named.host == node else ""
@@ -139,8 +144,13 @@ class LogIntake:
         skip: int = 0,
         tell_stored: bool = False,
     ) -> Admitted:
-        """A grant for what the helper noted of this attempt there, and of no other one."""
+        """A grant for what the helper noted of this attempt there, and of no other one.
+
+        It ends with the job, once all that this node has of it is stored.
+        """
         name = await self._named(node, job_id, started)
+        if await self._expected.is_complete(name, node):
+            raise self._no_grant(node, f"job {job_id} is over, and all its output there is stored")
         stored = await self._stored(name, node) if tell_stored else ()
         ended = name.attempt.ended
         ends = [until] if until > 0 else []
@@ -295,6 +305,10 @@ class LogIntake:
             return read_index(tail, size)
         except (BadChunk, NoObject):
             return None
+
+    def _no_grant(self, node: str, reason: str) -> PermissionRefused:
+        self._journal.refused("AdmitOutput", node, reason)
+        return PermissionRefused(f"No output is opened: {reason}.")
 
     def _refusal(self, node: str, reason: str) -> PermissionRefused:
         self._journal.refused("StoreChunk", node, reason)
