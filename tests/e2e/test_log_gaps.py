@@ -34,6 +34,11 @@ def said_of(alice: Person, job: int, *words: str) -> Said:
     return alice.tries("logs", str(job), *words)
 
 
+def known_to_be_over(alice: Person, job: int) -> None:
+    """The servers know it, too."""
+    eventually(lambda: alice.card(job)["allocation"]["state"], lambda state: state == "completed")
+
+
 def complete(alice: Person, job: int, writer: str, count: int = LINES) -> None:
     """Every line once and in order; until then no answer is empty and ends with 0."""
 
@@ -42,13 +47,9 @@ def complete(alice: Person, job: int, writer: str, count: int = LINES) -> None:
         assert said.out or said.code == ABSENT, said
         return numbers(said.out.splitlines(), writer)
 
+    known_to_be_over(alice, job)
     seen = eventually(read, lambda found: len(found) >= count)
     assert seen == list(range(count))
-
-
-def known_to_be_over(alice: Person, job: int) -> None:
-    """The servers know it, too."""
-    eventually(lambda: alice.card(job)["allocation"]["state"], lambda state: state == "completed")
 
 
 def short_job(lab: Lab, writer: str, node: str = "n1") -> int:

@@ -87,7 +87,8 @@ class Server:
     async def past_jobs(self, since: float) -> PastJobs:
         self.since.append(since)
         await self._answer()
-        return PastJobs(tuple(self.past), complete=self.complete)
+        ended = tuple(each for each in self.past if each.ended >= since)
+        return PastJobs(ended, complete=self.complete)
 
 
 class Jobs:

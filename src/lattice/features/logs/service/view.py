@@ -241,8 +241,8 @@ class StreamView:
                 passed = self._pass_lost() or self._pass_hole(end)
                 if not passed:
                     break
-                for item in passed:
-                    yield item
+                for each in passed:
+                    yield each
         for gap in self._new_gaps():
             yield gap
 
@@ -280,7 +280,7 @@ class StreamView:
         rest = self.lines.unfinished(self.lines.last_ms)
         return None if rest is None else replace(rest, unfinished=False, count=1)
 
-    def _pass_lost(self) -> list[Item]:
+    def _pass_lost(self) -> list[Lines | Gap]:
         """Over a chunk that is known to be lost. What is left of its first line is shown."""
         begun = self.lines.expected
         lost = self.stored.lost_at(begun) if self.stored else None
@@ -294,7 +294,7 @@ class StreamView:
         self._ragged = False
         return [gap] if rest is None else [replace(rest, count=0), gap]
 
-    def _pass_hole(self, end: int) -> list[Item]:
+    def _pass_hole(self, end: int) -> list[Lines | Gap]:
         """Over what the store should have and has not: an object that was damaged or removed."""
         if self.stored is None or self.stored.objects:
             return []
