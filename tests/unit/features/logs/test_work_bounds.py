@@ -27,7 +27,14 @@ from lattice.features.logs.service.patterns import LinePattern
 from lattice.features.logs.service.reading import LogReading
 from tests.eventually import eventually_async
 from tests.fakes.sharing import sharing_parts
-from tests.unit.features.logs.test_reading import ALICE, FRAME_LINES, NoNodes, Site, numbered
+from tests.unit.features.logs.test_reading import (
+    ALICE,
+    FRAME_LINES,
+    NoNodes,
+    Site,
+    numbered,
+    texts_of,
+)
 
 LINE_BYTES = 25_000
 FRAMES = 40
@@ -219,6 +226,8 @@ async def test_pages_are_together_what_one_unbounded_answer_is(  # noqa: PLR0917
     scanned_bytes: int,
 ) -> None:
     """Whatever is written, however it is stored, filtered and cut."""
+    if not labelled:
+        query["ranks"] = ()  # nothing would be of any
     unbounded = BoundedSite(PageBudget(1 << 60, 1 << 60, 1e9))
     bounded = BoundedSite(PageBudget(answer_bytes, scanned_bytes, 1e9))
     hole = (Gap(Position(5, 1), GapCause.TRUNCATED, 9, unbounded.ms(0)),) if gaps else ()
@@ -236,9 +245,30 @@ async def test_pages_are_together_what_one_unbounded_answer_is(  # noqa: PLR0917
     assert shown(pages) == shown(whole)
     assert gaps_of(pages) == gaps_of(whole)
     assert [page.finished for page in pages] == [*([False] * (len(pages) - 1)), True]
-    for page in pages:
-        got = [each for each in page.records if isinstance(each, LogBlock)]
-        assert all(one.time <= other.time for one, other in pairwise(got))
+    got = [each for page in pages for each in page.records if isinstance(each, LogBlock)]
+    # What has no line feed is known to be a line once everything else was read.
+    assert ends or all(one.time <= other.time for one, other in pairwise(got))
+
+
+@pytest.mark.spec("LOG-3", "LOG-6")
+async def test_pages_get_past_a_gap_and_past_a_line_without_an_end() -> None:
+    site = BoundedSite()
+    gap = Gap(Position(7 * 2, 2), GapCause.TRUNCATED, 9, site.ms(2))
+    await site.put("n1", [*numbered(5), (9.0, b"no end")], gaps=(gap,))
+    pages = await site.pages(limit=1)
+    assert [line for *_, line in shown(pages)] == [*(f"line {n}\n" for n in range(5)), "no end"]
+    assert gaps_of(pages) == {("n1", 14)}
+
+
+@pytest.mark.spec("LOG-4", "LOG-6")
+async def test_pages_of_the_last_lines_of_many_nodes_are_all_of_them() -> None:
+    site = BoundedSite()
+    for node in ("n1", "n2"):
+        await site.put(node, numbered(60, node))
+    whole = await site.texts(tail=50)
+    pages = await site.pages(tail=50, limit=7)
+    assert len(whole) == 50
+    assert [line for page in pages for line in texts_of(page)] == whole
 
 
 def gaps_of(pages: list[LogPage]) -> set[tuple[str, int]]:

@@ -349,6 +349,8 @@ class Look:
         is_joint = len(streams) > 1 or any(map(self._is_sifted, streams.values()))
         if tail is not None and is_joint and not self._query.cursor:
             gaps, ends = await go_to_last(tail, self._items(), self.view, self._span())
+            # All of it is read once more.
+            self.scanned_bytes = 0
             yield [gap(stream.name, each) for stream, each in gaps]
         async with aclosing(self._groups(ends)) as groups:
             async for group in groups:

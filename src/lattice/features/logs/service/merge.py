@@ -32,9 +32,7 @@ class MergedView:
             while heap:
                 _, name = heapq.heappop(heap)
                 stream = self.streams[name]
-                item, stream.pending = stream.pending, None
-                assert item is not None
-                yield stream, item
+                yield stream, stream.give()
                 await _pull(heap, sources, stream)
         finally:
             for source in sources.values():

@@ -88,6 +88,7 @@ class StreamView:
         self.pending: Item | None = None
         self._ready: deque[Item] = deque()
         """Read and filtered, but not given out."""
+        self._given = Position()
         self.lines = LineAssembler(Position())
         self._archive = archive
         self._start = Start()
@@ -146,13 +147,22 @@ class StreamView:
     @property
     def place(self) -> Position:
         """Where it goes on for the caller: behind what was given out."""
-        if self.pending is not None:
-            return self.pending.at
-        return self._ready[0].at if self._ready else self.lines.at
+        coming = self.pending or (self._ready[0] if self._ready else None)
+        # A gap may lie before lines that were given out.
+        return self.lines.at if coming is None else max(coming.at, self._given)
+
+    def give(self) -> Item:
+        """What is pending, from now on given out."""
+        item, self.pending = self.pending, None
+        assert item is not None
+        if not isinstance(item, Gap):
+            self._given = item.end
+        return item
 
     def begin(self, start: Start) -> None:
         """Go to where the first line that fits may be, without reading what is before."""
         self._start = start
+        self._given = start.at or Position()
         if start.at is not None:
             self.lines = LineAssembler(start.at)
             return
@@ -227,6 +237,11 @@ class StreamView:
     async def items(self, end: int) -> AsyncGenerator[Lines | Gap]:
         """Lines and gaps up to an offset, as far as they can be had."""
         end = min(end, self._wanted_end())
+        # What is missing right here comes before what follows it, also for who begins here.
+        if (broken := self._broken_line()) is not None:
+            yield broken
+        for gap in self._new_gaps():
+            yield gap
         while self.lines.expected < end:
             found = False
             async with aclosing(self._next(end)) as pieces:
