@@ -238,10 +238,8 @@ class StreamView:
         """Lines and gaps up to an offset, as far as they can be had."""
         end = min(end, self._wanted_end())
         # What is missing right here comes before what follows it, also for who begins here.
-        if (broken := self._broken_line()) is not None:
-            yield broken
-        for gap in self._new_gaps():
-            yield gap
+        for item in self._missing_here():
+            yield item
         while self.lines.expected < end:
             found = False
             async with aclosing(self._next(end)) as pieces:
@@ -265,6 +263,10 @@ class StreamView:
         lines = self.lines.take(part)
         if lines is not None and self._start.fits(lines):
             yield self._trimmed(lines)
+        yield from self._missing_here()
+
+    def _missing_here(self) -> Iterator[Lines | Gap]:
+        """A line that a gap broke, and the gap."""
         broken = self._broken_line()
         if broken is not None:
             yield broken
