@@ -55,7 +55,9 @@ def test_an_image_opens_for_its_owner_alone(
     tmp_path: Path, uid: int, gid: int, mode: int, answer: str
 ) -> None:
     for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == os.geteuid() and folder.name.startswith(("pytest", "popen", "test")):
+        if folder.stat().st_uid == os.geteuid() and folder.name.startswith(
+            ("pytest", "popen", "test")
+        ):
             folder.chmod(0o755)
     image = tmp_path / "tools.squashfs"
     image.write_bytes(b"hsqs")
