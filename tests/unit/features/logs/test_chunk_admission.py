@@ -73,7 +73,7 @@ def site() -> Site:
 def rpc_of(site: Site, quota_bytes: int = 0, **more: object) -> LogIntakeRpc:
     site.intake = LogIntake(
         Naming(site.scheduler, site.clock), site.files, site.objects, site.intake._signer,
-        site.refused, quota_bytes=quota_bytes,
+        site.refused, site.clock, site.seals, quota_bytes=quota_bytes,
     )  # fmt: skip
     return LogIntakeRpc(site.intake, **more)  # type: ignore[arg-type]
 
