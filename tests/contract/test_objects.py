@@ -172,7 +172,7 @@ async def test_an_object_tells_when_it_was_written(place: Place) -> None:
 
 
 @pytest.mark.spec("LOG-3")
-async def test_a_listing_tells_the_order_of_storing_whatever_the_names(place: Place) -> None:
+async def test_a_listing_gives_the_order_of_storing_whatever_the_names(place: Place) -> None:
     """Where chunks overlap, what was stored first is read. Stores may tell whole seconds."""
     names = ("c", "a", "b")
     for name in names:

@@ -71,5 +71,5 @@ async def send(folder: Path, node: str, job: int, started: float, text: bytes) -
 
 if __name__ == "__main__":
     _, _folder, _node, _job, _started, _text = sys.argv
-    told = send(Path(_folder), _node, int(_job), float(_started), _text.encode() + b"\n")
-    print(asyncio.run(told))
+    answer = send(Path(_folder), _node, int(_job), float(_started), _text.encode() + b"\n")
+    print(asyncio.run(answer))

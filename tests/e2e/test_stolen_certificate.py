@@ -87,9 +87,9 @@ async def test_a_forged_chunk_for_a_finished_job_is_refused(
     job, chunk = await _finished(lab, store)
     started = _started(alice, job)
     folder = lab.node("n1").agent.folder / "state"
-    said = _on_node(lab, "forge_chunk", folder, "n1", str(job), str(started), _FALSE)
-    assert "PERMISSION_DENIED" in said.stdout, said
-    assert "the stream is sealed, its last chunk is stored" in said.stdout
+    answer = _on_node(lab, "forge_chunk", folder, "n1", str(job), str(started), _FALSE)
+    assert "PERMISSION_DENIED" in answer.stdout, answer
+    assert "the stream is sealed, its last chunk is stored" in answer.stdout
     shown = alice.tries("logs", str(job), "--prefix", "none")
     assert (shown.code, shown.out) == (0, f"{_TRUE}\n")
     assert [key for key in await _keys(store, job) if key.endswith(".zst")] == [chunk]

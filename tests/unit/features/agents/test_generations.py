@@ -96,12 +96,12 @@ async def test_a_renewal_from_a_spent_generation_puts_the_node_in_quarantine_eve
     await site.trust.note_use(new)
     with pytest.raises(PermissionRefused) as refusal:
         await other.enrolment.renew(stolen, csr())
-    way_back = "lattice admin restore n1, then lattice admin enrol n1"
-    assert refusal.value.message == f"n1 is in quarantine; admin: {way_back}"
+    next_steps = "lattice admin restore n1, then lattice admin enrol n1"
+    assert refusal.value.message == f"n1 is in quarantine; admin: {next_steps}"
     await site.view.refresh()
     for each in (site, other):
         for peer in (stolen, new):
-            with pytest.raises(PermissionRefused, match=way_back):
+            with pytest.raises(PermissionRefused, match=next_steps):
                 each.trust.admit(peer)
     (agent,) = (await site.trust.agents()).agents
     assert agent.quarantine == "its certificate 1 asked for another after 2 was used"

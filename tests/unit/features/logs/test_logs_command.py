@@ -581,7 +581,7 @@ _SINCE_SEALED = "changed or removed in the object store since it was sealed"
     ],
 )
 @pytest.mark.parametrize("options", [(), ("--exit-status",), ("-o", "json")])
-def test_what_was_tampered_with_is_told_and_is_no_success(
+def test_what_was_tampered_with_is_reported_and_is_no_success(
     told: dict[str, Any], mark: str, options: tuple[str, ...]
 ) -> None:
     shell = shell_of(

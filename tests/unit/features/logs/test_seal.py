@@ -74,7 +74,7 @@ async def site() -> Sealed:
     return await Sealed().sealed()
 
 
-def told(page: LogPage) -> tuple[list[str], list[tuple[int, int | None]]]:
+def tampering(page: LogPage) -> tuple[list[str], list[tuple[int, int | None]]]:
     """Notes and gaps that say that something was tampered with."""
     notes = [
         each.words
@@ -90,12 +90,12 @@ def told(page: LogPage) -> tuple[list[str], list[tuple[int, int | None]]]:
 
 
 @pytest.mark.spec("LOG-3")
-async def test_what_is_complete_is_sealed_and_nothing_is_said_of_it(site: Sealed) -> None:
+async def test_what_is_complete_is_sealed_and_read_without_a_note(site: Sealed) -> None:
     metadata = json.loads(await site.objects.read(site.metadata_key))
     assert metadata["seal"]["key"] == SIGNER._key.name
     page = await site.page()
     assert texts_of(page) == LINES
-    assert told(page) == ([], [])
+    assert tampering(page) == ([], [])
     assert (await site.seals.of(site.name)) is not None
 
 
@@ -105,14 +105,14 @@ def _offset(lines: int) -> int:
 
 @pytest.mark.spec("LOG-3")
 @pytest.mark.parametrize("number", [1, 3, 5])
-async def test_a_chunk_that_was_removed_is_shown_at_its_place(site: Sealed, number: int) -> None:
+async def test_a_chunk_that_was_removed_is_shown_where_it_was(site: Sealed, number: int) -> None:
     await site.change(site.key(number), None)
     page = await site.page()
     begin, end = 30 * (number - 1), 30 * number
     assert texts_of(page) == LINES[:begin] + LINES[end:]
-    (note,), gaps = told(page)
+    (note,), gaps = tampering(page)
     assert note == (
-        "1 object was missing in the object store since these logs were sealed "
+        "1 object was removed in the object store since these logs were sealed "
         f"(stdout/n1/chunk_{number:06d}.log.zst)"
     )
     assert gaps == [(_offset(begin), _offset(end) - _offset(begin))]
@@ -123,7 +123,7 @@ async def test_streams_that_were_removed_whole_are_shown_too(site: Sealed) -> No
     for number in range(1, 6):
         await site.change(site.key(number), None)
     page = await site.page()
-    notes, gaps = told(page)
+    notes, gaps = tampering(page)
     assert texts_of(page) == []
     assert len(notes) == 1
     assert sum(lost or 0 for _, lost in gaps) == _offset(150)
@@ -155,7 +155,7 @@ async def test_a_chunk_that_was_changed_is_never_shown_as_the_jobs(
     await site.change(site.key(2), change(await site.objects.read(site.key(2))))
     page = await (site.forget() if restarted else site).page()
     assert texts_of(page) == LINES[:30] + LINES[60:]
-    _, gaps = told(page)
+    _, gaps = tampering(page)
     assert gaps == [(_offset(30), _offset(60) - _offset(30))]
 
 
@@ -166,30 +166,30 @@ async def test_chunks_that_were_exchanged_are_not_taken_for_each_other(site: Sea
     await site.change(site.key(3), first)
     page = await site.forget().page()
     assert texts_of(page) == LINES[:30] + LINES[90:]
-    (note,), gaps = told(page)
+    (note,), gaps = tampering(page)
     assert note.startswith("2 objects were changed in the object store")
     assert sum(lost or 0 for _, lost in gaps) == _offset(90) - _offset(30)
 
 
 @pytest.mark.spec("LOG-3")
-async def test_an_object_that_was_added_is_not_shown_and_told_of(site: Sealed) -> None:
+async def test_an_object_that_was_added_is_not_shown_and_is_reported(site: Sealed) -> None:
     await site.change(site.key(6), chunk_of(b"forged\n", offset=_offset(150), line=150, last=True))
     await site.change(site.key(1, "n2"), chunk_of(b"forged\n", last=True))
     page = await site.page()
     assert texts_of(page) == LINES
-    (note,), gaps = told(page)
+    (note,), gaps = tampering(page)
     assert note.startswith("2 objects were added in the object store")
     assert note.endswith("they are not shown (stdout/n1/chunk_000006.log.zst)")
     assert gaps == []
 
 
 @pytest.mark.spec("LOG-3")
-async def test_a_range_shows_what_is_wrong_in_it_and_an_index_read_says_so_always(
+async def test_a_missing_chunk_outside_of_the_range_is_reported_too(
     site: Sealed,
 ) -> None:
     await site.change(site.key(3), None)
     for query in ({"tail": 5}, {"offset": _offset(100)}, {"limit": 7}):
-        notes, _ = told(await site.page(**query))
+        notes, _ = tampering(await site.page(**query))
         assert len(notes) == 1
 
 
@@ -204,12 +204,12 @@ async def test_a_range_shows_what_is_wrong_in_it_and_an_index_read_says_so_alway
         lambda content: content[:-9],
     ],
 )
-async def test_a_seal_that_was_changed_is_told_of(
+async def test_a_seal_that_was_changed_is_reported(
     site: Sealed, change: Callable[[bytes], bytes]
 ) -> None:
     await site.change(site.metadata_key, change(await site.objects.read(site.metadata_key)))
     page = await site.page()
-    (note,), _ = told(page)
+    (note,), _ = tampering(page)
     assert note.startswith("the seal of these logs does not hold: ")
     assert texts_of(page) == LINES
 
@@ -232,7 +232,7 @@ async def test_logs_that_were_never_sealed_are_read_as_before(site: Sealed) -> N
         del chunk["index_sha256"]
     await site.objects.put(site.metadata_key, json.dumps(metadata).encode())
     page = await site.page()
-    assert (texts_of(page), told(page)) == (LINES, ([], []))
+    assert (texts_of(page), tampering(page)) == (LINES, ([], []))
     assert await site.seals.of(site.name) is None
     await site.summaries.write(site.name)
     again = json.loads(await site.objects.read(site.metadata_key))
@@ -247,12 +247,12 @@ async def test_a_chunk_that_a_server_took_after_the_seal_is_shown_and_sealed(sit
     await site.seals.note_late(site.name, key, await site.objects.read(key))
     page = await site.page()
     assert sorted(texts_of(page)) == sorted([*LINES, "late 0", "late 1", "late 2"])
-    assert told(page) == ([], [])
+    assert tampering(page) == ([], [])
     await site.summaries.write(site.name)
     metadata = json.loads(await site.objects.read(site.metadata_key))
     assert metadata["nodes"] == ["n1", "n2"]
     await site.change(key, chunk_of(b"forged\n"))
-    notes, gaps = told(await site.forget().page())
+    notes, gaps = tampering(await site.forget().page())
     assert (len(notes), len(gaps)) == (1, 1)
 
 
@@ -284,7 +284,7 @@ async def test_a_download_breaks_off_rather_than_be_short(site: Sealed) -> None:
 
 
 @pytest.mark.spec("LOG-6")
-async def test_a_second_look_into_a_chunk_reads_its_frames_alone() -> None:
+async def test_a_second_range_of_a_chunk_reads_its_frames_alone() -> None:
     site = Sealed()
     await site.put("n1", [(1.0, noise(number) + b"\n") for number in range(3000)], chunk_lines=3000)
     await site.summaries.write(site.name)
@@ -302,11 +302,11 @@ async def test_whatever_byte_is_changed_no_line_is_shown_that_was_not_written(
 ) -> None:
     site = await Sealed().sealed()
     content = bytearray(await site.objects.read(site.key(number)))
-    place = data.draw(st.integers(0, len(content) - 1))
-    content[place] ^= data.draw(st.integers(1, 255))
+    position = data.draw(st.integers(0, len(content) - 1))
+    content[position] ^= data.draw(st.integers(1, 255))
     await site.change(site.key(number), bytes(content))
     page = await site.page()
     shown = texts_of(page)
     begin, end = 30 * (number - 1), 30 * number
     assert shown == LINES[:begin] + LINES[end:]
-    assert told(page)[1] == [(_offset(begin), _offset(end) - _offset(begin))]
+    assert tampering(page)[1] == [(_offset(begin), _offset(end) - _offset(begin))]

@@ -29,7 +29,7 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Sent:
-    """A chunk by its place and its letter, which tells it from the others."""
+    """A chunk by its offset and its letter, which tells it from the others."""
 
     begin: int
     size: int
@@ -99,7 +99,7 @@ async def test_a_sealed_stream_ends_where_its_last_chunk_does() -> None:
 
 
 @pytest.mark.spec("LOG-3")
-async def test_a_gap_that_a_later_chunk_tells_of_stored_text_is_not_believed() -> None:
+async def test_a_gap_of_a_later_chunk_in_stored_text_is_not_believed() -> None:
     store = Store()
     real = Gap(Position(4, 1), GapCause.TRUNCATED, 9, 1000)
     forged = Gap(Position(2, 0), GapCause.DELETED, 99, 1000)
@@ -168,9 +168,9 @@ def test_each_byte_is_that_of_the_chunk_that_brought_it_first(sent: list[Sent]) 
     sealed: int | None = None
     for each in sent:
         end = each.begin + each.size
-        for place in range(each.begin, end):
-            if sealed is None or place < sealed:
-                owner.setdefault(place, each.letter)
+        for offset in range(each.begin, end):
+            if sealed is None or offset < sealed:
+                owner.setdefault(offset, each.letter)
         reached = max(owner, default=-1) + 1
         if each.last and sealed is None and end >= reached and _is_furthest(sent, each):
             sealed = end
@@ -178,9 +178,9 @@ def test_each_byte_is_that_of_the_chunk_that_brought_it_first(sent: list[Sent]) 
     resolved = Resolved(_chunks(sent))
     for part in resolved.ranges:
         letter = sent[int((part.chunk.stored - BEGAN).total_seconds())].letter
-        for place in range(part.begin, part.end):
-            assert place not in found
-            found[place] = letter
+        for offset in range(part.begin, part.end):
+            assert offset not in found
+            found[offset] = letter
     assert (found, resolved.sealed) == (owner, sealed)
 
 
@@ -197,12 +197,12 @@ def test_what_is_stored_later_changes_nothing_of_what_was_there(
     before = Resolved(_chunks(first))
     after = Resolved(_chunks([*first, *later]))
 
-    def places(resolved: Resolved) -> dict[int, str]:
+    def owners(resolved: Resolved) -> dict[int, str]:
         return {
-            place: part.chunk.key
+            offset: part.chunk.key
             for part in resolved.ranges
-            for place in range(part.begin, part.end)
+            for offset in range(part.begin, part.end)
         }
 
-    assert places(before).items() <= places(after).items()
+    assert owners(before).items() <= owners(after).items()
     assert before.sealed is None or before.sealed == after.sealed

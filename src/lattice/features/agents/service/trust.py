@@ -56,8 +56,8 @@ def node_named(name: str) -> str:
 
 def in_quarantine(node: str, *, spent: bool = False) -> PermissionRefused:
     """What a node in quarantine is answered: how an administrator lets it back in."""
-    words = f"{node} is in quarantine; admin: lattice admin restore {node}"
-    return PermissionRefused(f"{words}, then lattice admin enrol {node}" if spent else words)
+    text = f"{node} is in quarantine; admin: lattice admin restore {node}"
+    return PermissionRefused(f"{text}, then lattice admin enrol {node}" if spent else text)
 
 
 class TrustedNodes:

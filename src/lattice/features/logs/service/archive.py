@@ -121,11 +121,11 @@ class Archive:
     ) -> Iterable[StoredStream]:
         """The streams in these, by looking at each."""
         chunks: dict[StreamName, list[StoredChunk]] = {}
-        looked = await asyncio.gather(*(self._look(each, checks) for each in objects))
-        for each in looked:
+        found = await asyncio.gather(*(self._read_chunk(each, checks) for each in objects))
+        for each in found:
             if each is not None:
                 chunks.setdefault(_name(each.index), []).append(each)
-        lost = checks.lost(folder, (each for each in looked if each is not None))
+        lost = checks.lost(folder, (each for each in found if each is not None))
         streams = []
         for name in {**chunks, **lost}:
             stream = StoredStream(name, checks=checks, folder=folder, is_sealed=name in lost)
@@ -134,7 +134,7 @@ class Archive:
             streams.append(stream)
         return streams
 
-    async def _look(self, info: ObjectInfo, checks: Checks) -> StoredChunk | None:
+    async def _read_chunk(self, info: ObjectInfo, checks: Checks) -> StoredChunk | None:
         """The chunk in this object; None if it is none, or not the one that was sealed."""
         found = await self._indexes.read(info)
         if found is None or not _is_in_place(info, found[0]):
@@ -159,7 +159,7 @@ class Archive:
             raise NotInOrder
         folder = objects[0].key.rpartition("/")[0]
         stream = StoredStream(_name(begun), objects=objects, checks=checks, folder=folder)
-        stream.is_sealed = checks.has_sealed(stream.name)
+        stream.is_sealed = checks.has_sealed(folder, stream.name)
         await self._chunk(stream, 0)
         await self._look_back(stream, len(objects) - 1)
         # One that was added to a stream that had ended is found out by the one before it.
@@ -223,7 +223,7 @@ class Archive:
         known = stream.known(info.key)
         if known is not None:
             return known
-        chunk = await self._look(info, stream.checks)
+        chunk = await self._read_chunk(info, stream.checks)
         if chunk is None or chunk.index.before != number or _name(chunk.index) != stream.name:
             raise NotInOrder
         stream.know(chunk)
@@ -298,10 +298,10 @@ class Archive:
 
     async def _lose(self, stream: StoredStream, chunk: StoredChunk) -> None:
         if stream.objects:
-            await self._look_at_all(stream)
+            await self._resolve_all(stream)
         stream.lose(chunk, tampered=stream.checks.covers(chunk.key))
 
-    async def _look_at_all(self, stream: StoredStream) -> None:
+    async def _resolve_all(self, stream: StoredStream) -> None:
         found = await self._looked_at(stream.folder, stream.objects, stream.checks)
         for each in found:
             if each.name == stream.name:
@@ -328,7 +328,7 @@ class Archive:
                 yield StoredRange(chunk.index.offset, chunk.end.offset, chunk)
         except NotInOrder:
             # An object is damaged, or was removed since. This ends here, before it.
-            await self._look_at_all(stream)
+            await self._resolve_all(stream)
 
     async def _look_back(self, stream: StoredStream, number: int) -> None:
         """As far as there is text: what has none has no time either."""

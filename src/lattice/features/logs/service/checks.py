@@ -5,6 +5,7 @@ One for each question. Without a seal everything is taken as it is.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -34,6 +35,9 @@ class Checks:
         self._name = name
         self._seals = seals
         self._chunks = seal.chunks if seal else {}
+        self._folders: dict[str, list[SealedChunk]] = {}
+        for each in self._chunks.values():
+            self._folders.setdefault(each.key.rpartition("/")[0], []).append(each)
         self.is_sealed = seal is not None
         self._late: set[str] = set()
         self._removed: list[SealedChunk] = []
@@ -42,8 +46,7 @@ class Checks:
 
     def folders(self, prefixes: Sequence[str]) -> set[str]:
         """The folders below these prefixes in which something was sealed."""
-        keys = (key for key in self._chunks if key.startswith(tuple(prefixes)))
-        return {key.rpartition("/")[0] for key in keys}
+        return {each for each in self._folders if f"{each}/".startswith(tuple(prefixes))}
 
     async def expected(
         self, folder: str, objects: Iterable[ObjectInfo], indexes: Indexes
@@ -52,17 +55,16 @@ class Checks:
         found = list(objects)
         if not self.is_sealed:
             return found
-        kept = []
+        expected = []
         for each in found:
             if each.key in self._chunks or await self._is_late(each, indexes):
-                kept.append(each)
+                expected.append(each)
             else:
                 self._added.add(each.key)
         there = {each.key for each in found}
-        for chunk in self._chunks.values():
-            if chunk.key.rpartition("/")[0] == folder and chunk.key not in there:
-                self._removed.append(chunk)
-        return kept
+        gone = (each for each in self._folders.get(folder, ()) if each.key not in there)
+        self._removed += gone
+        return expected
 
     async def _is_late(self, info: ObjectInfo, indexes: Indexes) -> bool:
         assert self._seals is not None
@@ -94,22 +96,21 @@ class Checks:
         """What was sealed in a folder and can't be read; every sealed stream is named."""
         there = {each.key for each in intact}
         found: dict[StreamName, list[Lost]] = {}
-        for chunk in self._chunks.values():
-            if chunk.key.rpartition("/")[0] == folder:
-                lost = found.setdefault(chunk.stream, [])
-                if chunk.key not in there:
-                    lost.append(Lost(chunk.begin, chunk.end, tampered=True))
+        for chunk in self._folders.get(folder, ()):
+            lost = found.setdefault(chunk.stream, [])
+            if chunk.key not in there:
+                lost.append(Lost(chunk.begin, chunk.end, tampered=True))
         return found
 
-    def has_sealed(self, stream: StreamName) -> bool:
+    def has_sealed(self, folder: str, stream: StreamName) -> bool:
         """True if all that there was of it is known."""
-        return any(each.stream == stream for each in self._chunks.values())
+        return any(each.stream == stream for each in self._folders.get(folder, ()))
 
     def faults(self) -> tuple[str, ...]:
         """What was found so far, in words."""
-        told = []
+        faults = []
         for keys, what in (
-            ([each.key for each in self._removed], f"missing {_SINCE}"),
+            ([each.key for each in self._removed], f"removed {_SINCE}"),
             (sorted(self._changed), f"changed {_SINCE}"),
             (sorted(self._added), f"added {_SINCE}; they are not shown"),
         ):
@@ -117,8 +118,8 @@ class Checks:
                 count = "1 object was" if len(keys) == 1 else f"{len(keys)} objects were"
                 example = "/".join(keys[0].split("/")[-3:])
                 text = what.replace("they are", "it is") if len(keys) == 1 else what
-                told.append(f"{count} {text} ({example})")
-        return tuple(told)
+                faults.append(f"{count} {text} ({example})")
+        return tuple(faults)
 
 
 class CheckedFrames:
@@ -130,37 +131,42 @@ class CheckedFrames:
     def __init__(self, objects: ObjectStore, most_bytes: int = _MOST_KEPT_BYTES) -> None:
         self._objects = objects
         self._most_bytes = most_bytes
-        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._digests: OrderedDict[str, bytes] = OrderedDict()
         self._size = 0
 
     async def read(self, chunk: StoredChunk, run: Sequence[PlacedFrame]) -> bytes:
         """The frames of a run as they are stored. Raises `BadChunk`, `NoObject`, `Unavailable`."""
         begin, end = run[0].stored_at, run[-1].stored_at + run[-1].frame.stored_bytes
-        known = self._kept.get(chunk.digest)
+        known = self._digests.get(chunk.digest)
         if known is None:
             whole = await self._objects.read(chunk.key, 0, chunk.index.stored_bytes)
-            if hashlib.sha256(whole).hexdigest() != chunk.index.sha256:
-                raise BadChunk("the text is not what was sealed")
-            self._keep(chunk, whole)
+            self._keep(chunk, await asyncio.to_thread(_frame_digests, chunk, whole))
             return whole[begin:end]
-        self._kept.move_to_end(chunk.digest)
+        self._digests.move_to_end(chunk.digest)
         stored = await self._objects.read(chunk.key, begin, end)
         numbers = {each.stored_at: number for number, each in enumerate(chunk.index.placed())}
         for each in run:
             at = each.stored_at - begin
             digest = hashlib.sha256(stored[at : at + each.frame.stored_bytes]).digest()
-            place = 32 * numbers[each.stored_at]
-            if digest != known[place : place + 32]:
+            at_digest = 32 * numbers[each.stored_at]
+            if digest != known[at_digest : at_digest + 32]:
                 raise BadChunk("a frame is not what was sealed")
         return stored
 
-    def _keep(self, chunk: StoredChunk, whole: bytes) -> None:
-        digests = b"".join(
-            hashlib.sha256(whole[each.stored_at :][: each.frame.stored_bytes]).digest()
-            for each in chunk.index.placed()
-        )
-        if chunk.digest not in self._kept:
-            self._kept[chunk.digest] = digests
+    def _keep(self, chunk: StoredChunk, digests: bytes) -> None:
+        if chunk.digest not in self._digests:
+            self._digests[chunk.digest] = digests
             self._size += len(digests)
-        while self._size > self._most_bytes and len(self._kept) > 1:
-            self._size -= len(self._kept.popitem(last=False)[1])
+        while self._size > self._most_bytes and len(self._digests) > 1:
+            self._size -= len(self._digests.popitem(last=False)[1])
+
+
+def _frame_digests(chunk: StoredChunk, whole: bytes) -> bytes:
+    """One after the other. Raises `BadChunk` if the frames are not those of the index."""
+    if hashlib.sha256(whole).hexdigest() != chunk.index.sha256:
+        raise BadChunk("the text is not what was sealed")
+    view = memoryview(whole)
+    return b"".join(
+        hashlib.sha256(view[each.stored_at :][: each.frame.stored_bytes]).digest()
+        for each in chunk.index.placed()
+    )

@@ -91,9 +91,9 @@ class StoredStream:
 
     def know(self, chunk: StoredChunk) -> None:
         """One more was looked at. Raises `NotInOrder` if it lies where its number does not."""
-        place = bisect_right(self.chunks, _counted(chunk), key=_counted)
-        self.chunks.insert(place, chunk)
-        for first, second in pairwise(self.chunks[max(0, place - 1) : place + 2]):
+        position = bisect_right(self.chunks, _counted(chunk), key=_counted)
+        self.chunks.insert(position, chunk)
+        for first, second in pairwise(self.chunks[max(0, position - 1) : position + 2]):
             counted = _before(first) < _before(second) and not first.index.last
             if not counted or first.end.offset > second.index.offset:
                 raise NotInOrder
@@ -104,8 +104,8 @@ class StoredStream:
         """Every one was looked at; these are its own."""
         self.objects = ()
         self.resolved = Resolved(chunks)
-        kept = {each.chunk.key: each.chunk for each in self.resolved.ranges}
-        self.chunks = sorted(kept.values(), key=in_order)
+        having_a_say = {each.chunk.key: each.chunk for each in self.resolved.ranges}
+        self.chunks = sorted(having_a_say.values(), key=in_order)
         self._gaps = None
 
     def lose(self, chunk: StoredChunk, *, tampered: bool) -> None:
