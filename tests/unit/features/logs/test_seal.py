@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from lattice.access.grants import GrantSigner
 from lattice.base.errors import DataUnavailable
 from lattice.base.signing import SigningKey
 from lattice.domain.attempts import attempts_of
-from lattice.domain.logchunk import read_index
+from lattice.domain.logchunk import compress, expand, read_index
 from lattice.domain.logs import GapCause, LogKind
 from lattice.features.logs.model import LogGap, LogNote, LogPage, LogQuery, NoteKind
 from lattice.features.logs.service.metadata import Summaries
@@ -157,6 +158,30 @@ async def test_a_chunk_that_was_changed_is_never_shown_as_the_jobs(
     assert texts_of(page) == LINES[:30] + LINES[60:]
     _, gaps = tampering(page)
     assert gaps == [(_offset(30), _offset(60) - _offset(30))]
+
+
+def _other_frame(content: bytes) -> bytes:
+    """The same index, and a first frame of the same size with other text and a sound checksum."""
+    index = read_index(content, len(content))
+    first = index.frames[0]
+    text = expand(content[: first.stored_bytes], first)
+    for offset, letter in product(range(len(text)), b"0123456789"):
+        other = text[:offset] + bytes([letter]) + text[offset + 1 :]
+        packed = compress(other)
+        fits = len(packed) == first.stored_bytes and other.count(b"\n") == first.lines
+        if fits and other != text:
+            return packed + content[first.stored_bytes :]
+    raise AssertionError("no text of that size was found")
+
+
+@pytest.mark.spec("LOG-3")
+async def test_a_frame_that_fits_is_not_shown_after_its_chunk_was_read_once(site: Sealed) -> None:
+    """Its checksum holds, and the digests of the chunk are known by then."""
+    assert texts_of(await site.page()) == LINES
+    await site.change(site.key(2), _other_frame(await site.objects.read(site.key(2))))
+    page = await site.page()
+    assert texts_of(page) == LINES[:30] + LINES[60:]
+    assert tampering(page)[1] == [(_offset(30), _offset(60) - _offset(30))]
 
 
 @pytest.mark.spec("LOG-3")
