@@ -30,10 +30,13 @@ def whole(lab: Lab) -> Iterator[None]:
 
 
 @pytest.fixture
-def job(lab: Lab) -> Iterator[int]:
+def job(lab: Lab, alice: Person) -> Iterator[int]:
+    """One that was measured already: before its first sample `top` has nothing to show."""
     lab.jobs.cancel_all()
     number = lab.sbatch("alice", wrap="echo begun; sleep 600")
     lab.wait_job_state(number, "RUNNING")
+    alice.tries("telemetry", str(number), "debug")
+    eventually(lambda: alice.tries("top", str(number), "--once").code, lambda code: code == 0)
     yield number
     lab.jobs.cancel_all()
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import re
 import shutil
 import signal
-import socket
-import ssl
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +21,8 @@ from tests.e2e.people import Person
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.lab
+
+_CHECKOUT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -166,37 +167,21 @@ def test_plain_text_is_not_spoken(lab: Lab) -> None:
 @pytest.mark.spec("LIMIT-4")
 def test_half_requests_are_closed_and_nobody_else_notices(lab: Lab, alice: Person) -> None:
     """Attack 39: 200 connections with half a head, a length named twice, another's `Host`."""
-    halves = [_dialled(lab) for _ in range(200)]
-    for each in halves:
-        each.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+    hostile = lab.control.room.popen(
+        [
+            *(sys.executable, "-m", "tests.e2e.half_requests"),
+            *(lab.servers[0].address, str(SERVER_REST_PORT), "200"),
+        ],
+        cwd=str(_CHECKOUT),
+        env={"PYTHONPATH": str(_CHECKOUT)},
+    )
+    assert hostile.stdout is not None
+    assert hostile.stdout.readline() == "open\n"
     assert alice.tries("whoami").code == 0
-    answers = [_read(each) for each in halves]
-    assert {answer.split(b" ")[1] for answer in answers} == {b"408"}
-
-    twice = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
-    smuggling = _dialled(lab)
-    smuggling.sendall(b"POST /v1/allocations HTTP/1.1\r\nHost: x\r\n" + twice)
-    assert _read(smuggling).startswith(b"HTTP/1.1 400 ")
-
-    leading_out = _dialled(lab)
-    leading_out.sendall(b"GET /healthz/ HTTP/1.1\r\nHost: evil\r\nConnection: close\r\n\r\n")
-    answer = _read(leading_out)
-    assert answer.startswith(b"HTTP/1.1 404 ")
-    assert b"evil" not in answer
-
-
-def _dialled(lab: Lab) -> ssl.SSLSocket:
-    # Whom it speaks to is no matter here, only what becomes of the connection.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    plain = socket.create_connection((lab.servers[0].address, SERVER_REST_PORT), timeout=120)
-    return context.wrap_socket(plain)
-
-
-def _read(connection: ssl.SSLSocket) -> bytes:
-    """All that comes until the server closes."""
-    with connection, contextlib.suppress(ConnectionResetError, ssl.SSLEOFError):
-        content = b""
-        while part := connection.recv(65_536):
-            content += part
-    return content
+    out, err = hostile.communicate(timeout=200)
+    assert hostile.returncode == 0, err
+    answers = json.loads(out)
+    assert {each.split(" ")[1] for each in answers["halves"]} == {"408"}
+    assert answers["smuggling"].startswith("HTTP/1.1 400 ")
+    assert answers["leading_out"].startswith("HTTP/1.1 404 ")
+    assert "evil" not in answers["leading_out"]
