@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import signal
+import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -244,8 +244,11 @@ def test_a_slow_profile_holds_up_nobody_else_and_no_cancelling(
         assert sum(not each.done() for each in slow) >= 2, "the slow ones are still under way"
         ended = [each.result() for each in slow]
     assert {each.code for each in ended} <= {0, 75}
-    busy = [each for each in ended if each.code == 75]
-    assert [each.err for each in busy if "for this user" not in each.err] == []
+    # Two ran until the gate's own limit; the others had no place.
+    texts = [each.err for each in ended if each.code == 75]
+    others = [each for each in texts if "for this user" not in each]
+    assert [each for each in others if "did not end within" not in each] == []
+    assert len(others) <= 2
 
 
 @pytest.mark.spec("TOP-4")
