@@ -9,7 +9,7 @@ from lattice.features.logs.service.feeds import NodeFeed
 from lattice.features.logs.service.naming import AttemptName
 
 _MOST_REASONS = 3
-_NO_FILE = "its processes had no output file there"
+_NO_FILE = "no output file of it was found there"
 _NOT_YET = "it has not arrived yet"
 _NOT_KNOWN = "why is not known"
 

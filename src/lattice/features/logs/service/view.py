@@ -245,11 +245,8 @@ class StreamView:
             async with aclosing(self._next(end)) as pieces:
                 async for piece in pieces:
                     found = True
-                    if self._ragged:
-                        piece = self._mended(piece)  # noqa: PLW2901 - the same, from a line on
-                    for part in self._between_gaps(piece):
-                        for item in self._taken(part):
-                            yield item
+                    for item in self._items_of(piece):
+                        yield item
             if not found:
                 passed = self._pass_lost() or self._pass_hole(end)
                 if not passed:
@@ -258,6 +255,11 @@ class StreamView:
                     yield each
         for gap in self._new_gaps():
             yield gap
+
+    def _items_of(self, piece: Piece) -> Iterator[Lines | Gap]:
+        whole = self._mended(piece) if self._ragged else piece
+        for part in self._between_gaps(whole):
+            yield from self._taken(part)
 
     def _taken(self, part: Piece) -> Iterator[Lines | Gap]:
         lines = self.lines.take(part)
