@@ -40,6 +40,7 @@ def _run(percent: float) -> bool:
     with tempfile.TemporaryDirectory(prefix="lattice-gate-", dir="/var/tmp") as folder:
         clone = Path(folder) / "lattice"
         subprocess.run(["git", "clone", "--quiet", str(_ROOT), str(clone)], check=True)
+        commit = _commit(clone)
         # The people of its lab run what is installed there.
         Path(folder).chmod(0o755)
         begun = time.monotonic()
@@ -69,15 +70,15 @@ def _run(percent: float) -> bool:
         check_s=int(check[1]) if check else None,
         exit_status=ended.returncode,
         counted=_SUMMARY.findall(ended.stdout),
-        commit=_commit(),
+        commit=commit,
     )
     return ok
 
 
-def _commit() -> str:
+def _commit(checkout: Path) -> str:
     asked = ["git", "rev-parse", "--short=12", "HEAD"]
     return subprocess.run(
-        asked, cwd=_ROOT, capture_output=True, text=True, check=True
+        asked, cwd=checkout, capture_output=True, text=True, check=True
     ).stdout.strip()
 
 
