@@ -9,7 +9,7 @@ import pytest
 
 from lattice.access.actor import Actor
 from lattice.access.finding import AllocationFinder
-from lattice.base.errors import LoginRequired, NotFound, Unavailable, UsageError
+from lattice.base.errors import LoginRequired, NotFound, RateLimited, Unavailable, UsageError
 from lattice.features.attach.model import AttachSession, EndReason
 from lattice.features.attach.service import records as module
 from lattice.features.attach.service.records import OPEN, PAST, SessionRecords
@@ -220,6 +220,21 @@ async def test_a_ticket_does_not_outlive_its_callers_token(
     site.clock.advance(11)
     with pytest.raises(LoginRequired):
         await tickets.redeem(made.ticket, "1")
+
+
+@pytest.mark.spec("ATTACH-8")
+async def test_one_caller_can_not_use_up_the_tickets_of_all(
+    site: Site, tickets: AttachTickets
+) -> None:
+    made = [await tickets.issue(ALICE, "1") for _ in range(20)]
+    with pytest.raises(RateLimited) as refused:
+        await tickets.issue(ALICE, "1")
+    assert refused.value.retry_after_s == 30
+    await tickets.issue(replace(ALICE, sub="alice-2"), "1")
+    await tickets.redeem(made[0].ticket, "1")
+    await tickets.issue(ALICE, "1")
+    site.clock.advance(31)
+    await tickets.issue(ALICE, "1")
 
 
 @pytest.mark.spec("AUTH-7")

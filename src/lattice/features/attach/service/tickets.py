@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from contextlib import suppress
 from datetime import timedelta
 
 import msgspec
@@ -19,13 +18,14 @@ from lattice.access.actor import Actor
 from lattice.access.finding import AllocationFinder
 from lattice.access.permission import Permission
 from lattice.base.clock import Clock
-from lattice.base.errors import LoginRequired, Unavailable
-from lattice.domain.state import Delete, Expect, StateStore
+from lattice.base.errors import LoginRequired, RateLimited, Unavailable
+from lattice.domain.state import Delete, Entry, Expect, StateStore
 from lattice.features.attach.model import TICKET_LIFE_S, AttachTicket
 
 TICKETS = "attach/tickets/"
 _TICKET = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MOST_TICKETS = 10_000
+_MOST_OF_CALLER = 20
 _MOST_SWEPT = 100
 
 
@@ -46,7 +46,7 @@ class AttachTickets:
     async def issue(self, actor: Actor, name: str) -> AttachTicket:
         """A ticket for an allocation of the caller's. Raises as the finder does."""
         await self._finder.find(actor, Permission.ATTACH_ALLOCATION, name)
-        await self._sweep()
+        await self._sweep(actor)
         ticket = secrets.token_hex(32)
         expires = (self._clock.now() + timedelta(seconds=TICKET_LIFE_S)).replace(microsecond=0)
         written = _Written(name=name, until=expires.timestamp(), actor=actor)
@@ -62,10 +62,9 @@ class AttachTickets:
         if entry is None:
             raise _refused()
         used = await self._state.commit([Expect(key, entry.revision)], [Delete(key)])
-        try:
-            written = msgspec.json.decode(entry.value, type=_Written)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            raise _refused() from None
+        written = _read(entry)
+        if written is None:
+            raise _refused()
         now = self._clock.now()
         expires = written.actor.expires
         if (
@@ -77,17 +76,34 @@ class AttachTickets:
             raise _refused()
         return written.actor
 
-    async def _sweep(self) -> None:
-        """Let go of those nobody used in time."""
+    async def _sweep(self, actor: Actor) -> None:
+        """Let go of those nobody used in time. Raises where there are too many others."""
         entries = (await self._state.list(TICKETS)).entries
-        if len(entries) >= _MOST_TICKETS:
-            raise Unavailable("Too many tickets are out.", hint="Try again in a minute.")
         now = self._clock.now().timestamp()
-        for entry in entries[:_MOST_SWEPT]:
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                if msgspec.json.decode(entry.value, type=_Written).until > now:
-                    continue
+        valid, over = [], []
+        for entry in entries:
+            ticket = _read(entry)
+            if ticket is not None and ticket.until > now:
+                valid.append(ticket)
+            else:
+                over.append(entry)
+        for entry in over[:_MOST_SWEPT]:
             await self._state.commit([Expect(entry.key, entry.revision)], [Delete(entry.key)])
+        if sum(each.actor.sub == actor.sub for each in valid) >= _MOST_OF_CALLER:
+            raise RateLimited(
+                f"You have {_MOST_OF_CALLER} tickets that were not used.",
+                hint="Use one, or wait until they end.",
+                retry_after_s=int(TICKET_LIFE_S),
+            )
+        if len(valid) >= _MOST_TICKETS:
+            raise Unavailable("Too many tickets are out.", hint="Try again in a minute.")
+
+
+def _read(entry: Entry) -> _Written | None:
+    try:
+        return msgspec.json.decode(entry.value, type=_Written)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 def _key(ticket: str) -> str:
