@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +88,12 @@ class Refusal(Exception):
 
 
 def read_keys(file: Path) -> list[bytes]:
-    """Public keys, one in base64 a line; `#` begins a remark. Raises `ValueError`, `OSError`."""
+    """Public keys, one in base64 a line; `#` begins a remark. Raises `ValueError`, `OSError`.
+
+    Who can change the file can have anything signed, so nobody but root may be able to.
+    """
+    for path in (file, file.parent):
+        _refuse_writable(path)
     keys = []
     for line in file.read_text("ascii").splitlines():
         text = line.partition("#")[0].strip()
@@ -103,6 +109,16 @@ def read_keys(file: Path) -> list[bytes]:
     if not 0 < len(keys) <= _MOST_KEYS:
         raise ValueError(f"{file}: between 1 and {_MOST_KEYS} keys are needed")
     return keys
+
+
+def _refuse_writable(path: Path) -> None:
+    found = path.stat()
+    if found.st_uid not in {0, os.geteuid()} or found.st_mode & 0o022:
+        owner, mode = found.st_uid, found.st_mode & 0o7777
+        raise ValueError(
+            f"{path}: others than root can change it (owner {owner}, mode {mode:04o}); "
+            f"run `chown root {path}` and `chmod go-w {path}`"
+        )
 
 
 class Judge:

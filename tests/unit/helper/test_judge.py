@@ -200,3 +200,24 @@ def test_a_file_without_keys_is_refused(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(ValueError, match="key"):
         read_keys(file)
+
+
+@pytest.mark.spec("AUTH-9")
+@pytest.mark.parametrize("place", ["keys", "."])
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
+def test_keys_that_others_than_root_can_change_are_refused(
+    bench: Bench, place: str, mode: int
+) -> None:
+    read_keys(bench.file)
+    (bench.file.parent / place).chmod(mode)
+    try:
+        with pytest.raises(ValueError, match="others than root can change it"):
+            read_keys(bench.file)
+    finally:
+        bench.file.parent.chmod(0o700)
+
+
+def test_keys_of_another_owner_are_refused(bench: Bench) -> None:
+    os.chown(bench.file, 43001, -1)
+    with pytest.raises(ValueError, match="owner 43001"):
+        read_keys(bench.file)
