@@ -41,14 +41,6 @@ class Gatekeeper:
         self._journal = journal
         self._locks = locks or NoLocks()
 
-    def refuse_locked(self, actor: Actor, rpc: str, permission: str) -> None:
-        """Raise for a caller, admitted before or by a ticket, who is locked now."""
-        try:
-            refuse_locked(actor, Permission(permission), self._locks)
-        except LatticeError as refusal:
-            self._journal.refused(rpc, actor.sub, refusal.message)
-            raise
-
     async def __call__(self, *, rpc: str, permission: str, authorization: str) -> Actor:
         """The verified caller; `NOBODY` where the call is public."""
         needed = Permission(permission)
@@ -58,10 +50,17 @@ class Gatekeeper:
         actor = await self._identify(rpc, authorization)
         if not admits(actor, needed):
             raise self._not_admitted(rpc, actor, needed)
-        self.refuse_locked(actor, rpc, permission)
-        refuse_unknown(needed, self._locks)
+        self._refuse_locked(actor, rpc, needed)
         self._journal.admitted(rpc)
         return actor
+
+    def _refuse_locked(self, actor: Actor, rpc: str, needed: Permission) -> None:
+        try:
+            refuse_locked(actor, needed, self._locks)
+            refuse_unknown(needed, self._locks)
+        except LatticeError as refusal:
+            self._journal.refused(rpc, actor.sub, refusal.message)
+            raise
 
     def _not_admitted(self, rpc: str, actor: Actor, needed: Permission) -> PermissionRefused:
         if actor.role not in ALLOWED.get(needed, frozenset()):

@@ -12,6 +12,7 @@ from lattice.adapters.stateview import WatchedStateView
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.domain.accounts import Account, AccountTree
 from lattice.domain.lock import Lock, LockKind
+from lattice.domain.state import Entry
 from lattice.features.locks.model import LockList, LockOrder, UnlockOrder
 from lattice.features.locks.service.book import KNOWN_FOR_S, LOCKS, LockBook
 from lattice.features.locks.service.locking import LockService
@@ -125,6 +126,24 @@ async def test_a_tenant_admin_locks_users_of_her_tenant_alone(site: Site) -> Non
             await site.service.lock(dora, LockOrder(kind=kind, target=target, reason="why"))
         with pytest.raises(PermissionRefused):
             await site.service.unlock(dora, UnlockOrder(kind=kind, target=target))
+
+
+@pytest.mark.spec("AUTH-13")
+async def test_a_lock_that_is_renewed_meanwhile_is_ended_too(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.lock("user", "alice")
+    read, renewals = site.state.get, iter([True])
+
+    async def get_then_renew(key: str) -> Entry | None:
+        entry = await read(key)
+        if next(renewals, False):
+            await site.lock("user", "alice")
+        return entry
+
+    monkeypatch.setattr(site.state, "get", get_then_renew)
+    await site.service.unlock(OLGA, UnlockOrder(kind="user", target="alice"))
+    assert site.book.of_user("alice") is None
 
 
 async def test_what_is_not_locked_can_not_be_unlocked(site: Site) -> None:

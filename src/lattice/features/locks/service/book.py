@@ -22,6 +22,7 @@ LIST_EVERY_S = 2.0
 """The view is read anew so often, besides being told of changes."""
 KNOWN_FOR_S = 5.0
 """After so long without an answer nobody knows who is locked."""
+_TRIES = 5
 
 
 class LockBook:
@@ -74,13 +75,18 @@ class LockBook:
         await self._state.put(_key(lock.kind, lock.target), _written(lock))
 
     async def end(self, kind: LockKind, target: str) -> Lock | None:
-        """The lock that was; None if there was none. Raises `Unavailable`."""
+        """The lock that was; None if there was none. Raises `Unavailable`.
+
+        One that somebody renews meanwhile is ended as well: whoever unlocks comes last.
+        """
         key = _key(kind, target)
-        entry = await self._state.get(key)
-        if entry is None:
-            return None
-        await self._state.commit([Expect(key, entry.revision)], [Delete(key)])
-        return lock_of(entry)
+        for _ in range(_TRIES):
+            entry = await self._state.get(key)
+            if entry is None:
+                return None
+            if await self._state.commit([Expect(key, entry.revision)], [Delete(key)]) is not None:
+                return lock_of(entry)
+        raise Unavailable("Others change this lock at the same time.", hint="Try again.")
 
     def _of(self, kind: LockKind, target: str) -> Lock | None:
         self._read()
