@@ -15,6 +15,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -124,15 +125,15 @@ async def test_the_agent_sees_the_other_job_and_after_the_thaw_nothing_hangs(
 def test_the_helper_counts_the_other_job_again_and_again(
     bench: ProbingBench, attack: Attack, bobs: int
 ) -> None:
-    line = HelperCounterLine(bench.socket, SystemClock(), timeout_s=60)
-    with being(users.AGENT_USER):
-        for _ in range(4):
-            telling = line.ask((IO,), (ALICES, BOBS))
-            assert bobs in {row[0] for row in telling.of(IO)[BOBS]}
-            assert telling.unread == {ALICES: UNREADABLE}
+    with closing(HelperCounterLine(bench.socket, SystemClock(), timeout_s=60)) as line:
+        with being(users.AGENT_USER):
+            for _ in range(4):
+                telling = line.ask((IO,), (ALICES, BOBS))
+                assert bobs in {row[0] for row in telling.of(IO)[BOBS]}
+                assert telling.unread == {ALICES: UNREADABLE}
         attack.end()
-        eventually(lambda: line.ask((IO,), (ALICES, BOBS)).unread, lambda unread: not unread)
-    line.close()
+        with being(users.AGENT_USER):
+            eventually(lambda: line.ask((IO,), (ALICES, BOBS)).unread, lambda unread: not unread)
 
 
 @pytest.mark.spec("LOG-3")
@@ -161,8 +162,10 @@ async def _answered(outputs: HelperOutputs, pid: int) -> int:
 
 def test_the_helper_ends_while_it_hangs(bench: ProbingBench, attack: Attack) -> None:
     """The last one here: the helper is the module's."""
-    line = HelperCounterLine(bench.socket, SystemClock(), timeout_s=60)
-    with being(users.AGENT_USER):
+    with (
+        closing(HelperCounterLine(bench.socket, SystemClock(), timeout_s=60)) as line,
+        being(users.AGENT_USER),
+    ):
         assert line.ask((IO,), (ALICES,)).unread == {ALICES: UNREADABLE}
     bench.helper.terminate()
     assert eventually(bench.helper.poll, lambda code: code is not None) == 0
