@@ -1,14 +1,14 @@
 """Run as an ordinary user in a job: a process that holds whoever reads it in `/proc`.
 
-    frozen_exec.py SECONDS
+    frozen_exec.py SECONDS [FILE]
 
 It mounts a FUSE file system of its own in a user namespace of its own, opens a file there, has the
 file closed on exec, and executes a program. The kernel asks the server to flush the file in the
 midst of that, with the lock held that readers of the process need. The server never answers.
 
-`held PID` on standard output says that it has begun. It is over after so many seconds, or when the
-server is killed. End it by its process group: whatever looks for it in `/proc` hangs. Standard
-library only.
+`held PID` on standard output says that it has begun. It is over after so many seconds, once FILE
+exists, or when the server is killed. Whatever looks for it in `/proc` hangs, Slurm included: end it
+by FILE or by its process group. Standard library only.
 """
 
 from __future__ import annotations
@@ -33,13 +33,25 @@ _ROOT, _FILE = 1, 2
 _NOT_KNOWN = -38  # ENOSYS
 
 
-def main(seconds: float) -> None:
-    until = time.monotonic() + seconds
+class Term:
+    """How long it lasts."""
+
+    def __init__(self, seconds: float, file: str | None) -> None:
+        self._until = time.monotonic() + seconds
+        self._file = file
+
+    def is_over(self) -> bool:
+        over_by_file = self._file is not None and Path(self._file).exists()
+        return over_by_file or time.monotonic() >= self._until
+
+
+def main(seconds: float, file: str | None = None) -> None:
+    term = Term(seconds, file)
     ours, theirs = socket.socketpair()
     folder = tempfile.mkdtemp(prefix="frozen-exec-")
     if os.fork() == 0:
         ours.close()
-        bring_file(folder, theirs, until)
+        bring_file(folder, theirs, term)
         os._exit(0)
     theirs.close()
     _, files, _, _ = socket.recv_fds(ours, 1, 1)
@@ -48,18 +60,18 @@ def main(seconds: float) -> None:
     os.execv("/bin/sleep", ["sleep", str(int(seconds) + 5)])
 
 
-def bring_file(folder: str, asker: socket.socket, until: float) -> None:
+def bring_file(folder: str, asker: socket.socket, term: Term) -> None:
     """Mount, and pass an open file of the mount to a process outside of it."""
     device = mounted(folder)
     if os.fork() == 0:
         asker.close()
-        serve(device, until)
+        serve(device, term)
         os._exit(0)
     os.close(device)
     file = os.open(f"{folder}/file", os.O_RDWR)
     socket.send_fds(asker, [b"x"], [file])
     # A copy in this process would be flushed as well when it ends.
-    while time.monotonic() < until:
+    while not term.is_over():
         time.sleep(0.2)
 
 
@@ -79,9 +91,9 @@ def mounted(folder: str) -> int:
     return device
 
 
-def serve(device: int, until: float) -> None:
+def serve(device: int, term: Term) -> None:
     """Everything but the flush of a file."""
-    while time.monotonic() < until:
+    while not term.is_over():
         if not select.select([device], [], [], 0.2)[0]:
             continue
         _, operation, unique, node, _, _, pid, _ = _REQUEST.unpack_from(os.read(device, 1 << 20))
@@ -112,4 +124,4 @@ def attributes(node: int) -> bytes:
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]))
+    main(float(sys.argv[1]), *sys.argv[2:])
