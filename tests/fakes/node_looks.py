@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
-from lattice.base.errors import NotFound
 from lattice.domain.alert import Alert, Phase, Progress, Rule, Severity
 from lattice.domain.attempts import JobAttempt
 from lattice.domain.measured import JobSnapshot
@@ -103,7 +102,6 @@ class InMemoryNodeLooks:
     def __init__(self) -> None:
         self.sights: dict[str, NodeSight] = {}
         self.silences: dict[str, NodeSilence] = {}
-        self.boxes: dict[str, tuple[JobSnapshot, ...]] = {}
         self.followed: list[JobAttempt] = []
         """Every attempt that anyone began to follow, in turn."""
         self._following: list[asyncio.Queue[NodeNews]] = []
@@ -139,17 +137,6 @@ class InMemoryNodeLooks:
             ),
             tuple(each for node, each in self.silences.items() if only is None or node in only),
         )
-
-    async def black_box(
-        self,
-        attempt: JobAttempt,  # noqa: ARG002
-        node: str,
-        *,
-        within_s: float = 5.0,  # noqa: ARG002
-    ) -> tuple[JobSnapshot, ...]:
-        if node not in self.boxes:
-            raise NotFound(f"Node {node} has noted nothing.", hint="Name another.")
-        return self.boxes[node]
 
     @asynccontextmanager
     async def follow(self, attempt: JobAttempt) -> AsyncIterator[AsyncIterator[NodeNews]]:

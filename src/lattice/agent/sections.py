@@ -63,11 +63,6 @@ class LogsSection:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySection:
     enabled: bool = setting(True, "Whether this node's jobs are measured.")
-    black_box: bool = setting(
-        True,
-        "Whether a few counters of each job are noted every 10 s and kept for 15 minutes, in "
-        "memory, to be looked into when something went wrong.",
-    )
     buffer_mb: int = setting(
         32,
         "How much of what was measured may wait in memory while no server takes it, 15 minutes at "

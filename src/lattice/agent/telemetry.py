@@ -27,7 +27,6 @@ from lattice.features.link.node.dialling import Dialling
 from lattice.features.link.node.keeper import Line
 from lattice.features.link.node.servertime import ServerTime
 from lattice.features.logs.node.followed import Followed
-from lattice.features.telemetry.node.blackbox import BlackBox
 from lattice.features.telemetry.node.buffer import SampleBuffer
 from lattice.features.telemetry.node.exposition import Figure, page
 from lattice.features.telemetry.node.feed import MetricFeed
@@ -101,8 +100,7 @@ class TelemetryParts:
         self.gpu_health = GpuHealthWatch(nvidia.condition, judge, clock)
         self._registry = _registry(told, nvidia, self._counters, clock)
         self.buffer = SampleBuffer(self.time.now, config.buffer_mb * _MIB)
-        self.black_box = BlackBox(self.time.now)
-        self.time.on_leap = self._shift
+        self.time.on_leap = self.buffer.shift
         self.output = OutputSigns(followed, self.time.now)
         self.gpus_of = nvidia.uuids_of
         self.sights = Sights(
@@ -111,18 +109,17 @@ class TelemetryParts:
             told=servers.told,
             leaps=lambda: self.time.leaps,
         )
-        plan = Plan(self.told.interval_s, notes=config.black_box)
+        plan = Plan(self.told.interval_s)
         self.sampling = Sampling(
             jobs,
             lambda wanted: self._registry.read(wanted, patience_s=_PATIENCE_S),
             self.time,
             plan,
             (self.sights, Waiting(self.buffer)),
-            note=self.black_box.note,
         )
         self.told.on_change = self.sampling.nudge
         self.sendings = self._sendings(config.remote_write, linked, plan, share)
-        self.feed = MetricFeed(self.sights, self.sampling, self.black_box)
+        self.feed = MetricFeed(self.sights, self.sampling)
         self._door = door_place(told.config.metrics.listen)
 
     @property
@@ -177,10 +174,6 @@ class TelemetryParts:
         """Let go of threads and of the helper."""
         self._registry.close()
         self._counters.close()
-
-    def _shift(self, by_s: float) -> None:
-        self.buffer.shift(by_s)
-        self.black_box.shift(by_s)
 
     def metrics_page(self) -> str:
         """For a scraper on this node."""

@@ -96,11 +96,6 @@ class NodeLooks(Protocol):
     ) -> tuple[tuple[NodeSight, ...], tuple[NodeSilence, ...]]:
         """Every node once, in parallel; who has not answered in time is a silence. Never raises."""
 
-    async def black_box(
-        self, attempt: JobAttempt, node: str, *, within_s: float = 5.0
-    ) -> tuple[JobSnapshot, ...]:
-        """The last minutes on one node, oldest first. Raises `Unavailable` and `NotFound`."""
-
     def follow(self, attempt: JobAttempt) -> AbstractAsyncContextManager[AsyncIterator[NodeNews]]:
         """What all its nodes tell, as it comes, until the context ends.
 

@@ -9,9 +9,6 @@ from typing import TypeAlias
 
 from lattice.domain.metric import Provenance
 
-BLACK_BOX_S = 10.0
-"""How often the black box on a node notes its few counters."""
-BLACK_BOX_KEPT_S = 900.0
 DEBUG_S = 1800
 """How long debug lasts where nobody says."""
 LONGEST_DEBUG_S = 24 * 3600

@@ -342,7 +342,9 @@ class LookOpening(_message.Message):
     STARTED_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     want: _builtins.str
-    """What is wanted: `look` (one sight), `follow` (until the job is over), `black_box`."""
+    """What is wanted: `look` (one sight) or `follow` (until the job is over). A node refuses
+    anything else, `black_box` of older servers too.
+    """
     started: _builtins.float
     """When the attempt that is meant began, in seconds since 1970 by the servers' clock."""
     def __init__(
@@ -367,32 +369,24 @@ class LookTell(_message.Message):
     SIGHT_FIELD_NUMBER: _builtins.int
     ALERT_FIELD_NUMBER: _builtins.int
     OVER_FIELD_NUMBER: _builtins.int
-    NOTED_FIELD_NUMBER: _builtins.int
-    END_FIELD_NUMBER: _builtins.int
     over: _builtins.bool
     """The job's processes are gone from the node."""
-    end: _builtins.bool
-    """The last of a black box."""
     @_builtins.property
     def sight(self) -> Global___Sight: ...
     @_builtins.property
     def alert(self) -> Global___AlertTold: ...
-    @_builtins.property
-    def noted(self) -> Global___SnapshotTold: ...
     def __init__(
         self,
         *,
         sight: Global___Sight | None = ...,
         alert: Global___AlertTold | None = ...,
         over: _builtins.bool = ...,
-        noted: Global___SnapshotTold | None = ...,
-        end: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alert", b"alert", "end", b"end", "noted", b"noted", "over", b"over", "sight", b"sight", "tell", b"tell"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alert", b"alert", "over", b"over", "sight", b"sight", "tell", b"tell"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alert", b"alert", "end", b"end", "noted", b"noted", "over", b"over", "sight", b"sight", "tell", b"tell"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alert", b"alert", "over", b"over", "sight", b"sight", "tell", b"tell"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_tell: _TypeAlias = _typing.Literal["sight", "alert", "over", "noted", "end"]  # noqa: Y015
+    _WhichOneofReturnType_tell: _TypeAlias = _typing.Literal["sight", "alert", "over"]  # noqa: Y015
     _WhichOneofArgType_tell: _TypeAlias = _typing.Literal["tell", b"tell"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_tell) -> _WhichOneofReturnType_tell | None: ...
 

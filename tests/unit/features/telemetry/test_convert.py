@@ -25,9 +25,7 @@ from lattice.features.telemetry.convert.batches import (
 )
 from lattice.features.telemetry.convert.looks import (
     BadTell,
-    BoxEnd,
     LookAsked,
-    Noted,
     Want,
     alert_message,
     alert_of,
@@ -289,12 +287,9 @@ ALERT = Alert(
 
 def test_alerts_and_ends_come_out_as_they_went_in() -> None:
     assert alert_of(alert_message(ALERT)) == ALERT
-    snapshot = JobSnapshot(IDENTITY, T0, 10.0, ())
     tells = {
         NodeAlert("n1", ALERT): pb.LookTell(alert=alert_message(ALERT)),
         NodeOver("n1"): pb.LookTell(over=True),
-        Noted(snapshot): pb.LookTell(noted=snapshot_message(T0, snapshot)),
-        BoxEnd(): pb.LookTell(end=True),
         None: pb.LookTell(),
     }
     for expected, message in tells.items():
@@ -332,6 +327,7 @@ def test_an_opening_says_what_is_wanted_of_which_attempt() -> None:
         b"\xff\xff",
         b"",
         pb.LookOpening(job_id=7, want="everything").SerializeToString(),
+        pb.LookOpening(job_id=7, want="black_box").SerializeToString(),
         pb.LookOpening(want="look").SerializeToString(),
         pb.LookOpening(job_id=7, want="look", started=math.nan).SerializeToString(),
     ],

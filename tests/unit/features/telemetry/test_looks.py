@@ -11,7 +11,7 @@ import pytest
 
 from lattice.access.grants import GrantChecker, GrantSigner
 from lattice.base.clock import SystemClock
-from lattice.base.errors import NotFound, Unavailable
+from lattice.base.errors import Unavailable
 from lattice.base.signing import SigningKey
 from lattice.domain.alert import Alert, Phase, Rule, Severity
 from lattice.domain.allocation import State
@@ -35,7 +35,6 @@ from lattice.features.telemetry.convert.looks import (
     alert_message,
     opening_of,
     sight_message,
-    snapshot_message,
 )
 from lattice.features.telemetry.service import following
 from lattice.features.telemetry.service.followed import Followed
@@ -242,27 +241,6 @@ async def test_a_job_without_nodes_has_nobody_to_ask(site: Site) -> None:
     assert await site.looks.look(attempt) == ((), ())
 
 
-async def test_the_black_box_comes_oldest_first(site: Site) -> None:
-    noted = [
-        pb.LookTell(noted=snapshot_message(BEGAN, snapshot(each, each))).SerializeToString()
-        for each in (10.0, 20.0)
-    ]
-    end = pb.LookTell(end=True).SerializeToString()
-    site.nodes["n1"].say(*noted, end, None)
-    found = await site.looks.black_box(site.attempt, "n1")
-    assert [each.time - BEGAN for each in found] == [10.0, 20.0]
-    site.nodes["n1"].say(end, None)
-    with pytest.raises(NotFound, match="noted nothing"):
-        await site.looks.black_box(site.attempt, "n1")
-    site.nodes["n1"].say(*noted, None)
-    with pytest.raises(Unavailable, match="broke off"):
-        await site.looks.black_box(site.attempt, "n1")
-    with pytest.raises(Unavailable, match="within"):
-        await site.looks.black_box(site.attempt, "n2", within_s=0.05)
-    with pytest.raises(NotFound, match="does not run on"):
-        await site.looks.black_box(site.attempt, "n3")
-
-
 async def take(news: AsyncIterator[NodeNews], count: int) -> list[NodeNews]:
     async with asyncio.timeout(60):
         return [await anext(news) for _ in range(count)]
@@ -400,11 +378,6 @@ async def test_an_alert_before_the_first_sight_is_told_when_it_is_known_whose_it
 async def test_a_stream_is_closed_as_soon_as_it_is_answered(site: Site) -> None:
     site.nodes["n1"].say(sight(60.0))
     await site.looks.look(site.attempt, only={"n1"})
-    assert site.open_now == 0
-    snapshot_told = pb.LookTell(noted=snapshot_message(BEGAN, snapshot(60, 1)))
-    end = pb.LookTell(end=True).SerializeToString()
-    site.nodes["n1"].say(snapshot_told.SerializeToString(), end)
-    await site.looks.black_box(site.attempt, "n1")
     assert site.open_now == 0, "though the node goes on"
 
 

@@ -42,7 +42,6 @@ class Want(StrEnum):
 
     LOOK = "look"
     FOLLOW = "follow"
-    BLACK_BOX = "black_box"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +53,7 @@ class LookAsked:
     started: float
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
-    """One entry of a black box."""
-
-    snapshot: JobSnapshot
-
-
-@dataclass(frozen=True, slots=True)
-class BoxEnd:
-    """The last of a black box."""
-
-
-LookNews: TypeAlias = NodeMeasured | NodeAlert | NodeOver | Noted | BoxEnd
+LookNews: TypeAlias = NodeMeasured | NodeAlert | NodeOver
 
 
 def opening_bytes(asked: LookAsked) -> bytes:
@@ -97,10 +84,6 @@ def tell_of(payload: bytes, node: str, job_id: int) -> LookNews | None:
         return NodeMeasured(_sight_of(message.sight, node, job_id))
     if which == "alert":
         return NodeAlert(node, alert_of(message.alert))
-    if which == "noted":
-        return Noted(snapshot_of(message.noted, job_id))
-    if which == "end":
-        return BoxEnd()
     return NodeOver(node) if which == "over" else None
 
 

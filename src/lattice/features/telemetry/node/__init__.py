@@ -5,7 +5,6 @@
 - `rows`: a snapshot as numbers in a line, for what is kept
 - `buffer`, `sending`: rows on their way to the servers
 - `stamps`, `straight`: or straight to the metric store, where the site trusts its nodes
-- `blackbox`: the last minutes of every job, few counters
 - `told`: what servers say of the node's jobs: modes and GPUs
 - `sights`, `feed`: the newest snapshots, judged, and the answer to a server that looks
 """

@@ -1,4 +1,4 @@
-"""The answer to a server that looks at a job here: once, for as long as it runs, or back.
+"""The answer to a server that looks at a job here: once, or for as long as it runs.
 
 A server that is slow is not waited for: it is told the newest snapshot, not each. Times are the
 servers'; a job that this node does not know is answered with nothing.
@@ -13,7 +13,6 @@ from lattice.base.errors import NotFound
 from lattice.domain.alert import Alert
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Absence, Reading
-from lattice.domain.nodejobs import CLOCK_SLACK_S, JobIdentity
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.domain.stream import Session
 from lattice.features.telemetry.convert.looks import (
@@ -25,7 +24,6 @@ from lattice.features.telemetry.convert.looks import (
     sight_message,
     snapshot_message,
 )
-from lattice.features.telemetry.node.blackbox import BlackBox
 from lattice.features.telemetry.node.sampling import Sampling
 from lattice.features.telemetry.node.sights import Follower, Life, Sights
 from lattice.wire.v1 import telemetry_pb2 as pb
@@ -41,13 +39,11 @@ class MetricFeed:
         self,
         sights: Sights,
         sampling: Sampling,
-        black_box: BlackBox,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._sights = sights
         self._sampling = sampling
-        self._black_box = black_box
         self._sleep = sleep
 
     async def __call__(self, session: Session, opening: bytes) -> None:
@@ -55,9 +51,7 @@ class MetricFeed:
             asked = opening_of(opening)
         except BadTell as fault:
             raise NotFound(str(fault)) from None
-        if asked.want is Want.BLACK_BOX:
-            await self._give_box(session, asked)
-        elif asked.want is Want.LOOK:
+        if asked.want is Want.LOOK:
             await session.send(await self.look(asked.job_id, asked.started), last=True)
         else:
             await self._until_left(session, asked)
@@ -121,24 +115,6 @@ class MetricFeed:
             life.followers.discard(follower)
         await session.send(pb.LookTell(over=True).SerializeToString(), last=True)
 
-    async def _give_box(self, session: Session, asked: LookAsked) -> None:
-        for identity in self._noted_lives(asked):
-            began = self._sights.began(identity)
-            for snapshot in self._black_box.of(identity):
-                tell = pb.LookTell(noted=snapshot_message(began, snapshot))
-                await session.send(_fitting(tell, snapshot).SerializeToString())
-        await session.send(pb.LookTell(end=True).SerializeToString(), last=True)
-
-    def _noted_lives(self, asked: LookAsked) -> list[JobIdentity]:
-        """Of the attempt, oldest first: its group may have gone and come back between steps."""
-        lives = (
-            each
-            for each in self._black_box.lives
-            if each.job_id == asked.job_id
-            and self._sights.began(each) >= asked.started - CLOCK_SLACK_S
-        )
-        return sorted(lives, key=lambda each: each.started)
-
 
 async def _heard_out(session: Session) -> None:
     while await session.receive() is not None:
@@ -153,10 +129,8 @@ def _fitting(tell: pb.LookTell, now: JobSnapshot) -> pb.LookTell:
     """Cut to one message: first what rates are made of, then series, with the reason."""
     if tell.ByteSize() <= LARGEST_MESSAGE_BYTES:
         return tell
-    which = tell.WhichOneof("tell")
-    snapshot = tell.noted if which == "noted" else tell.sight.now
-    if which == "sight":
-        tell.sight.ClearField("before")
+    snapshot = tell.sight.now
+    tell.sight.ClearField("before")
     readings: tuple[Reading, ...] = now.readings
     while tell.ByteSize() > LARGEST_MESSAGE_BYTES and readings:
         half = len(readings) // 2

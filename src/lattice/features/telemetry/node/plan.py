@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from lattice.domain.nodejobs import JobIdentity
-from lattice.domain.telemetry import BLACK_BOX_S
 
 FIRST_S = 0.5
 """So long a job has to settle before it is first read."""
@@ -36,11 +35,9 @@ class Turn:
 class Plan:
     """Of one node."""
 
-    def __init__(self, interval_s: Callable[[int], float], *, notes: bool) -> None:
-        """`interval_s`: how often a job is read, by its number. `notes`: for the black box."""
+    def __init__(self, interval_s: Callable[[int], float]) -> None:
+        """`interval_s`: how often a job is read, by its number."""
         self._interval_s = interval_s
-        self._notes = notes
-        self._noted = 0.0
         self._lives: dict[JobIdentity, _Life] = {}
 
     @property
@@ -68,8 +65,7 @@ class Plan:
         """When something is due; infinite while there is no job."""
         if not self._lives:
             return _NEVER
-        soonest = min(self._due(each, life, now) for each, life in self._lives.items())
-        return min(soonest, self._note_due(now)) if self._notes else soonest
+        return min(self._due(each, life, now) for each, life in self._lives.items())
 
     def due(self, now: float) -> dict[JobIdentity, Turn]:
         """Whose turn it is; from now on it has had it."""
@@ -81,17 +77,8 @@ class Plan:
                 life.first, life.last = None, moment
         return turns
 
-    def note_due(self, now: float) -> float | None:
-        """The moment to note for the black box, once it is there."""
-        moment = self._note_due(now)
-        if not self._notes or moment > now:
-            return None
-        self._noted = moment
-        return moment
-
     def leapt(self) -> None:
         """Time is another: what was last is no more."""
-        self._noted = 0.0
         for life in self._lives.values():
             life.last = 0.0
 
@@ -99,9 +86,6 @@ class Plan:
         if life.first is not None:
             return life.first if life.first > now - 1.0 else math.floor(now)
         return _multiple(life.last, now, self._interval_s(identity.job_id))
-
-    def _note_due(self, now: float) -> float:
-        return _multiple(self._noted, now, BLACK_BOX_S)
 
 
 def _multiple(last: float, now: float, interval_s: float) -> float:

@@ -36,7 +36,6 @@ class Row:
 
     identity: JobIdentity
     time_ms: int
-    resolution_s: float
     layout: Layout
     values: array[float]
     late_ms: array[int]
@@ -75,21 +74,10 @@ class Layouts:
         return Row(
             snapshot.identity,
             time_ms,
-            snapshot.resolution_s,
             self._known.setdefault(layout, layout),
             array("d", (each.value for each in samples)),
             array("H", (_late_ms(each, time_ms) for each in samples)),
         )
-
-
-def snapshot_of(row: Row) -> JobSnapshot:
-    samples = tuple(
-        Sample(metric, value, (row.time_ms + late_ms) / 1000, source, labels)
-        for (metric, labels, source), value, late_ms in zip(
-            row.layout, row.values, row.late_ms, strict=True
-        )
-    )
-    return JobSnapshot(row.identity, row.time_ms / 1000, row.resolution_s, samples)
 
 
 def columns_of(rows: Sequence[Row], began: float) -> JobColumns:

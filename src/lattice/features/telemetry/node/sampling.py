@@ -1,7 +1,7 @@
 """From jobs that come and go to snapshots, at moments that all nodes share.
 
-One reading serves every job whose turn it is, and the black box. A reading takes as long as its
-slowest probe may; what was read after its moment says so.
+One reading serves every job whose turn it is. A reading takes as long as its slowest probe may;
+what was read after its moment says so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from lattice.domain.nodejobs import (
     JobIdentity,
     NodeJob,
 )
-from lattice.domain.telemetry import BLACK_BOX_S
 from lattice.features.telemetry.node.plan import Plan, Turn
 from lattice.features.telemetry.node.steadytime import LEAP_S, SteadyTime
 
@@ -87,16 +86,13 @@ class Sampling:
         plan: Plan,
         hears: Sequence[Hears],
         *,
-        note: Callable[[JobSnapshot], None] = lambda _: None,
         wait: Wait = wait,
     ) -> None:
-        """`note` hears what is for the black box."""
         self._jobs = jobs
         self._reads = reads
         self._time = time
         self._plan = plan
         self._hears = tuple(hears)
-        self._note = note
         self._wait = wait
         self._again = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
@@ -164,30 +160,19 @@ class Sampling:
         return now
 
     async def _take_turns(self, now: float) -> None:
-        noted = self._plan.note_due(now)
         turns = self._plan.due(now)
-        wanted = self._plan.lives if noted is not None else turns
         here = self._jobs.jobs
         async with self._one_at_a_time:
-            readings = await self._read([here[each] for each in wanted if each in here])
+            readings = await self._read([here[each] for each in turns if each in here])
         for identity, found in readings.items():
-            self._tell(identity, found, turns.get(identity), noted)
+            self._tell(identity, found, turns[identity])
 
-    def _tell(
-        self,
-        identity: JobIdentity,
-        readings: tuple[Reading, ...],
-        turn: Turn | None,
-        noted: float | None,
-    ) -> None:
-        if turn is not None:
-            snapshot = JobSnapshot(identity, turn.moment, turn.interval_s, readings)
-            self._newest[identity] = snapshot
-            self._told[identity] = turn.moment
-            for each in self._hears:
-                each.measured(snapshot)
-        if noted is not None:
-            self._note(JobSnapshot(identity, noted, BLACK_BOX_S, readings))
+    def _tell(self, identity: JobIdentity, readings: tuple[Reading, ...], turn: Turn) -> None:
+        snapshot = JobSnapshot(identity, turn.moment, turn.interval_s, readings)
+        self._newest[identity] = snapshot
+        self._told[identity] = turn.moment
+        for each in self._hears:
+            each.measured(snapshot)
 
     async def _read(
         self, jobs: Sequence[NodeJob], *, gone: bool = False
@@ -249,7 +234,7 @@ class Sampling:
         async with self._one_at_a_time:
             found = (await self._read((job,), gone=gone)).get(job.identity, ())
         if any(isinstance(each, Sample) and each.metric == _LIFE_SIGN for each in found):
-            self._tell(job.identity, found, Turn(moment, self._plan.interval_s(job.identity)), None)
+            self._tell(job.identity, found, Turn(moment, self._plan.interval_s(job.identity)))
 
 
 def _step_ended(event: JobChanged) -> bool:

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
-from lattice.base.errors import LatticeError, NotFound, Unavailable
+from lattice.base.errors import LatticeError
 from lattice.domain.attempts import JobAttempt
-from lattice.domain.measured import JobSnapshot
 from lattice.domain.nodelook import (
     NodeMeasured,
     NodeNews,
@@ -18,20 +17,16 @@ from lattice.domain.nodelook import (
 )
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.stream import CarrierLost
-from lattice.features.telemetry.convert.looks import BadTell, BoxEnd, Noted, Want
+from lattice.features.telemetry.convert.looks import Want
 from lattice.features.telemetry.service.asking import OTHER_RUN, answers, is_own, question
 from lattice.features.telemetry.service.followed import Followed
 from lattice.features.telemetry.service.following import Means, NodeFollows
 
 _AT_ONCE = 64
-_MOST_NOTED = 1_000
 
 
 class _NoAnswer(Exception):
     """In words."""
-
-
-_BROKEN = (_NoAnswer, CarrierLost, BadTell)
 
 
 class AgentLooks:
@@ -91,46 +86,6 @@ class AgentLooks:
             if isinstance(tell, NodeOver):
                 raise _NoAnswer("the job's processes are gone from it")
         raise _NoAnswer("it does not know this job")
-
-    async def black_box(
-        self, attempt: JobAttempt, node: str, *, within_s: float = 5.0
-    ) -> tuple[JobSnapshot, ...]:
-        """The last minutes on one node, oldest first. Raises `Unavailable` and `NotFound`."""
-        name = attempt.allocation.id
-        if node not in nodes_of(attempt):
-            raise NotFound(
-                f"Allocation {name} does not run on node {node}.",
-                hint=f"`lattice status {name}` names its nodes.",
-            )
-        try:
-            async with asyncio.timeout(within_s):
-                found = await self._noted(attempt, node)
-        except (TimeoutError, LatticeError, *_BROKEN) as error:
-            raise Unavailable(
-                f"Node {node} does not tell what it has noted: {_words(error, within_s)}.",
-                hint="Try again.",
-            ) from None
-        if not found:
-            raise NotFound(
-                f"Node {node} has noted nothing of allocation {name} in the last 15 minutes.",
-                hint="The black box may be switched off there.",
-            )
-        return tuple(found)
-
-    async def _noted(self, attempt: JobAttempt, node: str) -> list[JobSnapshot]:
-        found: list[JobSnapshot] = []
-        asked = question(self._signer, attempt, node, Want.BLACK_BOX)
-        async with aclosing(answers(self._nodes, asked, attempt.allocation.job_id)) as told:
-            async for tell in told:
-                if isinstance(tell, BoxEnd):
-                    return found
-                if isinstance(tell, Noted) and await is_own(
-                    self._whose, attempt, node, tell.snapshot
-                ):
-                    found.append(tell.snapshot)
-                if len(found) > _MOST_NOTED:
-                    raise _NoAnswer("it tells of more than it can have noted")
-        raise _NoAnswer("it broke off")
 
     @asynccontextmanager
     async def follow(self, attempt: JobAttempt) -> AsyncIterator[AsyncIterator[NodeNews]]:

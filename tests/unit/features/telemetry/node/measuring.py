@@ -22,7 +22,6 @@ from lattice.domain.nodejobs import (
     StartSign,
     StepId,
 )
-from lattice.features.telemetry.node.blackbox import BlackBox
 from lattice.features.telemetry.node.plan import Plan
 from lattice.features.telemetry.node.sampling import Sampling
 from lattice.features.telemetry.node.sights import Sights
@@ -134,9 +133,7 @@ class QuietJudge:
 class Node:
     """Sampling at work on a clock that is moved by hand."""
 
-    def __init__(
-        self, *jobs: NodeJob, ahead_s: float = 0.0, linked: bool = True, notes: bool = False
-    ) -> None:
+    def __init__(self, *jobs: NodeJob, ahead_s: float = 0.0, linked: bool = True) -> None:
         self.clock = ManualClock(datetime.fromtimestamp(T0 + ahead_s, UTC))
         self.ahead: float | None = ahead_s if linked else None
         self.time = SteadyTime(self.clock, lambda: self.ahead)
@@ -148,15 +145,13 @@ class Node:
         self.sights = Sights(
             self._judge, lambda _: T0, told=self._told, leaps=lambda: self.time.leaps
         )
-        self.box = BlackBox(self.time.now)
         self.waits = 0
         self.sampling = Sampling(
             self.jobs,
             self.probes,
             self.time,
-            Plan(lambda job_id: self.intervals.get(job_id, 30.0), notes=notes),
+            Plan(lambda job_id: self.intervals.get(job_id, 30.0)),
             (self.sights, self.heard),
-            note=self.box.note,
             wait=self._wait,
         )
 

@@ -41,7 +41,7 @@ class OneNode:
     """The port `NodeStreams` in front of a real feed."""
 
     def __init__(self, node: Node) -> None:
-        self._feed = MetricFeed(node.sights, node.sampling, node.box, sleep=node.pass_s)
+        self._feed = MetricFeed(node.sights, node.sampling, sleep=node.pass_s)
 
     def linked_to(self, node: str) -> str:
         return node and "r1"
@@ -108,13 +108,6 @@ async def test_who_follows_hears_of_each_moment_and_of_the_end() -> None:
             node.jobs.end(job_of())
             while not isinstance(heard := await anext(news), NodeOver):
                 assert isinstance(heard, NodeMeasured)
-
-
-async def test_the_black_box_arrives_whole() -> None:
-    async with Node(job_of(), notes=True) as node, looking(node) as looks:
-        await node.pass_s(31)
-        noted = await looks.black_box(attempt(), "n1")
-    assert [each.time - T0 for each in noted] == [0, 10, 20, 30]
 
 
 @pytest.mark.spec("TOP-2")

@@ -15,14 +15,13 @@ from lattice.domain.metric import Absence, Sample, labelled
 from lattice.domain.nodelook import NodeAlert, NodeMeasured, NodeOver
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.features.telemetry.convert.looks import (
-    BoxEnd,
     LookAsked,
-    Noted,
     Want,
     opening_bytes,
     tell_of,
 )
 from lattice.features.telemetry.node.feed import MetricFeed
+from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.eventually import eventually_async
 from tests.unit.features.telemetry.node.measuring import T0, Node, job_of, settle
 
@@ -68,7 +67,7 @@ def asking(node: Node, want: Want, *, started: float = BEGAN) -> tuple[Server, a
     async def nap(seconds: float) -> None:
         await node.pass_s(seconds)
 
-    feed, server = MetricFeed(node.sights, node.sampling, node.box, sleep=nap), Server()
+    feed, server = MetricFeed(node.sights, node.sampling, sleep=nap), Server()
     opening = opening_bytes(LookAsked(7, want, started))
     return server, asyncio.create_task(feed(server, opening))
 
@@ -233,32 +232,25 @@ async def test_times_are_the_servers() -> None:
     assert now.time == pytest.approx(T0 + 2, abs=1)
 
 
-async def test_the_black_box_is_told_oldest_first_also_when_the_job_is_over() -> None:
-    async with Node(job_of(), notes=True) as node:
-        await node.pass_s(31)
-        node.jobs.end(job_of())
-        await settle()
-        server, task = asking(node, Want.BLACK_BOX)
-        await task
-    *noted, end = server.heard
-    assert all(isinstance(each, Noted) for each in noted)
-    assert [each.snapshot.time - T0 for each in noted] == [0, 10, 20, 30]
-    assert end == BoxEnd()
-    assert server.last
-
-
-async def test_an_empty_black_box_says_so() -> None:
-    async with Node(job_of()) as node:
-        server, task = asking(node, Want.BLACK_BOX)
-        await task
-    assert server.heard == [BoxEnd()]
-
-
 async def test_a_question_that_is_none_is_refused() -> None:
     async with Node() as node:
-        feed = MetricFeed(node.sights, node.sampling, node.box)
+        feed = MetricFeed(node.sights, node.sampling)
         with pytest.raises(NotFound):
             await feed(Server(), b"\xff\xff")
+
+
+async def test_an_older_servers_question_for_the_black_box_is_refused_as_any_unknown_one() -> None:
+    async with Node(job_of()) as node:
+        await node.pass_s(31)
+        feed, refusals = MetricFeed(node.sights, node.sampling), []
+        for want in ("black_box", "weather"):
+            server = Server()
+            opening = pb.LookOpening(job_id=7, want=want, started=BEGAN)
+            with pytest.raises(NotFound) as refused:
+                await feed(server, opening.SerializeToString())
+            refusals.append(refused.value.message)
+            assert server.heard == []
+    assert refusals[0] == refusals[1]
 
 
 @pytest.mark.spec("SRC-2")

@@ -20,7 +20,7 @@ def life(job_id: int = 7) -> JobIdentity:
 
 
 def test_a_new_job_is_read_within_two_seconds_and_then_at_the_shared_moments() -> None:
-    plan = Plan(lambda _: 30.0, notes=False)
+    plan = Plan(lambda _: 30.0)
     plan.appeared(life(), T0 + 3.2)
     assert plan.next(T0 + 3.2) == T0 + 4
     assert plan.due(T0 + 3.9) == {}
@@ -31,7 +31,7 @@ def test_a_new_job_is_read_within_two_seconds_and_then_at_the_shared_moments() -
 @pytest.mark.spec("WATCH-3")
 def test_a_mode_is_in_force_at_once_in_both_directions() -> None:
     interval = [30.0]
-    plan = Plan(lambda _: interval[0], notes=False)
+    plan = Plan(lambda _: interval[0])
     plan.appeared(life(), T0)
     plan.due(T0 + 2)
     interval[0] = 1.0
@@ -43,30 +43,19 @@ def test_a_mode_is_in_force_at_once_in_both_directions() -> None:
 
 
 def test_what_was_missed_is_read_once_and_late() -> None:
-    plan = Plan(lambda _: 1.0, notes=True)
+    plan = Plan(lambda _: 1.0)
     plan.appeared(life(), T0)
     plan.due(T0 + 1)
     assert plan.due(T0 + 600.4)[life()].moment == T0 + 600
     assert plan.next(T0 + 600.5) <= T0 + 601
 
 
-def test_the_black_box_has_moments_of_its_own() -> None:
-    plan = Plan(lambda _: 30.0, notes=True)
-    assert plan.next(T0) == math.inf, "without jobs nothing is due"
-    plan.appeared(life(), T0 + 0.2)
-    assert plan.note_due(T0 + 0.2) == T0
-    assert plan.note_due(T0 + 9.9) is None
-    plan.due(T0 + 2)
-    assert plan.next(T0 + 9.9) == T0 + 10
-    assert plan.note_due(T0 + 10) == T0 + 10
-
-
-def test_without_a_black_box_none_is_noted() -> None:
-    plan = Plan(lambda _: 30.0, notes=False)
+def test_without_jobs_nothing_is_due() -> None:
+    plan = Plan(lambda _: 30.0)
+    assert plan.next(T0) == math.inf
     plan.appeared(life(), T0)
-    plan.due(T0 + 2)
-    assert plan.note_due(T0 + 10) is None
-    assert plan.next(T0 + 3) == T0 + 30
+    plan.ended(life())
+    assert plan.next(T0 + 2) == math.inf
 
 
 @given(
@@ -76,7 +65,7 @@ def test_without_a_black_box_none_is_noted() -> None:
 def test_moments_are_shared_rise_and_are_never_in_the_future(
     interval_s: float, pauses: list[float]
 ) -> None:
-    plan, now, moments = Plan(lambda _: interval_s, notes=False), T0 + 0.1, []
+    plan, now, moments = Plan(lambda _: interval_s), T0 + 0.1, []
     plan.appeared(life(), now)
     for pause in pauses:
         now += pause
@@ -91,7 +80,7 @@ def test_moments_are_shared_rise_and_are_never_in_the_future(
 
 
 def test_the_shortest_interval_is_that_of_the_closest_look() -> None:
-    plan = Plan(lambda job_id: 1.0 if job_id == 8 else 30.0, notes=False)
+    plan = Plan(lambda job_id: 1.0 if job_id == 8 else 30.0)
     plan.appeared(life(), T0)
     assert plan.shortest_s == 30.0
     plan.appeared(life(8), T0)

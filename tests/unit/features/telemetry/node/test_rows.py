@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Absence, Sample, labelled
 from lattice.domain.nodejobs import JobIdentity
-from lattice.features.telemetry.node.rows import MOST_SAMPLES, Layouts, columns_of, snapshot_of
+from lattice.features.telemetry.node.rows import MOST_SAMPLES, Layouts, columns_of
 
 LIFE = JobIdentity("b", 7, 1, 1_794_702_000.0)
 T0 = 1_794_702_411.0
@@ -21,10 +21,12 @@ def snapshot(at: float, *samples: Sample) -> JobSnapshot:
     return JobSnapshot(LIFE, at, 1.0, samples)
 
 
-def test_a_row_gives_the_snapshot_back_each_sample_with_its_moment() -> None:
+def test_a_row_keeps_each_sample_with_its_moment() -> None:
     taken = snapshot(T0, Sample("threads", 3.0, T0 + 0.002), Sample("processes", 2.0, T0 + 0.5))
     (row,) = Layouts().rows_of(taken, taken.samples)
-    assert snapshot_of(row) == taken
+    job = columns_of((row,), T0 - 1)
+    points = {each.metric: list(each.points(job.times_ms)) for each in job.series}
+    assert points == {"threads": [(T0 + 0.002, 3.0)], "processes": [(T0 + 0.5, 2.0)]}
 
 
 def test_what_is_no_sample_is_no_value() -> None:

@@ -17,6 +17,7 @@ async def test_a_job_is_read_soon_and_then_at_the_shared_moments() -> None:
     async with Node(job_of()) as node:
         await node.pass_s(65)
     assert node.heard.moments() == [1, 30, 60]
+    assert len(node.probes.asked) == 3, "nothing is read in between"
     assert {each.resolution_s for each in node.heard.snapshots} == {30.0}
 
 
@@ -108,19 +109,6 @@ async def test_an_agent_that_was_frozen_reads_once_late_and_then_on_time() -> No
     assert node.heard.moments() == [1, 2, 42, 43, 44]
     late = node.heard.snapshots[2]
     assert late.samples[0].time == pytest.approx(T0 + 42.4)
-
-
-async def test_the_black_box_notes_what_is_read_every_ten_seconds() -> None:
-    async with Node(job_of(), notes=True) as node:
-        await node.pass_s(40)
-    assert node.heard.moments() == [1, 30]
-    noted = node.box.of(job_of().identity)
-    assert [each.time - T0 for each in noted] == [0, 10, 20, 30, 40]
-    assert {sample.metric for sample in noted[1].samples} == {
-        "cpu_seconds_total",
-        "memory_used_bytes",
-    }
-    assert len(node.probes.asked) == 6, "at 30 s one reading serves both"
 
 
 async def test_a_step_that_ends_is_read_at_once() -> None:
