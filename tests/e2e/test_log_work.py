@@ -12,7 +12,9 @@ import pytest
 
 from lab.addresses import SERVER_REST_PORT
 from lab.laboratory import Lab
+from lab.server import Server
 from tests.e2e.people import Person, Said
+from tests.e2e.put_right import administrator
 from tests.eventually import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
@@ -21,6 +23,7 @@ LINES = 8_000_000
 """Short ones, 63 MB."""
 SEARCHES = 12
 _ROUNDS = 20
+LONGEST_TURN_S = 0.1
 
 
 def stored_log(lab: Lab, person: Person) -> int:
@@ -83,12 +86,49 @@ def test_others_take_at_most_three_times_as_long_meanwhile(
     assert max(times) <= 3 * usual_s, (usual_s, sorted(times)[-5:])
 
 
+@pytest.mark.timing
+@pytest.mark.spec("LIMIT-4")
+def test_no_turn_of_the_event_loop_is_long_meanwhile(
+    quiet_lab: Lab, alice: Person, bob: Person
+) -> None:
+    """While a large log is stored and searched, and people ask for all the rest."""
+    job = stored_log(quiet_lab, alice)
+    running = quiet_lab.sbatch("bob", wrap="echo begun; sleep 600")
+    quiet_lab.wait_job_state(running, "RUNNING")
+
+    def ask() -> None:
+        for words in (("status",), ("logs",), ("top", "--once"), ("diag",)):
+            bob.tries(words[0], str(running), *words[1:])
+
+    during_searches(alice, job, ask)
+    longest_pause_s = max(_longest_turn_s(quiet_lab, each) for each in quiet_lab.servers)
+    assert longest_pause_s <= LONGEST_TURN_S
+
+
+def _longest_turn_s(lab: Lab, server: Server) -> float:
+    """Of the last one to two minutes, by the server's own figures."""
+    with lab.enter_network():
+        client = http.client.HTTPSConnection(
+            server.address, SERVER_REST_PORT, context=_trust(lab), timeout=30
+        )
+        bearer = f"Bearer {administrator(lab).bearer['LATTICE_TOKEN']}"
+        client.request("GET", "/metrics", headers={"Authorization": bearer})
+        page = client.getresponse().read().decode()
+        client.close()
+    name = "lattice_event_loop_longest_pause_seconds "
+    (found,) = [each for each in page.splitlines() if each.startswith(name)]
+    return float(found.removeprefix(name))
+
+
+def _trust(lab: Lab) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(lab.layout.certificates / "ca.crt"))
+
+
 @pytest.mark.spec("LIMIT-4")
 def test_a_search_ends_with_its_client(quiet_lab: Lab, alice: Person) -> None:
     """The server's log has it under a status that nobody was sent."""
     job = stored_log(quiet_lab, alice)
     server = quiet_lab.servers[0]
-    trust = ssl.create_default_context(cafile=str(quiet_lab.layout.certificates / "ca.crt"))
     request_id = f"leaves-{job}"
     headers = {
         "Authorization": f"Bearer {alice.bearer['LATTICE_TOKEN']}",
@@ -96,7 +136,7 @@ def test_a_search_ends_with_its_client(quiet_lab: Lab, alice: Person) -> None:
     }
     with quiet_lab.enter_network():
         client = http.client.HTTPSConnection(
-            server.address, SERVER_REST_PORT, context=trust, timeout=30
+            server.address, SERVER_REST_PORT, context=_trust(quiet_lab), timeout=30
         )
         client.request("GET", f"/v1/allocations/{job}/logs?grep=no+such+line", headers=headers)
         client.close()
