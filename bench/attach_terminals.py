@@ -12,14 +12,16 @@ KEY_EVERY_S = 0.004
 _SKIPPED = 50
 
 
-def echoes_ms(screen: Screen, count: int) -> list[float]:
-    """Of so many keys; the first are left out."""
+def echoes_ms(
+    screen: Screen, count: int, *, every_s: float = KEY_EVERY_S, patience_s: float = 5.0
+) -> list[float]:
+    """Of so many keys; the first are left out. `patience_s` is for the last ones to come back."""
     sent: list[float] = []
     came: list[float] = []
     begun = time.perf_counter()
     while len(came) < count:
-        due = begun + len(sent) * KEY_EVERY_S
-        wait_s = max(0.0, due - time.perf_counter()) if len(sent) < count else 5.0
+        due = begun + len(sent) * every_s
+        wait_s = max(0.0, due - time.perf_counter()) if len(sent) < count else patience_s
         ready, _, _ = select.select([screen.leader], [], [], wait_s)
         if ready:
             came += [time.perf_counter()] * os.read(screen.leader, 65536).count(b"x")
