@@ -163,6 +163,11 @@ class Sessions:
             raise _unknown_kind()
         if not is_session(ticket.session):
             raise PermissionRefused("The session is not named well.")
+        if not self._checker.key_names:
+            raise Unavailable(
+                "the agent there has just begun and does not know the servers' keys yet. "
+                "Try again in some seconds."
+            )
         try:
             digest = digest_of(ticket.session, kind, ticket.opening)
             return kind, self._checker.check(ticket.grant, kind.act, digest=digest)
