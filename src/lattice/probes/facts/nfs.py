@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from lattice.domain.kerneltext import figure
 
-_DEVICE = re.compile(r"device (\S+) mounted on (\S+) with fstype (nfs4?) statvers=1\.[0-9]+")
+# The kernel escapes blank, tab, line feed and backslash of a name, and leaves every other sign.
+_DEVICE = re.compile(r"device [^ ]+ mounted on ([^ ]+) with fstype nfs4? statvers=1\.[0-9]+")
 _OPERATION = re.compile(r"\s+([A-Z][A-Z_0-9]{1,40}): ([0-9 ]+)", re.ASCII)
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _BYTES = "bytes:"
@@ -32,12 +33,12 @@ def read_mountstats(text: str) -> dict[str, MountCounts]:
     """By the place it is mounted at; of two on one place the one on top, which comes last."""
     found: dict[str, MountCounts] = {}
     path, lines = "", list[str]()
-    for line in (*text.splitlines(), "device none"):
+    for line in (*text.split("\n"), "device none"):
         if line.startswith("device "):
             if path:
                 found[path] = _counts(lines)
-            device = _DEVICE.fullmatch(line.strip())
-            path = _plain(device[2]) if device else ""
+            device = _DEVICE.fullmatch(line)
+            path = _plain(device[1]) if device else ""
             lines = []
         elif path:
             lines.append(line)

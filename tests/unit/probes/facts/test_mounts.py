@@ -33,6 +33,17 @@ def test_a_mount_that_was_not_used_has_no_latency() -> None:
     assert (idle.operations, idle.latency_s) == (0, None)
 
 
+@pytest.mark.parametrize("sign", ["\r", "\v", "\x1c", "\x85", "\u2028"])
+def test_a_mounts_name_adds_no_mount(sign: str) -> None:
+    forged = f"/tmp/a{sign}device f:/x mounted on /home with fstype nfs statvers=1.1{sign}"
+    forged = forged.replace(" ", "\\040")
+    own = "device f:/y mounted on /y{} with fstype nfs statvers=1.1\n\tbytes:\t1 2 3 4 5 6 7 8\n"
+    text = f"device tmpfs mounted on {forged} with fstype tmpfs\n" + own.format(sign)
+    assert set(read_mountstats(text)) == {f"/y{sign}"}
+    unescaped = f"device x{sign}device f:/x mounted on /home with fstype nfs statvers=1.1\n"
+    assert read_mountstats(unescaped) == {}
+
+
 @pytest.mark.spec("DIAG-3")
 def test_lustre_tells_bytes_and_time_by_operation() -> None:
     counts = read_llite(captured("llite_stats.txt"))
