@@ -17,7 +17,9 @@ _LINE = re.compile(
     r"(?P<value>[0-9.eE+-]{1,40})(?:[ \t]+(?P<time_ms>[0-9]{1,15}))?[ \t]*",
     re.ASCII,
 )
-_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]{0,63})="((?:[^"\\\n]|\\.)*)"', re.ASCII)
+_LABEL = re.compile(
+    r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\\n]|\\.)*)"[ \t]*(?:,|\Z)', re.ASCII
+)
 _LONGEST_LINE = 4096
 
 
@@ -49,13 +51,32 @@ def _told(line: str) -> Told | None:
     match = _LINE.fullmatch(line.rstrip("\r"))
     if match is None:
         return None
-    labels = dict(_LABEL.findall(match["labels"]))
+    labels = _labels(match["labels"])
     try:
         value = float(match["value"])
     except ValueError:
+        return None
+    if labels is None:
         return None
     uuid = labels.get("UUID") or labels.get("uuid", "")
     if not uuid or is_blank(value):
         return None
     time = int(match["time_ms"]) / 1000 if match["time_ms"] else None
     return Told(match["name"], uuid, value, time, bool(labels.get("GPU_I_ID")))
+
+
+def _labels(text: str) -> dict[str, str] | None:
+    """By name; None where any part of the text is no label, or a name stands twice.
+
+    Nothing is passed over: what stands in the quotes of one label could be read as another.
+    """
+    text = text.rstrip(" \t")
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        label = _LABEL.match(text, at)
+        if label is None or label[1] in found:
+            return None
+        found[label[1]] = label[2]
+        at = label.end()
+    return found

@@ -257,6 +257,31 @@ def test_whatever_a_page_holds_only_whole_lines_are_read(text: str) -> None:
 
 
 @pytest.mark.spec("SRC-2")
+@pytest.mark.parametrize(
+    "labels",
+    [
+        'gpu=0,UUID="GPU-a"',
+        'é="UUID=",b="GPU-a"',
+        '1="UUID=",GPU_I_ID="GPU-a"',
+        'UUID="GPU-a"gpu="0"',
+        'UUID="GPU-a",UUID="GPU-b"',
+        'UUID="GPU-a" and more',
+        ',UUID="GPU-a"',
+        'gpu="0",,UUID="GPU-a"',
+    ],
+)
+def test_a_line_with_broken_labels_names_no_card(labels: str) -> None:
+    assert told_in(f"{FIELD}{{{labels}}} 0.5", FIELDS) == []
+
+
+@pytest.mark.parametrize(
+    "labels", ['gpu="0",UUID="GPU-a",', ' gpu = "0" , UUID="GPU-a"\t', 'UUID="GPU-a"']
+)
+def test_labels_are_read_as_prometheus_lets_them_be_written(labels: str) -> None:
+    assert [each.uuid for each in told_in(f"{FIELD}{{{labels}}} 0.5", FIELDS)] == ["GPU-a"]
+
+
+@pytest.mark.spec("SRC-2")
 @given(
     first=st.sampled_from([0x7FFF_FFF0, 0x7FFF_FFFF_FFFF_FFF0, 2**47]),
     reason=st.integers(0, 15),
