@@ -12,6 +12,7 @@ from itertools import product
 LIMIT = 100_000
 """More nodes than any cluster has, and few enough to hold."""
 
+_TOO_MANY = "the node list names more nodes than allowed"
 _TEXT_LIMIT = 4 * 1024 * 1024
 _NAME_LIMIT = 255
 _NAME = re.compile(r"[^\s,\[\]\x00-\x1f\x7f]+")
@@ -107,17 +108,21 @@ def _items(text: str) -> Iterator[str]:
 
 def _expand(item: str, room: int) -> Iterator[str]:
     pieces = _GROUP.split(item)  # literal, group, literal, group, …, literal
-    groups = [_alternatives(piece, room) for piece in pieces[1::2]]
+    groups: list[list[str]] = []
     total = 1
-    for group in groups:
-        total *= len(group)
+    for piece in pieces[1::2]:
+        groups.append(_alternatives(piece, room // total))
+        total *= len(groups[-1])
     if total > room:
-        raise ValueError("the node list names more nodes than allowed")
+        raise ValueError(_TOO_MANY)
     literals = pieces[::2]
     for choice in product(*groups):
         name = literals[0]
         for chosen, literal in zip(choice, literals[1:], strict=True):
             name += chosen + literal
+        # Here, and not when all are there: each of many names may be as long as the text.
+        if len(name) > _NAME_LIMIT:
+            raise ValueError(f"{name[:80]!r} is not a node name")
         yield name
 
 
@@ -128,11 +133,15 @@ def _alternatives(group: str, room: int) -> list[str]:
         if match is None:
             if not part or "-" in part:
                 raise ValueError(f"[{group[:80]}] is not a range of nodes")
+            if len(found) >= room:
+                raise ValueError(_TOO_MANY)
             found.append(part)
             continue
         low, high = int(match[1]), int(match[2])
-        if high < low or high - low >= room:
-            raise ValueError(f"[{group[:80]}] is no range, or too large a one")
+        if high < low:
+            raise ValueError(f"[{group[:80]}] is not a range of nodes")
+        if high - low >= room - len(found):
+            raise ValueError(_TOO_MANY)
         found += [str(number).zfill(len(match[1])) for number in range(low, high + 1)]
     return found
 

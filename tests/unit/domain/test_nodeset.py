@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -76,6 +78,27 @@ def test_what_is_malformed_is_refused(text: str) -> None:
 def test_a_list_beyond_the_limit_is_refused_and_not_expanded(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         NodeSet.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"n[{','.join(['0-99999'] * 2000)}]",
+        "n" + "[0-99999]" * 2000,
+        "n" * 60_000 + "[0-99999]",
+        f"n[{'0' * 17}1-{'0' * 13}99999]{'x' * 60_000}",
+    ],
+    ids=["ranges", "groups", "prefix", "suffix"],
+)
+def test_a_short_text_takes_little_memory(text: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="node"):
+            NodeSet.parse(text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 * 1024 * 1024
 
 
 def test_the_limit_itself_is_allowed() -> None:
