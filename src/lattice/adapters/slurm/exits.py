@@ -57,7 +57,7 @@ class ExitCodes:
 
 def parse_exit_codes(text: str) -> Iterable[tuple[_Run, ExitCode]]:
     """Lines of `id|submit|code:signal`; a line of another shape is left out."""
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if (cells := _LINE.fullmatch(line)) is not None:
             job, submitted, code, signal = map(int, cells.groups())
             yield (job, submitted), ExitCode(code, signal)

@@ -71,7 +71,7 @@ class SlurmNodeOperator:
 def parse_states(text: str) -> dict[str, NodeState]:
     """The states in `scontrol -o show node`; a line that does not fit is passed over."""
     states: dict[str, NodeState] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         match = _LINE.match(line)
         if match is not None:
             states.setdefault(match[1], _state(match[2]))
@@ -81,7 +81,7 @@ def parse_states(text: str) -> dict[str, NodeState]:
 def parse_admitted(text: str) -> dict[str, Admitted]:
     """The accounts in `scontrol -o show partition`; a line that does not fit is passed over."""
     found: dict[str, Admitted] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         match = _PARTITION.match(line)
         if match is None:
             continue

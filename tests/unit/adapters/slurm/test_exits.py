@@ -52,3 +52,8 @@ def test_any_text_is_read_or_left_out(text: str) -> None:
         assert job >= 0
         assert submitted >= 0
         assert 0 <= code.code <= 999
+
+
+@pytest.mark.parametrize("sign", ["\r", "\v", "\x1c", "\x85", "\u2028"])
+def test_only_a_line_feed_ends_a_line(sign: str) -> None:
+    assert list(parse_exit_codes(f"error{sign}5|1794708917|3:0\n")) == []

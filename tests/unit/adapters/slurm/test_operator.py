@@ -125,3 +125,13 @@ async def test_any_other_failure_is_unavailable(scontrol: Path) -> None:
     operator = says(scontrol, "echo 'Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(Unavailable, match="Unable to contact"):
         await operator.states(NodeSet(["n1"]))
+
+
+@pytest.mark.parametrize("sign", ["\r", "\v", "\x1c", "\x85", "\u2028"])
+def test_a_field_adds_no_line(sign: str) -> None:
+    states = f"NodeName=n1 State=DOWN Reason=a{sign}NodeName=n2 State=IDLE \n"
+    assert parse_states(states) == {"n1": NodeState.DOWN}
+    partitions = (
+        f"PartitionName=p AllowAccounts=a Nodes=x{sign}PartitionName=p AllowAccounts=ALL \n"
+    )
+    assert parse_admitted(partitions) == {"p": frozenset({"a"})}
