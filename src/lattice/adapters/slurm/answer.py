@@ -83,15 +83,13 @@ def read_answer(body: bytes, key: str) -> Answer:
     """Take an answer apart. Raises `SlurmRefused` if it is no JSON object."""
     try:
         envelope = _ENVELOPE.decode(body)
+        # Passed over by the decoder, and so perhaps deeper or longer than Python can hold.
+        problems = _problems(loosely(bytes(envelope.errors)))
+        last_update = _moment(loosely(bytes(envelope.last_update)))
     except _UNREADABLE:
         return _read_leniently(body, key)
     records = getattr(envelope, key)
-    return Answer(
-        records or (),
-        records is not None,
-        _problems(loosely(bytes(envelope.errors))),
-        _moment(loosely(bytes(envelope.last_update))),
-    )
+    return Answer(records or (), records is not None, problems, last_update)
 
 
 def checked(answer: Answer, status: int, asked: str) -> Answer:

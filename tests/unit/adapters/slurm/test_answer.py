@@ -106,3 +106,12 @@ def test_any_bytes_are_an_answer_or_unavailable(body: bytes) -> None:
         checked(read_answer(body, "jobs"), 200, "/jobs")
     except Unavailable:
         return
+
+
+@pytest.mark.parametrize("field", ["errors", "last_update"])
+@pytest.mark.parametrize("value", [b"[" * 600 + b"]" * 600, b"[" + b"9" * 5000 + b"]"])
+def test_a_field_that_python_can_not_hold_is_an_answer_that_can_not_be_read(
+    field: str, value: bytes
+) -> None:
+    with pytest.raises(SlurmRefused, match="can't be read"):
+        read_answer(b'{"jobs":[],"%s":%s}' % (field.encode(), value), "jobs")
