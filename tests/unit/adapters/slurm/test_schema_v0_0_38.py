@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lattice.adapters.slurm.placing import Placing
-from lattice.adapters.slurm.schema import PastRow
+from lattice.adapters.slurm.schema import PastRow, fields
 from lattice.adapters.slurm.schema.v0_0_38 import SchemaV0038
 from lattice.domain.allocation import (
     Allocation,
@@ -349,3 +349,17 @@ def test_accounts_and_associations() -> None:
     }
     assert SCHEMA.account(b"{}") is None
     assert SCHEMA.association(b'{"account": "a"}') is None
+
+
+@pytest.mark.parametrize(
+    "value", ["1099511627775P", "8192P", "1_0M", "٣M", "1e3M", "+5M", "nan", ""]
+)
+def test_memory_that_no_job_can_have_is_not_told(value: str) -> None:
+    assert fields.memory_bytes(value) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "size"), [("512M", 2**29), ("1.5G", 3 * 2**29), ("7", 7 * 2**20)]
+)
+def test_memory_is_read_in_slurms_units(value: str, size: int) -> None:
+    assert fields.memory_bytes(value) == size

@@ -5,6 +5,7 @@ Pure. A wrongly typed or senseless value becomes "not told"; nothing here raises
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
@@ -59,6 +60,9 @@ def wait_status(value: int | None) -> ExitCode | None:
     return ExitCode(0, signal) if signal else ExitCode(value >> 8 & 0xFF)
 
 
+_AMOUNT = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})?", re.ASCII)
+_MOST_BYTES = 2**63
+"""More than any message carries."""
 _UNITS = {"": 20, "K": 10, "M": 20, "G": 30, "T": 40, "P": 50}
 
 
@@ -72,13 +76,10 @@ def memory_bytes(value: str) -> int | None:
     """`512M` and the like in bytes; Slurm's bare number is mebibytes."""
     number = value.rstrip("KMGTPkmgtp")
     shift = _UNITS.get(value[len(number) :].upper())
-    if shift is None or len(number) > 20:
+    if shift is None or not _AMOUNT.fullmatch(number):
         return None
-    try:
-        amount = float(number)
-    except ValueError:
-        return None
-    return int(amount * 2**shift) if 0 <= amount < 2**40 else None
+    size = int(float(number) * 2**shift)
+    return size if size < _MOST_BYTES else None
 
 
 def gpus_in(tres: dict[str, str]) -> int:
