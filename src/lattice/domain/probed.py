@@ -8,7 +8,6 @@ makes the whole unreadable.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar, get_type_hints
@@ -162,7 +161,8 @@ def _count(told: Any) -> int:
 
 
 def _amount(told: Any) -> float:
-    if type(told) not in (int, float) or not math.isfinite(told) or not 0 <= told < _LARGEST:
+    # No NaN is within bounds; an int beyond every float would make `isfinite` fail.
+    if type(told) not in (int, float) or not 0 <= told < _LARGEST:
         raise BadProbe("no amount")
     return float(told)
 

@@ -103,7 +103,7 @@ _STACK = json.loads(
         {"pid": -1}, {"pid": True}, {"pid": 1.5}, {"pid": "1"}, {"pid": 2**70},
         {"rank": -1}, {"rank": "0"}, {"cpu_seconds": -0.1}, {"cpu_seconds": float("nan")},
         {"cpu_seconds": float("inf")}, {"age_s": "1"}, {"command": None}, {"step": 7},
-        {"output_piped": 1}, {"python_unbuffered": "yes"}, {"more": 1},
+        {"output_piped": 1}, {"python_unbuffered": "yes"}, {"more": 1}, {"age_s": 10**400},
     ],
 )  # fmt: skip
 def test_a_task_with_one_wrong_field_is_none(change: dict[str, Any]) -> None:
