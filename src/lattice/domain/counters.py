@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from lattice.base.strictjson import read_json
 from lattice.domain.nodejobs import ProcessId
 
 IO = "io"
@@ -257,8 +258,8 @@ def _object(
     raw: bytes, names: set[str], *, optional: frozenset[str] | set[str] = frozenset()
 ) -> dict[str, Any]:
     try:
-        told = json.loads(raw)
-    except (ValueError, RecursionError):
+        told = read_json(raw)
+    except ValueError:
         raise BadTelling("not a JSON object") from None
     if not isinstance(told, dict) or told.keys() - optional != names:
         raise BadTelling(f"not the fields {', '.join(sorted(names))}")

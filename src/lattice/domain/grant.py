@@ -18,6 +18,8 @@ import re
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
+from lattice.base.strictjson import read_json
+
 LONGEST_LIFE_S = 60
 _LEEWAY_S = 5
 _LARGEST = 8192
@@ -121,8 +123,8 @@ def read_written(text: str) -> tuple[str, bytes, bytes]:
 def read_payload(payload: bytes) -> Grant:
     """The grant inside, every field of the right type and none besides. Raises `BadGrant`."""
     try:
-        told = json.loads(payload)
-    except (ValueError, RecursionError):
+        told = read_json(payload)
+    except ValueError:
         raise BadGrant("not a grant") from None
     kinds = {each.name: str(each.type) for each in fields(Grant)}
     if not isinstance(told, dict) or told.keys() != kinds.keys():

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar, get_type_hints
 
+from lattice.base.strictjson import read_json
 from lattice.domain.grant import Act
 from lattice.domain.stream import is_session
 from lattice.domain.submission import CancelQuestion, SubmitQuestion
@@ -374,19 +375,12 @@ def _written(told: dict[str, Any]) -> bytes:
 
 def _object(raw: bytes, names: set[str]) -> dict[str, Any]:
     try:
-        told = json.loads(raw, object_pairs_hook=_once)
-    except (ValueError, RecursionError):
+        # Two readers of the same bytes could each take another of two equal names.
+        told = read_json(raw)
+    except ValueError:
         raise BadQuestion("not a JSON object") from None
     if not isinstance(told, dict) or told.keys() != names:
         raise BadQuestion(f"not the fields {', '.join(sorted(names))}")
-    return told
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Two readers of the same bytes could each take another of two equal names.
-    told = dict(pairs)
-    if len(told) != len(pairs):
-        raise ValueError("a name stands twice")
     return told
 
 

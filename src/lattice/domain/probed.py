@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar, get_type_hints
 
+from lattice.base.strictjson import read_json
 from lattice.domain.jobfacts import Frame, StackLanguage
 
 LARGEST_BYTES = 4 * 1024 * 1024
@@ -127,8 +128,8 @@ def _json(raw: bytes) -> Any:
     if len(raw) > LARGEST_BYTES:
         raise BadProbe("too much")
     try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
+        return read_json(raw)
+    except ValueError:
         raise BadProbe("no JSON") from None
 
 

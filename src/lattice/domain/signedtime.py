@@ -13,6 +13,8 @@ import json
 import re
 from dataclasses import asdict, dataclass, fields
 
+from lattice.base.strictjson import read_json
+
 _DOMAIN = b"lattice time 1\n"
 _NONCE = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _LARGEST_TIME = 2**53
@@ -51,8 +53,8 @@ def to_sign(payload: bytes) -> bytes:
 def read_payload(payload: bytes) -> SignedTime:
     """The time inside, every field of the right type and none besides. Raises `BadTime`."""
     try:
-        told = json.loads(payload)
-    except (ValueError, RecursionError):
+        told = read_json(payload)
+    except ValueError:
         raise BadTime("not a time") from None
     kinds = {each.name: str(each.type) for each in fields(SignedTime)}
     if not isinstance(told, dict) or told.keys() != kinds.keys():

@@ -17,7 +17,9 @@ import struct
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from enum import IntEnum, StrEnum
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
+
+from lattice.base.strictjson import read_json
 
 MOST_BYTES = 32 * 1024
 """Of text in one message; more is sent in several."""
@@ -205,8 +207,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 def _read(body: bytes, kind: type[_Facts]) -> _Facts:
     try:
-        told: Any = json.loads(body)
-    except (ValueError, RecursionError):
+        told = read_json(body)
+    except ValueError:
         raise BadMessage("facts that are no JSON") from None
     wanted = {each.name: _TYPES[str(each.type)] for each in fields(kind)}
     if not isinstance(told, dict) or told.keys() != wanted.keys():

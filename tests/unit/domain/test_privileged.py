@@ -184,6 +184,13 @@ def test_a_name_that_stands_twice_is_refused() -> None:
         read_request(twice)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32-be"])
+def test_a_question_is_utf_8_and_nothing_else(encoding: str) -> None:
+    raw = write_request("g", CancelQuestion(jobs=("1",)))
+    with pytest.raises(BadQuestion):
+        read_request(raw.decode().encode(encoding))
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),

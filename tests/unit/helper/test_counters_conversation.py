@@ -208,3 +208,19 @@ def test_packets_that_are_none_are_refused(raw: bytes) -> None:
     for read in (read_asking, lambda each: read_telling(each, Telling())):
         with pytest.raises(BadTelling):
             read(raw)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b'{"want":["io"],"jobs":[1],"jobs":[2]}', '{"want":["io"],"jobs":[1]}'.encode("utf-16")],
+    ids=["twice", "utf-16"],
+)
+def test_a_question_can_be_read_in_one_way(raw: bytes) -> None:
+    with pytest.raises(BadTelling):
+        read_asking(raw)
+
+
+@pytest.mark.parametrize("row", [b"[NaN]", b'{"a":1,"a":2}', b"[1e999]"])
+def test_an_answer_can_be_read_in_one_way(row: bytes) -> None:
+    with pytest.raises(BadTelling):
+        read_telling(b'{"told":{"io":{"1":[%s]}},"failed":{},"more":false}' % row, Telling())

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import re
 from typing import Any
+
+from lattice.base.strictjson import read_json
 
 _BASE64URL = re.compile(rb"[A-Za-z0-9_-]+")
 
@@ -29,12 +30,7 @@ def base64url(text: bytes) -> bytes:
 def json_object(data: bytes) -> dict[str, Any]:
     """One JSON object whose every string is real text. Raises ValueError."""
     try:
-        value = json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=_unique,
-            parse_constant=_no_constant,
-            parse_float=_finite,
-        )
+        value = read_json(data)
         # Escapes can spell half a surrogate pair, which no output could carry later.
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RecursionError:
@@ -42,21 +38,3 @@ def json_object(data: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - one kind of error for foreign text
     return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
-    return found
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is not JSON")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError("a number is out of range")
-    return number
