@@ -16,12 +16,21 @@ import struct
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Annotated
 
 import msgspec
 from backports import zstd
 
-from lattice.domain.logs import Gap, GapCause, LogKind, LogSource, Piece, Position
+from lattice.domain.logs import (
+    LATEST_MS,
+    Gap,
+    GapCause,
+    LogKind,
+    LogSource,
+    Piece,
+    Position,
+)
 
 FRAME_BYTES = 256 * 1024
 CHUNK_BYTES = 8 * 1024 * 1024
@@ -78,7 +87,7 @@ class _Gap(msgspec.Struct, frozen=True, array_like=True):
     line: _Count
     cause: GapCause
     lost_bytes: _Count | None
-    time_ms: _Count
+    time_ms: Annotated[int, msgspec.Meta(ge=0, le=LATEST_MS)]
 
 
 class ChunkIndex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -253,7 +262,7 @@ def read_index(tail: bytes, object_bytes: int) -> ChunkIndex:
         _check_plausible(text, object_bytes)
         index = _DECODER.decode(text)
         LogSource.parse(index.source)
-    except (zstd.ZstdError, EOFError, msgspec.MsgspecError, ValueError):
+    except (zstd.ZstdError, EOFError, msgspec.MsgspecError, ValueError, RecursionError):
         raise BadChunk("the index can't be read") from None
     if index.stored_bytes + size != object_bytes:
         raise BadChunk("the frames don't fill the object")
@@ -280,6 +289,8 @@ def _check_marks(frame: Frame) -> None:
         raise BadChunk("a frame has no times")
     if sum(sizes) != frame.plain_bytes or min(sizes) <= 0:
         raise BadChunk("the times of a frame don't cover it")
+    if not all(0 <= time_ms <= LATEST_MS for time_ms in accumulate(frame.marks[1::2])):
+        raise BadChunk("a time of a frame is none")
 
 
 def frames_of(chunk: bytes, index: ChunkIndex) -> Iterator[tuple[PlacedFrame, bytes]]:

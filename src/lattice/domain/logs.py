@@ -14,8 +14,11 @@ from enum import StrEnum
 LONGEST_LINE_BYTES = 64 * 1024
 """What is shown of one line; the store keeps it whole."""
 
+LATEST_MS = 253_402_300_799_999
+"""The last moment that a calendar has a date for, in milliseconds since 1970."""
+
 _SOURCE = re.compile(
-    r"(batch|extern|interactive|\d{1,10}(?:\+\d{1,6})?)(?:\.(\d{1,9}))?(?:~(\d{1,4}))?"
+    r"(batch|extern|interactive|\d{1,10}(?:\+\d{1,6})?)(?:\.(\d{1,9}))?(?:~([1-9]\d{0,3}))?"
 )
 
 

@@ -181,3 +181,36 @@ def test_a_frame_that_unpacks_to_very_much() -> None:
             tracemalloc.stop()
     text = json.dumps({**FIELDS, "frames": [[len(bomb), FRAME_BYTES, 0, [FRAME_BYTES, 1]]]})
     bounded(with_index(bomb, text.encode()))
+
+
+DEEP = b"[" * 3000 + b"]" * 3000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({**FIELDS, "frames": [[9, 1, 0, [1, 1], False, "deep"]]}).encode(),
+        json.dumps({**FIELDS, "gaps": [[0, 0, "quota", 1, 1, "deep"]]}).encode(),
+        json.dumps({"x": "deep", **FIELDS}).encode(),
+    ],
+    ids=["frame", "gap", "index"],
+)
+def test_an_index_that_nests_too_deeply_is_none(text: bytes) -> None:
+    bounded(with_index(b"", text.replace(b'"deep"', DEEP)))
+    bounded(with_index(b"", text.replace(b'"deep"', b'{"a":' * 3000 + b"1" + b"}" * 3000)))
+
+
+@pytest.mark.spec("LOG-1")
+@pytest.mark.parametrize("time_ms", [-1, 253_402_300_800_000, 2**53 - 1, 2**63, 10**40])
+@pytest.mark.parametrize("place", ["first", "later", "gap"])
+def test_a_time_that_no_calendar_has_is_refused(time_ms: int, place: str) -> None:
+    stored = compress(b"ab")
+    marks = {"first": [2, time_ms], "later": [1, 5, 1, time_ms - 5], "gap": [2, 5]}[place]
+    gaps = [[0, 0, "quota", None, time_ms]] if place == "gap" else []
+    fields = {
+        **FIELDS,
+        "frames": [[len(stored), 2, 0, marks]],
+        "gaps": gaps,
+        "sha256": hashlib.sha256(stored).hexdigest(),
+    }
+    bounded(with_index(stored, json.dumps(fields).encode()))
