@@ -23,7 +23,7 @@ from lattice.base.signing import SigningKey
 from lattice.domain.attempts import attempts_of
 from lattice.domain.logs import GapCause, LogKind, LogSource, Piece, Position
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
-from lattice.domain.stream import StreamQuestion
+from lattice.domain.stream import CarrierLost, StreamQuestion
 from lattice.features.logs.model import NoteKind
 from lattice.features.logs.node import feed as feeding
 from lattice.features.logs.node.capture import Added
@@ -525,3 +525,23 @@ def test_viewers_are_told_of_a_wrong_clock_once() -> None:
     assert (note.kind, note.node, note.words) == (
         NoteKind.CLOCK_CORRECTED, "n1", "clock -7 s corrected",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "tell",
+    [
+        pb.FeedTell(pushed=pb.FeedText(
+            kind="stdout", source="batch", pieces=[pb.FeedPiece(time_ms=2**60, text=b"x")])),
+        pb.FeedTell(pushed=pb.FeedText(
+            kind="stdout", source="batch", pieces=[pb.FeedPiece(time_ms=-1, text=b"x")])),
+        pb.FeedTell(streams=pb.FeedStreams(streams=[pb.FeedStream(
+            kind="stdout", source="batch", gaps=[pb.FeedGap(cause="quota", time_ms=2**60)])])),
+        pb.FeedTell(streams=pb.FeedStreams(streams=[pb.FeedStream(
+            kind="stdout", source="batch", gaps=[pb.FeedGap(cause="boredom", time_ms=5)])])),
+    ],
+    ids=["late", "early", "gap", "cause"],
+)  # fmt: skip
+def test_what_no_calendar_has_a_date_for_is_not_taken_from_a_node(tell: pb.FeedTell) -> None:
+    node = NodeFeed(*[None] * 6)  # type: ignore[arg-type]
+    with pytest.raises(CarrierLost):
+        node._take(tell)

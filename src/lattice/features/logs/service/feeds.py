@@ -20,7 +20,16 @@ from lattice.access.grants import GrantSigner
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, NotFound, Unavailable
 from lattice.base.text import inert
-from lattice.domain.logs import BadSource, Gap, GapCause, LogKind, LogSource, Piece, Position
+from lattice.domain.logs import (
+    LATEST_MS,
+    BadSource,
+    Gap,
+    GapCause,
+    LogKind,
+    LogSource,
+    Piece,
+    Position,
+)
 from lattice.domain.nodejobs import match_attempt
 from lattice.domain.stream import (
     Carrier,
@@ -128,10 +137,14 @@ class NodeFeed:
             raise Unavailable(f"Node {self.node} does not answer.") from None
         finally:
             self._questions.pop(number, None)
-        self._note_gaps(key, text.gaps)
+        try:
+            self._note_gaps(key, text.gaps)
+            pieces = [_piece(each) for each in text.pieces]
+        except CarrierLost as error:
+            raise Unavailable(f"Node {self.node} can't be understood: {error}.") from None
         if text.gone:
             raise Gone
-        return [_piece(each) for each in text.pieces]
+        return pieces
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -362,9 +375,20 @@ def _key(told: pb.FeedText | pb.FeedStream) -> StreamKey:
 
 
 def _piece(told: pb.FeedPiece) -> Piece:
-    return Piece(Position(told.offset, told.line), told.time_ms, told.late, told.text)
+    return Piece(Position(told.offset, told.line), _time_ms(told), told.late, told.text)
 
 
 def _gap(told: pb.FeedGap) -> Gap:
     lost = told.lost_bytes if told.HasField("lost_bytes") else None
-    return Gap(Position(told.offset, told.line), GapCause(told.cause), lost, told.time_ms)
+    try:
+        cause = GapCause(told.cause)
+    except ValueError:
+        raise CarrierLost("the node named no cause of a gap") from None
+    return Gap(Position(told.offset, told.line), cause, lost, _time_ms(told))
+
+
+def _time_ms(told: pb.FeedPiece | pb.FeedGap) -> int:
+    """Whatever is kept is shown to people later, with its date."""
+    if not 0 <= told.time_ms <= LATEST_MS:
+        raise CarrierLost("the node named no time")
+    return told.time_ms
