@@ -6,6 +6,7 @@ import base64
 import binascii
 import zlib
 from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
 
@@ -16,9 +17,12 @@ _LARGEST_TEXT = 4 * 1024 * 1024
 _LARGEST = 512 * 1024
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+
+
 class _Cursor(msgspec.Struct, frozen=True):
-    attempt: int
-    places: dict[str, tuple[int, int]]
+    attempt: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+    places: dict[str, tuple[_Count, _Count]]
 
 
 def write_cursor(attempt: int, places: Mapping[StreamName, Position]) -> str:
@@ -33,7 +37,7 @@ def read_cursor(text: str) -> tuple[int, dict[StreamName, Position]]:
     try:
         told = _unpacked(text)
         places = dict(map(_place, told.places.items()))
-    except (ValueError, binascii.Error, zlib.error, msgspec.MsgspecError):
+    except (ValueError, binascii.Error, zlib.error, msgspec.MsgspecError, RecursionError):
         raise UsageError(
             "The cursor is not one that this server gave.", hint="Start anew without it."
         ) from None
@@ -50,6 +54,4 @@ def _unpacked(text: str) -> _Cursor:
 def _place(told: tuple[str, tuple[int, int]]) -> tuple[StreamName, Position]:
     name, (offset, line) = told
     node, kind, source = name.split("/")
-    if min(offset, line) < 0:
-        raise ValueError("before the beginning")
     return StreamName(node, LogKind(kind), LogSource.parse(source)), Position(offset, line)
