@@ -335,3 +335,24 @@ async def test_whatever_byte_is_changed_no_line_is_shown_that_was_not_written(
     begin, end = 30 * (number - 1), 30 * number
     assert shown == LINES[:begin] + LINES[end:]
     assert tampering(page)[1] == [(_offset(begin), _offset(end) - _offset(begin))]
+
+
+async def test_a_seal_with_a_node_that_no_key_can_name_does_not_hold() -> None:
+    site = await Sealed().sealed()
+    told = json.loads(await site.objects.read(site.metadata_key))
+    told["streams"][0]["node"] = "n" * 5000
+    await site.change(site.metadata_key, json.dumps(told).encode())
+    with pytest.raises(BrokenSeal):
+        await site.seals.of(site.name)
+
+
+@pytest.mark.parametrize("text", [b'{"x":%s,"streams":[]}', b'{"streams":[%s]}', b'{"key":%s}'])
+async def test_a_seal_that_nests_too_deeply_does_not_hold(text: bytes) -> None:
+    site = await Sealed().sealed()
+    content = text % (b"[" * 5000 + b"]" * 5000)
+    await site.change(site.metadata_key, content)
+    with pytest.raises(BrokenSeal):
+        await site.seals.of(site.name)
+    late = f"{site.name.prefix}/late/stdout/n1/chunk_000000.log.zst"
+    await site.objects.put(late, content)
+    assert not await site.seals.is_late(site.name, site.key(0), "d")

@@ -21,7 +21,7 @@ from lattice.access.grants import SEAL_MARK
 from lattice.base.signing import BadSignature, KeyRing
 from lattice.domain.logchunk import BadChunk, index_size
 from lattice.domain.logs import BadSource, LogKind, LogSource, Position, StreamName
-from lattice.domain.objects import NoObject, ObjectStore, escaped
+from lattice.domain.objects import BadKeyPart, NoObject, ObjectStore, escaped
 from lattice.features.logs.service.naming import AttemptName
 
 METADATA = "metadata.json"
@@ -109,14 +109,14 @@ class Seals:
             read = msgspec.json.decode(content, type=_Metadata)
         except NoObject:
             return None
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise BrokenSeal(f"{METADATA} can't be read") from None
         if read.seal is None:
             return None
-        self._check(read.seal, _MARK, _lines(name, read.streams))
         try:
+            self._check(read.seal, _MARK, _lines(name, read.streams))
             return SealedAttempt({each.key: each for each in _sealed(name, read.streams)})
-        except BadSource:
+        except (BadSource, BadKeyPart):
             raise BrokenSeal(f"{METADATA} names no streams") from None
 
     async def note_late(self, name: AttemptName, key: str, content: bytes) -> None:
@@ -135,7 +135,7 @@ class Seals:
             content = await self._objects.read(_late_key(name, key))
             seal = msgspec.json.decode(content, type=Seal)
             self._check(seal, _LATE_MARK, [_late_line(key, digest)])
-        except (NoObject, msgspec.MsgspecError, UnicodeDecodeError, BrokenSeal):
+        except (NoObject, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, BrokenSeal):
             return False
         return True
 
