@@ -268,5 +268,5 @@ def decoded(document: bytes) -> RunSummary:
 
     try:
         return msgspec.json.decode(document, type=RunSummary)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadSummary(str(error)) from None

@@ -112,5 +112,5 @@ def read_object(body: bytes) -> dict[str, object] | None:
     """A JSON object, or None for anything else."""
     try:
         return msgspec.json.decode(body, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

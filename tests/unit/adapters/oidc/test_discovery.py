@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from lattice.adapters.oidc.discovery import Provider, ProviderFault
+from lattice.adapters.oidc.endpoints import read_object
 from tests.fakes.identity_provider import DISCOVERY, KEYS, IdentityProvider, running_provider
 
 
@@ -149,3 +150,10 @@ async def test_a_document_that_is_none(
     idp.answers[DISCOVERY] = (200, {}, body)
     with pytest.raises(ProviderFault):
         await Provider(client, idp.issuer).key_set()
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}", b'{"x":"\xff"}', b"[]"]
+)
+def test_what_is_no_object_is_none(body: bytes) -> None:
+    assert read_object(body) is None

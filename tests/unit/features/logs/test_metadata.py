@@ -17,6 +17,7 @@ from lattice.domain.allocation import State
 from lattice.domain.attempts import attempts_of
 from lattice.domain.logs import Gap, GapCause, LogKind, Position
 from lattice.domain.objects import ObjectStore
+from lattice.features.logs.service import metadata
 from lattice.features.logs.service.metadata import FIRST_LOOK_S, LATER_LOOK_S, Summaries
 from lattice.features.logs.service.naming import AttemptName
 from lattice.features.logs.service.seal import METADATA, Seals
@@ -205,3 +206,8 @@ async def test_nobody_needs_it_to_read() -> None:
     await site.put("n1", numbered(3))
     await site.objects.put(f"{site.name.prefix}/{METADATA}", b"not even JSON")
     assert await site.texts() == ["line 0", "line 1", "line 2"]
+
+
+@pytest.mark.parametrize("content", [b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}", b"{", b"\xff"])
+def test_metadata_that_can_not_be_read_are_compared_by_their_bytes(content: bytes) -> None:
+    assert metadata._facts(content) == content

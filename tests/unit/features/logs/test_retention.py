@@ -15,9 +15,13 @@ from hypothesis import strategies as st
 from lattice.adapters.objects.folder import FolderObjectStore
 from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.domain.allocation import State
+from lattice.domain.attempts import attempts_of
 from lattice.features.logs.model import LogQuery
+from lattice.features.logs.service.naming import AttemptName
 from lattice.features.logs.service.retention import (
+    REMOVED,
     SWEEP_EVERY_S,
+    Removals,
     Retention,
     RetentionRules,
 )
@@ -228,3 +232,12 @@ async def test_requeued_attempts_go_by_their_own_age() -> None:
     site.clock.advance(timedelta(days=11).total_seconds())
     await site.retention.sweep()
     assert site.keys == ["removed.json", "chunk_000001.log.zst"]
+
+
+async def test_a_note_of_removal_that_nests_too_deeply_is_none() -> None:
+    site = Site()
+    (job,) = site.scheduler.allocations
+    name = AttemptName(job, attempts_of(job)[0])
+    content = b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}"
+    await site.objects.put(f"{name.prefix}/{REMOVED}", content)
+    assert await Removals(site.objects).of(name) is None

@@ -11,7 +11,7 @@ import pytest
 
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import State
-from lattice.domain.runsummary import decoded, summary_key
+from lattice.domain.runsummary import BadSummary, decoded, summary_key
 from lattice.features.report.service.keeping import (
     LATEST_S,
     OTHERS_AFTER_S,
@@ -203,3 +203,8 @@ async def test_bytes_that_are_no_summary_are_as_none() -> None:
     site = Ended()
     await site.objects.put(site.key, b'{"format": "what"}')
     assert await site.kept.of(site.attempt) is None
+
+
+def test_a_document_that_nests_too_deeply_is_no_summary() -> None:
+    with pytest.raises(BadSummary):
+        decoded(b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}")

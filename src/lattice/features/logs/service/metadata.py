@@ -301,7 +301,7 @@ def _facts(content: bytes) -> object:
     """All but the seal, which another key makes another."""
     try:
         read = msgspec.json.decode(content, type=Metadata)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return content
     return msgspec.structs.replace(read, seal=None)
 

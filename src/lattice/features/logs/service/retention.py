@@ -188,7 +188,7 @@ class Removals:
         try:
             content = await self._objects.read(f"{name.prefix}/{REMOVED}")
             return msgspec.json.decode(content, type=Removed)
-        except (NoObject, msgspec.MsgspecError):
+        except (NoObject, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
 
 
