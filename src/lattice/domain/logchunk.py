@@ -267,7 +267,7 @@ def read_index(tail: bytes, object_bytes: int) -> ChunkIndex:
     if index.stored_bytes + size != object_bytes:
         raise BadChunk("the frames don't fill the object")
     for each in index.frames:
-        _check_marks(each)
+        check_marks(each)
     return index
 
 
@@ -283,7 +283,8 @@ def _check_plausible(text: bytes, object_bytes: int) -> None:
         raise BadChunk("the index tells of more than the object can hold")
 
 
-def _check_marks(frame: Frame) -> None:
+def check_marks(frame: Frame) -> None:
+    """Return if the marks cover the frame and are times. Raises `BadChunk`."""
     sizes = frame.marks[::2]
     if len(frame.marks) % 2 or not sizes or len(sizes) > MOST_MARKS + 1:
         raise BadChunk("a frame has no times")

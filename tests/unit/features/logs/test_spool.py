@@ -8,7 +8,10 @@ the file when it was last looked at is there.
 from __future__ import annotations
 
 import os
+import struct
+import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,10 +21,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lattice.base import failpoints
-from lattice.domain.logchunk import ChunkIndex, frames_of, verify
+from lattice.domain.logchunk import ChunkIndex, compress, frames_of, verify
 from lattice.domain.logs import GapCause, LogKind, LogSource, Position
 from lattice.features.logs.node import openchunk, spool
 from lattice.features.logs.node.capture import Stream
+from lattice.features.logs.node.openchunk import OpenChunk
 from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool
 from lattice.features.logs.node.tail import FileTail
 
@@ -322,3 +326,45 @@ def test_a_file_gives_again_what_it_still_has_and_nothing_else(tmp_path: Path) -
     assert tail.read_again(11, 22) == b"", "of its life before"
     tail.close()
     assert tail.read_again(2200, 11) == b""
+
+
+ENTRY = b'{"type":"frame","offset":0,"frame":[%d,8,%s]}\n'
+GAP = b'{"type":"gap","offset":0,"line":0,"cause":"%s","lost_bytes":null,"time_ms":%s}\n'
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        ENTRY.replace(b"%s", b"2,[]"),
+        ENTRY.replace(b"%s", b"2,[8]"),
+        ENTRY.replace(b"%s", b"2,[7,5]"),
+        ENTRY.replace(b"%s", b"2,[8,999999999999999]"),
+        ENTRY.replace(b"%s", b"5,[8,5]"),
+        ENTRY.replace(b"%s", b"2,[8,5],false," + b"[" * 5000 + b"]" * 5000),
+    ],
+    ids=["no marks", "half a mark", "short marks", "no date", "other lines", "deep"],
+)
+def test_a_frame_whose_entry_was_torn_is_read_again(tmp_path: Path, index: bytes) -> None:
+    stored = compress(b"one\ntwo\n")
+    (tmp_path / "open.frames").write_bytes(stored)
+    (tmp_path / "open.index").write_bytes(index % len(stored))
+    with closing(OpenChunk(tmp_path, Position())) as chunk:
+        assert (chunk.end, chunk.frames) == (Position(), [])
+        chunk.add(b"one\n", 1000)
+        assert [each.text for each in chunk.pieces(0)] == [b"one\n"]
+
+
+@pytest.mark.parametrize(
+    "index", [GAP % (b"\xff\xfe", b"5"), GAP % (b"quota", b"-5"), GAP % (b"quota", b"9" * 30)]
+)
+def test_a_gap_whose_entry_was_torn_is_left_out(tmp_path: Path, index: bytes) -> None:
+    (tmp_path / "open.index").write_bytes(index)
+    with closing(OpenChunk(tmp_path, Position())) as chunk:
+        assert chunk.gaps == []
+
+
+def test_a_tail_without_a_date_is_read_again(tmp_path: Path) -> None:
+    record = struct.pack("<QQIIB", 0, 2**60, 3, zlib.crc32(b"abc"), 0) + b"abc"
+    (tmp_path / "open.tail").write_bytes(record)
+    with closing(OpenChunk(tmp_path, Position())) as chunk:
+        assert chunk.end == Position()

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
 
 import msgspec
 
@@ -28,12 +28,13 @@ from lattice.domain.logchunk import (
     BadChunk,
     Frame,
     PlacedFrame,
+    check_marks,
     compress,
     expand,
     pack_marks,
     pieces_of,
 )
-from lattice.domain.logs import Gap, GapCause, Piece, Position
+from lattice.domain.logs import LATEST_MS, Gap, GapCause, Piece, Position
 from lattice.features.logs.node.durable import append
 
 _RECORD = struct.Struct("<QQIIB")
@@ -45,12 +46,15 @@ class _FrameEntry(msgspec.Struct, frozen=True, tag="frame"):
     frame: Frame
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+
+
 class _GapEntry(msgspec.Struct, frozen=True, tag="gap"):
-    offset: int
-    line: int
+    offset: _Count
+    line: _Count
     cause: GapCause
-    lost_bytes: int | None
-    time_ms: int
+    lost_bytes: _Count | None
+    time_ms: Annotated[int, msgspec.Meta(ge=0, le=LATEST_MS)]
 
 
 _Entry = _FrameEntry | _GapEntry
@@ -250,10 +254,13 @@ class OpenChunk:
                     # Of a chunk that was closed; these files were not cleared any more.
                     continue
                 try:
+                    check_marks(entry.frame)
                     text = expand(stored, entry.frame)
                 except BadChunk:
                     break
                 if entry.offset != self._frames_end.offset:
+                    break
+                if entry.frame.lines != text.count(b"\n"):
                     break
                 kept_frames += stored
                 self.frames.append(entry.frame)
@@ -273,6 +280,8 @@ class OpenChunk:
             offset, time_ms, size, crc, late = _RECORD.unpack_from(data, place)
             text = data[place + _RECORD.size :][:size]
             if len(text) != size or zlib.crc32(text) != crc or offset > at:
+                break
+            if time_ms > LATEST_MS:
                 break
             record = data[place : place + _RECORD.size + size]
             place += len(record)
@@ -299,7 +308,7 @@ def _entries(content: bytes) -> Iterator[tuple[bytes, _Entry]]:
     for line in content.splitlines(keepends=True):
         try:
             yield line, _ENTRY.decode(line)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return
 
 
