@@ -61,6 +61,9 @@ def seeds() -> Iterable[bytes]:
     yield b'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-a",modelName="NVIDIA A100 {x}"} 97\n'
     yield b'DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-a",GPU_I_ID="3"} 12.5 1700000000000\n'
     yield b'DCGM_FI_PROF_SM_OCCUPANCY{gpu="0",uuid="GPU-b",Hostname="n\\"1"} 0.25\n'
+    yield b'DCGM_FI_DEV_GPU_UTIL{ gpu = "0" , UUID="GPU-a",} +1e2\r\n'
+    yield b'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-a"} 1_0\nDCGM_FI_DEV_GPU_UTIL{UUID="GPU-b"} \xd9\xa3\n'
+    yield b'DCGM_FI_DEV_FB_USED{UUID="GPU-a"} 2147483632\nDCGM_FI_DEV_FB_USED 5\n'
     yield b'# HELP DCGM_FI_DEV_GPU_UTIL x\nDCGM_FI_DEV_GPU_UTIL{UUID="GPU-a"} NaN\n'
 
 

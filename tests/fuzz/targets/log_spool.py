@@ -49,6 +49,11 @@ def seeds() -> Iterable[bytes]:
     deep = b"[8,1000],false," + b"[" * 1500 + b"]" * 1500
     yield _joined(entry.replace(b",false", b"") % (len(STORED), deep), b"", STORED)
     yield _joined(gap.replace(b"quota", b"\xff\xfe"), tail, b"")
+    yield _joined(b"", tail.replace(b"\x08", b"\x00", 1) * 2, b"")
+    yield _joined(entry % (len(STORED), b"[4,1000,4,5]"), tail, STORED + STORED[:5])
+    yield _joined(entry % (len(STORED), b"[8,1000]"), tail[:-1], STORED)
+    yield _joined(entry % (len(STORED), b"[8,1000]") + gap[:20], tail, STORED)
+    yield _joined(entry % (len(STORED), b"[8,1000]"), b"", STORED[:-1])
 
 
 def _joined(*parts: bytes) -> bytes:

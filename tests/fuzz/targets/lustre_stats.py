@@ -38,6 +38,14 @@ _LONGEST = 18
 
 def seeds() -> Iterable[bytes]:
     yield b"read_bytes 1 samples [bytes] 1 1 1 1\nread 1 samples [usecs] 5 5 5\n"
+    yield b"read_bytes 1 samples [bytes]\n"
+    yield b"read_bytes 1 samples [pages] 1 1 1\n"
+    yield b"read 0 samples [usec] 0 0 0\nopen 6 samples [regs]\n"
+    yield b"read 1 samples [usecs] 5 5 999999999999999999\n"
+    yield b"read 1 samples [usecs] 5 5 9999999999999999999\n"
+    yield b"read 1_0 samples [usecs] 5 5 5\nread -1 samples [usecs] 5 5 5\n"
+    yield b"read 1 samples [usecs] 5 5 5\nread 2 samples [usecs] 6 6 6\n"
+    yield b"snapshot_time 1605200000.123456789 secs.nsecs\n"
 
 
 def try_one(data: bytes) -> None:

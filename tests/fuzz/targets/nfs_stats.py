@@ -39,7 +39,17 @@ _LONGEST = 20
 
 
 def seeds() -> Iterable[bytes]:
-    yield b"device a:/x mounted on /x with fstype nfs4 statvers=1.1\n\tbytes:\t1 2 3 4 5 6 7 8\n"
+    device = b"device a:/x mounted on %s with fstype nfs4 statvers=1.1\n"
+    moved, read = b"\tbytes:\t1 2 3 4 5 6 7 8\n", b"\t  READ: 10 12 1 2000 50000 5 100 120 0\n"
+    yield device % b"/x" + moved
+    yield device % b"/x" + moved + read
+    yield device % b"/x" + read.replace(b"10", b"0")
+    yield device % b"/x" + moved + device % b"/x" + read
+    yield device % b"/a\\040b\\012c" + moved
+    yield device % b"/a\x0bdevice" + moved
+    yield device % "/a\u2028device".encode() + moved
+    yield device % b"/x" + b"\tbytes:\t1 2 3 4 5 1_0\n" + read.replace(b"12", b"-1")
+    yield device % b"/x" + b"\tbytes:\t1 2 3 4 99999999999999999999 100000000000000000000\n"
 
 
 def try_one(data: bytes) -> None:
