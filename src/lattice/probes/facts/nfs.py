@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from lattice.domain.kerneltext import figure
 
 # The kernel escapes blank, tab, line feed and backslash of a name, and leaves every other sign.
-_DEVICE = re.compile(r"device [^ ]+ mounted on ([^ ]+) with fstype nfs4? statvers=1\.[0-9]+")
+_DEVICE = re.compile(r"device [^ ]+ mounted on ([^ ]+)(.*)")
+_NFS = re.compile(r" with fstype nfs4? statvers=1\.[0-9]+")
 _OPERATION = re.compile(r"\s+([A-Z][A-Z_0-9]{1,40}): ([0-9 ]+)", re.ASCII)
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _BYTES = "bytes:"
@@ -39,6 +40,10 @@ def read_mountstats(text: str) -> dict[str, MountCounts]:
                 found[path] = _counts(lines)
             device = _DEVICE.fullmatch(line)
             path = _plain(device[1]) if device else ""
+            if device and not _NFS.fullmatch(device[2]):
+                # Mounted over whatever was there: that can't be reached any more.
+                found.pop(path, None)
+                path = ""
             lines = []
         elif path:
             lines.append(line)

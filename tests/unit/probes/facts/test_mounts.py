@@ -33,6 +33,12 @@ def test_a_mount_that_was_not_used_has_no_latency() -> None:
     assert (idle.operations, idle.latency_s) == (0, None)
 
 
+def test_what_is_mounted_over_a_share_does_not_have_its_counts() -> None:
+    share = "device f:/x mounted on /x with fstype nfs statvers=1.1\n\tbytes:\t1 2 3 4 5 6 7 8\n"
+    assert set(read_mountstats(share)) == {"/x"}
+    assert read_mountstats(share + "device tmpfs mounted on /x with fstype tmpfs\n") == {}
+
+
 @pytest.mark.parametrize("sign", ["\r", "\v", "\x1c", "\x85", "\u2028"])
 def test_a_mounts_name_adds_no_mount(sign: str) -> None:
     forged = f"/tmp/a{sign}device f:/x mounted on /home with fstype nfs statvers=1.1{sign}"
