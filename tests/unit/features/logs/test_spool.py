@@ -354,6 +354,14 @@ def test_a_frame_whose_entry_was_torn_is_read_again(tmp_path: Path, index: bytes
         assert [each.text for each in chunk.pieces(0)] == [b"one\n"]
 
 
+def test_a_frame_that_is_shorter_than_its_entry_says_is_read_again(tmp_path: Path) -> None:
+    stored = compress(b"one\ntwo\n")
+    (tmp_path / "open.frames").write_bytes(stored)
+    (tmp_path / "open.index").write_bytes(ENTRY % (len(stored) + 1, b"2,[8,5]"))
+    with closing(OpenChunk(tmp_path, Position())) as chunk:
+        assert (chunk.end, chunk.frames) == (Position(), [])
+
+
 @pytest.mark.parametrize(
     "index", [GAP % (b"\xff\xfe", b"5"), GAP % (b"quota", b"-5"), GAP % (b"quota", b"9" * 30)]
 )

@@ -253,6 +253,8 @@ class OpenChunk:
                 if entry.offset < self.begin.offset:
                     # Of a chunk that was closed; these files were not cleared any more.
                     continue
+                if len(stored) != entry.frame.stored_bytes:
+                    break
                 try:
                     check_marks(entry.frame)
                     text = expand(stored, entry.frame)
