@@ -77,7 +77,7 @@ def _sections(text: str) -> dict[str, list[str]]:
 
 def _starts(line: str) -> Iterable[str]:
     words = line.split(" ")
-    if len(words) > 4 and words[2:4] == ["mounted", "on"]:
+    if len(words) > 4 and words[2:4] == ["mounted", "on"] and words[1] and words[4]:
         yield _unescaped(words[4])
 
 
