@@ -115,6 +115,7 @@ class BoundedHttp(H11Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._awaits_head = False
         self._judged_bytes = 0
+        self._upgraded = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -132,6 +133,12 @@ class BoundedHttp(H11Protocol):
         super().on_response_complete()
         self._watch()
 
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Leave the connection to the protocol of the WebSocket."""
+        super().handle_websocket_upgrade(event)
+        # h11 was not asked for the end of the request, so it goes on waiting for a body.
+        self._upgraded = True
+
     def send_400_response(self, msg: str) -> None:
         """Refuse what could not be read, with the reason and its own status."""
         fault = self._strict.fault
@@ -141,7 +148,7 @@ class BoundedHttp(H11Protocol):
     def _watch(self) -> None:
         """Wait for what the client owes now: the rest of a head, of a body, or nothing."""
         state = self.conn.their_state
-        if self.transport.is_closing():
+        if self._upgraded or self.transport.is_closing():
             self._await_nothing()
         elif state is h11.SEND_BODY:
             if self._timer is None or self._awaits_head:

@@ -12,9 +12,13 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import trustme
+from starlette.types import Receive, Scope, Send
+from websockets.asyncio.client import connect
 
 from lattice.server.address import Address
 from lattice.server.boundedhttp import HttpBounds
@@ -251,6 +255,29 @@ def test_the_limit_of_all_holds_over_addresses() -> None:
     connections.leave("a")
     assert connections.enter("c")
     assert (connections.open, connections.of("a"), connections.refused_total) == (3, 1, 2)
+
+
+async def _echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """An application that accepts every WebSocket and sends back what it receives."""
+    assert scope["type"] == "websocket"
+    while (event := await receive())["type"] != "websocket.disconnect":
+        if event["type"] == "websocket.connect":
+            await send({"type": "websocket.accept"})
+        else:
+            await send({"type": "websocket.send", "bytes": event["bytes"]})
+
+
+@pytest.mark.spec("ATTACH-1", "LIMIT-4")
+async def test_a_websocket_owes_neither_a_head_nor_a_body() -> None:
+    """Nothing of HTTP is written into it, however long it lasts."""
+    async with (
+        serving(cast("Faces", SimpleNamespace(rest=_echo)), QUICK) as site,
+        connect(f"ws://{HOST}:{site.port}/") as socket,
+    ):
+        for message in (b"one", b"two", b"three"):
+            await asyncio.sleep(2 * QUICK.body_window_s)
+            await socket.send(message)
+            assert await socket.recv() == message
 
 
 async def test_no_redirect_leads_to_the_host_of_the_caller(faces: Faces) -> None:
