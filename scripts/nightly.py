@@ -17,10 +17,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +31,8 @@ _TIDYING_S = 120.0
 _PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 _LAB_TESTS = ("tests/contract", "tests/integration", "tests/e2e")
 _TWO_LABS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+FUZZ_S = 300
+"""For each target, two at a time: a dozen of them take half an hour."""
 SOAKS = ("cuts", "pid_reuse", "lab", "store", "metric_store", "compare")
 
 
@@ -91,9 +94,24 @@ def _soaks(folder: Path, deadline_s: float) -> Tally:
     return Tally(len(SOAKS) - len(failures), len(failures), 0, failures)
 
 
-def _call(argv: list[str], deadline_s: float, **environment: str) -> int | None:
+def _fuzz(folder: Path, deadline_s: float) -> Tally:
+    report = folder / "fuzz.jsonl"
+    argv = [sys.executable, "-m", "tests.fuzz", "--all", "--seconds", str(FUZZ_S)]
+    with report.open("w") as output:
+        ended = _call(argv, deadline_s, output=output)
+    found = fuzz_tally(report.read_text())
+    if ended is None:
+        found.failures.append(f"not done after {LONGEST_S / 60:.0f} minutes")
+    elif ended != 0 and not found.failures:
+        found.failures.append(f"exit status {ended}")
+    return replace(found, failed=len(found.failures))
+
+
+def _call(
+    argv: list[str], deadline_s: float, *, output: IO[str] | None = None, **environment: str
+) -> int | None:
     """The exit status; None for a program that was still running at the deadline."""
-    process = subprocess.Popen(argv, cwd=ROOT, env={**os.environ, **environment})
+    process = subprocess.Popen(argv, cwd=ROOT, env={**os.environ, **environment}, stdout=output)
     try:
         return process.wait(max(deadline_s - time.monotonic(), 0.0))
     except subprocess.TimeoutExpired:
@@ -121,6 +139,19 @@ def tally(report: str) -> Tally:
     return Tally(passed, len(failures), skipped, failures)
 
 
+def fuzz_tally(report: str) -> Tally:
+    """Count the targets of `python -m tests.fuzz --all`, which writes a JSON line for each."""
+    passed, failures = 0, []
+    for line in report.splitlines():
+        outcome = json.loads(line)
+        print(line, flush=True)
+        if outcome["failures"]:
+            failures.append(f"fuzz {outcome['target']}: {', '.join(outcome['failures'])}")
+        else:
+            passed += 1
+    return Tally(passed, len(failures), 0, failures)
+
+
 PARTS: dict[str, Runner] = {
     "lab": _pytest(*_TWO_LABS, "-m", "not long and not timing and not vm", *_LAB_TESTS),
     "long": _pytest(*_TWO_LABS, "-m", "long and not timing and not vm", "tests"),
@@ -131,6 +162,7 @@ PARTS: dict[str, Runner] = {
         profile="thorough",
     ),
     "soak": _soaks,
+    "fuzz": _fuzz,
 }
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from scripts import nightly
-from scripts.nightly import PARTS, Tally, cgroup_version, status, tally
+from scripts.nightly import PARTS, Tally, cgroup_version, fuzz_tally, status, tally
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.a" name="test_one"/>
@@ -22,6 +23,37 @@ def test_a_report_is_counted() -> None:
     assert tally(REPORT) == Tally(
         passed=1, failed=2, skipped=1, failures=["tests.a::test_two", "tests.b::test_three"]
     )
+
+
+def test_each_fuzzed_target_is_a_case() -> None:
+    lines = [
+        {"target": "http1", "runs": 9, "failures": []},
+        {"target": "promql", "runs": 3, "failures": ["found-1234"]},
+    ]
+    assert fuzz_tally("".join(json.dumps(each) + "\n" for each in lines)) == Tally(
+        passed=1, failed=1, failures=["fuzz promql: found-1234"]
+    )
+
+
+def fuzzed(folder: Path, monkeypatch: pytest.MonkeyPatch, said: str, ended: int | None) -> Tally:
+    def call(argv: list[str], deadline_s: float, *, output: IO[str]) -> int | None:
+        output.write(said)
+        output.flush()
+        return ended
+
+    monkeypatch.setattr(nightly, "_call", call)
+    return PARTS["fuzz"](folder, 0.0)
+
+
+def test_fuzzing_that_ends_in_no_report_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passing = json.dumps({"target": "http1", "failures": []}) + "\n"
+    assert fuzzed(tmp_path, monkeypatch, passing, 0) == Tally(passed=1)
+    assert fuzzed(tmp_path, monkeypatch, passing, 2).failures == ["exit status 2"]
+    late = fuzzed(tmp_path, monkeypatch, passing, None)
+    assert (late.passed, late.failed) == (1, 1)
+    assert late.failures == ["not done after 60 minutes"]
 
 
 @pytest.mark.parametrize(
