@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from hashlib import sha1
 
@@ -112,7 +112,7 @@ def read_close(payload: bytes) -> tuple[int, str]:
 
 
 class FrameReader:
-    """Bytes as they come; `feed` answers the messages that are complete, control frames too."""
+    """Bytes as they come; `feed` yields the messages that are complete, control frames too."""
 
     def __init__(self, largest_bytes: int) -> None:
         self._largest = largest_bytes
@@ -121,21 +121,22 @@ class FrameReader:
         self._parts: list[bytes] = []
         self._size = 0
 
-    def feed(self, piece: bytes) -> list[_Frame]:
-        """Raises `BadSocket`; then nothing more may be fed."""
+    def feed(self, piece: bytes) -> Iterator[_Frame]:
+        """Raises `BadSocket` after the messages before the fault; nothing more may be fed then.
+
+        It is to be read to its end: what is not read is read with the next piece.
+        """
         held = self._held
         held += piece
-        found: list[_Frame] = []
         at = 0
-        while (frame := self._frame(at)) is not None:
-            final, opcode, begin, end = frame
-            message = self._message(opcode, bytes(memoryview(held)[begin:end]), final=final)
-            at = end
-            if message is not None:
-                found.append(message)
-        if at:
+        try:
+            while (frame := self._frame(at)) is not None:
+                final, opcode, begin, at = frame
+                message = self._message(opcode, bytes(memoryview(held)[begin:at]), final=final)
+                if message is not None:
+                    yield message
+        finally:
             del held[:at]
-        return found
 
     def _frame(self, at: int) -> tuple[bool, Opcode, int, int] | None:
         """The next frame's head and where its payload stands, if all of it has come."""

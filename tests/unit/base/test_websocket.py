@@ -154,14 +154,22 @@ def test_messages_come_out_as_they_went_in_however_they_are_cut(
 )
 def test_what_no_server_may_send_ends_it(raw: bytes) -> None:
     with pytest.raises(BadSocket):
-        FrameReader(LARGEST).feed(raw)
+        list(FrameReader(LARGEST).feed(raw))
+
+
+def test_messages_before_a_fault_count_though_they_came_in_one_piece() -> None:
+    found = []
+    with pytest.raises(BadSocket):
+        for message in FrameReader(LARGEST).feed(server_frame(Opcode.TEXT, b"good") + b"\xc1\x00"):
+            found.append(message)  # noqa: PERF402 - what was found before it raised
+    assert found == [(Opcode.TEXT, b"good")]
 
 
 @given(st.binary(max_size=300))
 def test_noise_is_refused_or_waited_for_and_never_anything_else(noise: bytes) -> None:
     reader = FrameReader(LARGEST)
     try:
-        found = reader.feed(noise)
+        found = list(reader.feed(noise))
     except BadSocket:
         return
     assert sum(len(payload) for _, payload in found) <= len(noise)
