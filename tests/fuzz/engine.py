@@ -38,7 +38,7 @@ _FOUND = "found-"
 _PROGRESS = re.compile(r"#(\d+)\s")
 _REACHED = re.compile(r"\bcov: (\d+) .*\bcorp: (\d+)")
 _NOISE = re.compile(
-    r"#\d+\s|INFO: |Dictionary: |Done \d+ runs|WARNING: Failed to find function|\s*$"
+    r"#\d+\s|#####|\"|INFO: |Dictionary: |Done \d+ runs|WARNING: Failed to find function|\s*$"
 )
 
 
