@@ -22,11 +22,12 @@ from lattice.base.connector import (
     Unreached,
     ascii_name,
     bracketed,
-    status_of_line,
 )
 from lattice.base.errors import ConfigurationError
+from lattice.base.http1_syntax import BodyLength, body_length, chunk_size, read_head
 
 _HEAD_LIMIT_BYTES = 64 * 1024
+_CHUNK_LINE_LIMIT_BYTES = 1024
 BODY_LIMIT_BYTES = 64 * 1024 * 1024
 _PIECE_BYTES = 64 * 1024
 CONNECT_S = 3.0
@@ -72,7 +73,7 @@ class StreamedReply:
 
     def pieces(self) -> Iterator[bytes]:
         """The body; BadReply where it breaks off, TimeoutError where it falls silent."""
-        return _pieces(self._stream, self.headers)
+        yield from _pieces(self._stream, body_length("GET", 200, self.headers))
 
     def taken_over(self) -> tuple[socket.socket, bytes]:
         """The connection itself, for another protocol, and what has come of that already."""
@@ -296,6 +297,11 @@ class _Stream:
             raise BadReply("too long a header")
         return found
 
+    def rest(self) -> Iterator[bytes]:
+        """Everything, until the other side hangs up."""
+        while piece := self.more():
+            yield piece
+
     def some(self, most: int) -> bytes:
         """What comes next, at most so many bytes of it; empty at the end."""
         piece = self.more()
@@ -322,30 +328,29 @@ class _Stream:
         Where another protocol was asked for, 101 is final too.
         """
         while True:
-            lines = self.until(b"\r\n\r\n", _HEAD_LIMIT_BYTES).decode("latin-1").split("\r\n")
-            status = status_of_line(lines[0])
+            status, headers = read_head(
+                self.until(b"\r\n\r\n", _HEAD_LIMIT_BYTES).decode("latin-1")
+            )
             if not 100 <= status < 200 or (switching and status == 101):
-                break
-        headers = {}
-        for line in lines[1:]:
-            name, _, value = line.partition(":")
-            headers[name.strip().lower()] = value.strip()
-        return status, headers
+                return status, headers
+
+    def chunks(self) -> Iterator[int]:
+        """The size of each chunk, whose bytes are to be taken before the next is asked for."""
+        while size := chunk_size(self.until(b"\r\n", _CHUNK_LINE_LIMIT_BYTES)):
+            yield size
+            self.exactly(2)
 
 
 def _read(stream: _Stream, method: str, most_bytes: int) -> Reply:
     status, headers = stream.head()
-    if method == "HEAD" or status in {204, 304}:
-        return Reply(status, headers, b"")
-    if "chunked" in headers.get("transfer-encoding", "").lower():
-        return Reply(status, headers, _chunked(stream, most_bytes))
-    length = headers.get("content-length")
-    if length is not None:
-        if not (length.isascii() and length.isdigit()) or int(length) > most_bytes:
+    length = body_length(method, status, headers)
+    if isinstance(length, int):
+        if length > most_bytes:
             raise BadReply("the answer has no sensible length")
-        return Reply(status, headers, stream.exactly(int(length)))
-    pieces, size = [], 0
-    while piece := stream.more():
+        return Reply(status, headers, stream.exactly(length))
+    pieces: list[bytes] = []
+    size = 0
+    for piece in _whole_chunks(stream, most_bytes) if length == "chunked" else stream.rest():
         size += len(piece)
         if size > most_bytes:
             raise BadReply("the answer is too large")
@@ -353,43 +358,22 @@ def _read(stream: _Stream, method: str, most_bytes: int) -> Reply:
     return Reply(status, headers, b"".join(pieces))
 
 
-def _chunked(stream: _Stream, most_bytes: int) -> bytes:
-    pieces: list[bytes] = []
-    total = 0
-    while size := _chunk_size(stream):
-        total += size
-        if total > most_bytes:
+def _whole_chunks(stream: _Stream, most_bytes: int) -> Iterator[bytes]:
+    for size in stream.chunks():
+        most_bytes -= size
+        if most_bytes < 0:
             raise BadReply("the answer is too large")
-        pieces.append(stream.exactly(size))
-        stream.exactly(2)
-    return b"".join(pieces)
+        yield stream.exactly(size)
 
 
-def _chunk_size(stream: _Stream) -> int:
-    text = stream.until(b"\r\n", 1024).split(b";")[0].strip()
-    try:
-        size = int(text, 16)
-    except ValueError:
-        raise BadReply("the answer has a chunk of no sensible length") from None
-    if size < 0:
-        raise BadReply("the answer has a chunk of no sensible length")
-    return size
-
-
-def _pieces(stream: _Stream, headers: Mapping[str, str]) -> Iterator[bytes]:
-    if "chunked" in headers.get("transfer-encoding", "").lower():
-        while size := _chunk_size(stream):
+def _pieces(stream: _Stream, length: BodyLength) -> Iterator[bytes]:
+    if length == "chunked":
+        for size in stream.chunks():
             yield from _run(stream, size)
-            stream.exactly(2)
-        return
-    length = headers.get("content-length")
-    if length is None:
-        while piece := stream.more():
-            yield piece
-        return
-    if not (length.isascii() and length.isdigit()):
-        raise BadReply("the answer has no sensible length")
-    yield from _run(stream, int(length))
+    elif length == "until the end":
+        yield from stream.rest()
+    else:
+        yield from _run(stream, length)
 
 
 def _run(stream: _Stream, size: int) -> Iterator[bytes]:

@@ -93,6 +93,15 @@ def test_what_is_not_whole_is_refused(reply: bytes) -> None:
         ask(reply)
 
 
+def test_a_length_of_thousands_of_digits_is_refused() -> None:
+    # Python itself refuses to read it, by a ValueError that no caller expects.
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: " + b"1" * 5000 + b"\r\n\r\nhello"
+    with pytest.raises(BadReply):
+        ask(reply)
+    with pytest.raises(BadReply):
+        pieces(reply)
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200))
 def test_any_bytes_end_in_an_answer_or_an_oserror(tail: bytes) -> None:

@@ -1,0 +1,50 @@
+"""The grammar of an HTTP/1.1 answer: its head, how long its body is, the size of a chunk. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from lattice.base.connector import BadReply, status_of_line
+
+BodyLength: TypeAlias = int | Literal["chunked", "until the end"]
+
+# More digits are no length of anything, and Python refuses to read some thousand of them.
+_LENGTH = re.compile(r"[0-9]{1,20}")
+
+
+def read_head(text: str) -> tuple[int, dict[str, str]]:
+    """Status and headers. Names are in lower case; the last of several alike counts."""
+    first, *lines = text.split("\r\n")
+    status = status_of_line(first)
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        name, value = name.strip().lower(), value.strip()
+        headers[name] = value
+    return status, headers
+
+
+def body_length(method: str, status: int, headers: Mapping[str, str]) -> BodyLength:
+    """How long the body of an answer is. A wrong length counts though it is not used."""
+    coding, length = headers.get("transfer-encoding"), headers.get("content-length")
+    if length is not None and not _LENGTH.fullmatch(length):
+        raise BadReply("the answer has no sensible length")
+    if method == "HEAD" or status in {204, 304}:
+        return 0
+    if coding is not None and "chunked" in coding.lower():
+        return "chunked"
+    return "until the end" if length is None else int(length)
+
+
+def chunk_size(line: bytes) -> int:
+    """The size in the line before a chunk; extensions are passed over."""
+    text = line.split(b";")[0].strip()
+    try:
+        size = int(text, 16)
+    except ValueError:
+        raise BadReply("the answer has a chunk of no sensible length") from None
+    if size < 0:
+        raise BadReply("the answer has a chunk of no sensible length")
+    return size
