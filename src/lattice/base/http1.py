@@ -290,7 +290,7 @@ class _Stream:
             held += piece
             if not piece:
                 raise BadReply("the answer is cut short")
-            if len(held) > limit and mark not in held:
+            if len(held) >= limit + len(mark) and mark not in held:
                 break
         found, _, self._held = held.partition(mark)
         if len(found) > limit:
@@ -338,7 +338,8 @@ class _Stream:
         """The size of each chunk, whose bytes are to be taken before the next is asked for."""
         while size := chunk_size(self.until(b"\r\n", _CHUNK_LINE_LIMIT_BYTES)):
             yield size
-            self.exactly(2)
+            if self.exactly(2) != b"\r\n":
+                raise BadReply("the answer has a chunk that does not end")
 
 
 def _read(stream: _Stream, method: str, most_bytes: int) -> Reply:

@@ -12,6 +12,7 @@ BodyLength: TypeAlias = int | Literal["chunked", "until the end"]
 
 # More digits are no length of anything, and Python refuses to read some thousand of them.
 _LENGTH = re.compile(r"[0-9]{1,20}")
+_CHUNK = re.compile(rb"([0-9a-fA-F]{1,20})[ \t]*(?:;[^\n]*)?")
 
 
 def read_head(text: str) -> tuple[int, dict[str, str]]:
@@ -40,11 +41,7 @@ def body_length(method: str, status: int, headers: Mapping[str, str]) -> BodyLen
 
 def chunk_size(line: bytes) -> int:
     """The size in the line before a chunk; extensions are passed over."""
-    text = line.split(b";")[0].strip()
-    try:
-        size = int(text, 16)
-    except ValueError:
-        raise BadReply("the answer has a chunk of no sensible length") from None
-    if size < 0:
+    found = _CHUNK.fullmatch(line)
+    if found is None:
         raise BadReply("the answer has a chunk of no sensible length")
-    return size
+    return int(found[1], 16)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 import trustme
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from lattice.base.connector import BadReply
 from lattice.base.errors import ConfigurationError
-from lattice.base.http1 import Door, tls_context
+from lattice.base.http1 import Door, _Stream, tls_context
 from tests.fakes.web import Answer, web
 
 
@@ -223,6 +224,49 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 def test_many_chunks_that_come_at_once() -> None:
     many = b"".join(b"5\r\nhello\r\n" for _ in range(2000))
     assert ask(CHUNKED + many + b"0\r\n\r\n") == b"hello" * 2000
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        b"0x5\r\nhello\r\n0\r\n\r\n",
+        b"+5\r\nhello\r\n0\r\n\r\n",
+        b"1_0\r\n0123456789abcdef\r\n0\r\n\r\n",
+        b"\x0b5\r\nhello\r\n0\r\n\r\n",
+        b"5;a\nb\r\nhello\r\n0\r\n\r\n",
+        b"5\r\nhelloXX0\r\n\r\n",
+        b"f" * 21 + b"\r\nhello\r\n0\r\n\r\n",
+    ],
+)
+def test_a_chunk_has_a_size_in_digits_and_an_end(chunks: bytes) -> None:
+    with pytest.raises(BadReply):
+        ask(CHUNKED + chunks)
+    with pytest.raises(BadReply):
+        pieces(CHUNKED + chunks)
+
+
+class InPieces:
+    """A connection on which bytes come so many at a time."""
+
+    def __init__(self, raw: bytes, size: int) -> None:
+        self._pieces = [raw[at : at + size] for at in range(0, len(raw), size)]
+
+    def settimeout(self, left_s: float) -> None:
+        pass
+
+    def recv(self, most: int) -> bytes:
+        return self._pieces.pop(0)[:most] if self._pieces else b""
+
+
+@pytest.mark.parametrize("size", [1, 2, 5000])
+def test_the_longest_line_may_come_in_any_pieces(size: int) -> None:
+    def until(raw: bytes) -> bytes:
+        connection: Any = InPieces(raw, size)
+        return _Stream(connection, time.monotonic() + 60).until(b"\r\n\r\n", 1000)
+
+    assert len(until(b"x" * 1000 + b"\r\n\r\n")) == 1000
+    with pytest.raises(BadReply):
+        until(b"x" * 1001 + b"\r\n\r\n")
 
 
 def pieces(reply: bytes, silence_s: float = 5.0) -> list[bytes]:
