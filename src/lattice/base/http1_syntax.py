@@ -1,4 +1,8 @@
-"""The grammar of an HTTP/1.1 answer: its head, how long its body is, the size of a chunk. Pure."""
+"""The grammar of an HTTP/1.1 answer: its head, how long its body is, the size of a chunk. Pure.
+
+Strict where two readers of the same bytes could disagree: whoever stands between us and the server
+may have read them another way. So there is no second length and no coding that nobody asked for.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,10 @@ def read_head(text: str) -> tuple[int, dict[str, str]]:
     for line in lines:
         name, _, value = line.partition(":")
         name, value = name.strip().lower(), value.strip()
+        if name == "content-length" and headers.get(name, value) != value:
+            raise BadReply("the answer has two lengths")
+        if name == "transfer-encoding" and name in headers:
+            raise BadReply("the answer is encoded twice")
         headers[name] = value
     return status, headers
 
@@ -30,11 +38,13 @@ def read_head(text: str) -> tuple[int, dict[str, str]]:
 def body_length(method: str, status: int, headers: Mapping[str, str]) -> BodyLength:
     """How long the body of an answer is. A wrong length counts though it is not used."""
     coding, length = headers.get("transfer-encoding"), headers.get("content-length")
+    if coding is not None and coding.lower() != "chunked":
+        raise BadReply("the answer has an encoding that was not asked for")
     if length is not None and not _LENGTH.fullmatch(length):
         raise BadReply("the answer has no sensible length")
     if method == "HEAD" or status in {204, 304}:
         return 0
-    if coding is not None and "chunked" in coding.lower():
+    if coding is not None:
         return "chunked"
     return "until the end" if length is None else int(length)
 

@@ -103,6 +103,29 @@ def test_a_length_of_thousands_of_digits_is_refused() -> None:
         pieces(reply)
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"Transfer-Encoding: xchunked",
+        b"Transfer-Encoding: chunked, gzip",
+        b"Transfer-Encoding: gzip",
+        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+        b"Content-Length: 1\r\nContent-Length: 3",
+    ],
+)
+def test_a_body_has_one_length(header: bytes) -> None:
+    reply = b"HTTP/1.1 200 OK\r\n" + header + b"\r\n\r\n0\r\n\r\n"
+    with pytest.raises(BadReply):
+        ask(reply)
+    with pytest.raises(BadReply):
+        pieces(reply)
+
+
+def test_the_same_length_may_be_said_twice() -> None:
+    length = b"Content-Length: 5\r\n"
+    assert ask(b"HTTP/1.1 200 OK\r\n" + length + length + b"\r\nhello") == b"hello"
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200))
 def test_any_bytes_end_in_an_answer_or_an_oserror(tail: bytes) -> None:
