@@ -10,6 +10,7 @@ All of it happens in one thread that never blocks on one socket. Names are resol
 from __future__ import annotations
 
 import os
+import re
 import select
 import socket
 import ssl
@@ -24,6 +25,7 @@ STAGGER_S = 0.25
 """How long an address is waited for before the next is dialled too (RFC 8305 names the same)."""
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HEAD_LIMIT_BYTES = 64 * 1024
+_STATUS = re.compile(r"HTTP/1\.[01] ([1-9][0-9]{2})(?: [^\0\n\v\f\r]*)?")
 
 Steps: TypeAlias = Generator[tuple[socket.socket, int], None, socket.socket]
 """What a connection waits for, step by step; at the end it is the connection."""
@@ -285,11 +287,10 @@ def _secured(connection: ssl.SSLSocket) -> Iterator[tuple[socket.socket, int]]:
 
 def status_of_line(line: str) -> int:
     """The status in the first line of an answer."""
-    version, _, rest = line.partition(" ")
-    code = rest[:3]
-    if version not in {"HTTP/1.1", "HTTP/1.0"} or not (code.isascii() and code.isdigit()):
+    found = _STATUS.fullmatch(line)
+    if found is None:
         raise BadReply("the answer is not HTTP")
-    return int(code)
+    return int(found[1])
 
 
 def ascii_name(host: str) -> bytes:

@@ -1,7 +1,8 @@
 """The grammar of an HTTP/1.1 answer: its head, how long its body is, the size of a chunk. Pure.
 
 Strict where two readers of the same bytes could disagree: whoever stands between us and the server
-may have read them another way. So there is no second length and no coding that nobody asked for.
+may have read them another way. So there are no folded lines, no line feeds alone, no second length
+and no codings that nobody asked for. It is fuzzed against h11 (`tests/fuzz/targets/http1.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from lattice.base.connector import BadReply, status_of_line
 
 BodyLength: TypeAlias = int | Literal["chunked", "until the end"]
 
+_BREAK = re.compile(r"[\0\n\v\f\r]")
+_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9a-zA-Z]+")
 # More digits are no length of anything, and Python refuses to read some thousand of them.
 _LENGTH = re.compile(r"[0-9]{1,20}")
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,20})[ \t]*(?:;[^\n]*)?")
@@ -25,8 +28,10 @@ def read_head(text: str) -> tuple[int, dict[str, str]]:
     status = status_of_line(first)
     headers: dict[str, str] = {}
     for line in lines:
-        name, _, value = line.partition(":")
-        name, value = name.strip().lower(), value.strip()
+        name, colon, value = line.partition(":")
+        if not colon or not _NAME.fullmatch(name) or _BREAK.search(value):
+            raise BadReply("the answer has a line that is no header")
+        name, value = name.lower(), value.strip(" \t")
         if name == "content-length" and headers.get(name, value) != value:
             raise BadReply("the answer has two lengths")
         if name == "transfer-encoding" and name in headers:

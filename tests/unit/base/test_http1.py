@@ -126,6 +126,29 @@ def test_the_same_length_may_be_said_twice() -> None:
     assert ask(b"HTTP/1.1 200 OK\r\n" + length + length + b"\r\nhello") == b"hello"
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nno colon",
+        b"HTTP/1.1 200 OK\r\nContent-Length : 5",
+        b"HTTP/1.1 200 OK\r\n: 5",
+        b"HTTP/1.1 200 OK\r\nA: b\r\n Content-Length: 5",
+        b"HTTP/1.1 200 OK\r\nA: b\nContent-Length: 5",
+        b"HTTP/1.1 200 OK\r\nA: b\rc",
+        b"HTTP/1.1 200 OK\r\nA: b\0c",
+        b"HTTP/1.1 200 OK\r\nContent-Length:\xa05",
+        b"HTTP/1.1 200 OK\nA: b",
+        b"HTTP/1.1 2000 OK",
+        b"HTTP/1.1 200OK",
+        b"HTTP/1.1 099 OK",
+        b"HTTP/1.1 100 Continue\r\nno colon\r\n\r\nHTTP/1.1 200 OK",
+    ],
+)
+def test_a_head_that_others_could_read_another_way_is_refused(head: bytes) -> None:
+    with pytest.raises(BadReply):
+        ask(head + b"\r\n\r\nhello")
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200))
 def test_any_bytes_end_in_an_answer_or_an_oserror(tail: bytes) -> None:
