@@ -73,7 +73,7 @@ class StreamedReply:
 
     def pieces(self) -> Iterator[bytes]:
         """The body; BadReply where it breaks off, TimeoutError where it falls silent."""
-        yield from _pieces(self._stream, body_length("GET", 200, self.headers))
+        yield from _pieces(self._stream, body_length("GET", self.status, self.headers))
 
     def taken_over(self) -> tuple[socket.socket, bytes]:
         """The connection itself, for another protocol, and what has come of that already."""
@@ -331,7 +331,9 @@ class _Stream:
             status, headers = read_head(
                 self.until(b"\r\n\r\n", _HEAD_LIMIT_BYTES).decode("latin-1")
             )
-            if not 100 <= status < 200 or (switching and status == 101):
+            if status == 101 and not switching:
+                raise BadReply("the server switched to a protocol that was not asked for")
+            if status == 101 or status >= 200:
                 return status, headers
 
     def chunks(self) -> Iterator[int]:

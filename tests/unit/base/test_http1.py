@@ -149,6 +149,18 @@ def test_a_head_that_others_could_read_another_way_is_refused(head: bytes) -> No
         ask(head + b"\r\n\r\nhello")
 
 
+def test_another_protocol_that_was_not_asked_for_is_refused() -> None:
+    with pytest.raises(BadReply, match="switched"):
+        ask(b"HTTP/1.1 101 Switching\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+
+@pytest.mark.parametrize("status", [b"204", b"304"])
+def test_an_answer_without_a_body_has_none_though_it_names_a_length(status: bytes) -> None:
+    reply = b"HTTP/1.1 " + status + b" Nothing\r\nContent-Length: 5\r\n\r\n"
+    assert ask(reply) == b""
+    assert pieces(reply) == []
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200))
 def test_any_bytes_end_in_an_answer_or_an_oserror(tail: bytes) -> None:
