@@ -37,7 +37,11 @@ class Token:
 
 _SPACE = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)+")
 _WORD = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-_DURATION = re.compile(r"(?:[0-9]+(?:ms|[smhdwy]))+(?![a-zA-Z0-9_.])")
+# Each unit once, the longest first, as Prometheus has it.
+_DURATION = re.compile(
+    r"(?=[0-9])(?:[0-9]+y)?(?:[0-9]+w)?(?:[0-9]+d)?(?:[0-9]+h)?(?:[0-9]+m(?!s))?(?:[0-9]+s)?"
+    r"(?:[0-9]+ms)?(?![a-zA-Z0-9_.])"
+)
 _NUMBER = re.compile(
     r"(?:0[xX][0-9a-fA-F]+|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?![a-zA-Z0-9_.])"
 )

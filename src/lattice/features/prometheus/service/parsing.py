@@ -36,6 +36,7 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _COMPARES = frozenset({"==", "!=", ">", "<", ">=", "<="})
 _SETS = frozenset({"and", "or", "unless"})
 _OPERATORS = frozenset({"+", "-", "*", "/", "%", "^", "atan2"}) | _COMPARES | _SETS
+_NUMBERS = frozenset({"inf", "nan"})
 _MATCHERS = frozenset({"=", "!=", "=~", "!~"})
 AGGREGATIONS = _words(
     "sum min max avg group stddev stdvar count count_values bottomk topk quantile limitk "
@@ -212,7 +213,7 @@ class _Reader:
         return self._named(self._take().text, depth)
 
     def _named(self, name: str, depth: int) -> Node:
-        if name.lower() in {"inf", "nan"} and not self._is("{", "("):
+        if name.lower() in _NUMBERS:
             return Number(name)
         if name.lower() in AGGREGATIONS and self._is("(", "by", "without"):
             return self._aggregation(name.lower(), depth)
@@ -240,6 +241,8 @@ class _Reader:
         self._expect("(")
         names = []
         while not self._is(")"):
+            if self._next.text.lower() in _NUMBERS:
+                raise self._odd("the name of a label should stand")
             names.append(self._label())
             if not self._skip(","):
                 break
@@ -254,11 +257,11 @@ class _Reader:
 
     def _arguments(self, depth: int) -> tuple[Node, ...]:
         self._expect("(")
-        found = []
-        while not self._is(")"):
+        found: list[Node] = []
+        if not self._is(")"):
             found.append(self.expression(depth + 1))
-            if not self._skip(","):
-                break
+            while self._skip(","):
+                found.append(self.expression(depth + 1))
         self._expect(")")
         return tuple(found)
 
