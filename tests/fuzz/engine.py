@@ -125,6 +125,7 @@ def fuzz(
             **os.environ,
             "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
             "PYTHONHASHSEED": "0",
+            "RUST_BACKTRACE": "0",
         }
         with subprocess.Popen(
             argv, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True, errors="replace"
