@@ -74,6 +74,8 @@ def test_both_sides_of_an_operator_are_narrowed() -> None:
         "x{a}",
         "x{a=b}",
         'x{a="b" or c="d"}',
+        'x{or="b"}',
+        'x{a="b",OR="c"}',
         'NaN{a="b"}',
         "Inf(x)",
         "sum by (inf) (x)",

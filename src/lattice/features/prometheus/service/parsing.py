@@ -279,6 +279,9 @@ class _Reader:
         return Selector(tuple(matchers))
 
     def _matcher(self, *, named: bool) -> Matcher:
+        # Some stores read `or` between matchers as the beginning of another selector.
+        if self._next.text.lower() == "or":
+            raise self._odd("the name of a label should stand")
         label = self._label()
         if label == "__name__" and named:
             raise self._odd("the metric has its name already")
