@@ -88,7 +88,8 @@ def _try_match(asked: str) -> None:
 
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
-_SELECTOR = re.compile(r"\{((?:[a-zA-Z_][a-zA-Z0-9_]*(?:=~|!~|!=|=)" + _STRING + r",?)*)\}")
+_MATCHER = r"[a-zA-Z_][a-zA-Z0-9_]*(?:=~|!~|!=|=)" + _STRING
+_SELECTOR_OR_STRING = re.compile(r"\{(?:" + _MATCHER + r",?)*\}|" + _STRING)
 _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right) \([a-zA-Z0-9_, ]*\)")
 _WORD = re.compile(r"(?<![\w.])[a-zA-Z_:][\w:]*")
 _KEYWORDS = frozenset({
@@ -101,10 +102,10 @@ def _scan(sent: str) -> None:
     """Every brace ends in the scope, and no other word could select anything."""
 
     def take(found: re.Match[str]) -> str:
-        assert found[0].endswith(_SCOPE_TEXT), found[0]
+        assert found[0].startswith('"') or found[0].endswith(_SCOPE_TEXT), found[0]
         return " "
 
-    rest = _GROUPING.sub(" ", re.sub(_STRING, " ", _SELECTOR.sub(take, sent)))
+    rest = _GROUPING.sub(" ", _SELECTOR_OR_STRING.sub(take, sent))
     assert not set(rest) & set("{}\"'`#"), rest
     for found in _WORD.finditer(rest):
         called = rest[found.end() :].lstrip().startswith("(") and found[0] in _CALLED
@@ -192,8 +193,8 @@ _LAXER = {
     "OTHER_FUNCTIONS": re.compile(r"^unknown function with name"),
     # How long a time may be is judged by the store.
     "DURATION_VALUES": re.compile(r"^duration must be greater than 0|^duration out of range"),
-    # Prometheus reads `051e3` as a float where it is no octal number; the peer gives up.
-    "LEADING_ZERO": re.compile(r"^ParseFloatError\. 0\d"),
+    # What begins with 0 and is no octal or hexadecimal number is a float; the peer gives up.
+    "LEADING_ZERO": re.compile(r"^ParseFloatError\. 0"),
     # Expressions are judged by the store, which has a dialect of its own.
     "UNREAD_EXPRESSIONS": re.compile(r"^illegal regex"),
 }
@@ -220,8 +221,11 @@ _STRICTER = {
     "BOUNDS": re.compile(r"nested too deeply|more than \d+|it is too long"),
     # `x[300]` and `5m + 1`, newer than the oldest store we ask.
     "NUMBERS_AND_DURATIONS_APART": re.compile(
-        r"a length of time should stand$|where '(?:\d+[a-z]+)+' is, a value should stand$"
+        r"a length of time should stand$"
+        r"|where '(?:\d+[a-z]+)+' is, a (?:value|moment) should stand$"
     ),
+    # `@ +3`, which nobody writes.
+    "NO_PLUS": re.compile(r"where '\+' is, a moment should stand$"),
     # The grammar of Prometheus takes its keywords as names of metrics too; ours never.
     "KEYWORDS_RESERVED": re.compile(
         r"where '(?:and|or|unless|atan2|by|without|on|ignoring|group_left|group_right|bool|offset)'"
@@ -231,13 +235,15 @@ _STRICTER = {
     "NO_ALTERNATIVES": re.compile(r"where 'or' is, `}` should stand$"),
     # `info` reads series that no selector names; others are newer than this list.
     "FUNCTIONS_LISTED": re.compile(r"is no function that is known here$"),
-    # `{"x"}`, `{"a"="b"}` and `by ("a")`: names beyond the classic ones.
+    # `{"x"}`, `{"a"="b"}` and `by ("a")`, names beyond the classic ones; and `{or="b"}`, which
+    # stores with alternatives between matchers could read another way.
     "CLASSIC_NAMES": re.compile(r"the name of a label should stand"),
 }
 
 
 def _check_refusal(asked: str, refusal: str) -> None:
-    if not (_named(_STRICTER, refusal) or _upper_case(asked) or _colon_first(asked)):
+    rules = (_upper_case, _colon_first, _other_space, _other_escape)
+    if not _named(_STRICTER, refusal) and not any(rule(asked, refusal) for rule in rules):
         assert _peer(asked)[0] is None, refusal
 
 
@@ -247,14 +253,28 @@ _ANY_CASE = re.compile(
 )
 
 
-def _upper_case(asked: str) -> bool:
+def _upper_case(asked: str, refusal: str) -> bool:
     """Rule LOWER_CASE: keywords are written small. Nobody writes `BY`, and stores differ."""
     return any(not found[0].islower() for found in _ANY_CASE.finditer(asked))
 
 
-def _colon_first(asked: str) -> bool:
+def _colon_first(asked: str, refusal: str) -> bool:
     """Rule COLON_FIRST: no name begins with a colon, which parts a range from its step."""
     return re.search(r"(?<![a-zA-Z0-9_:]):", asked) is not None
+
+
+def _other_space(asked: str, refusal: str) -> bool:
+    """Rule FOUR_SPACES: Prometheus knows four kinds of space; the peer takes those of Unicode."""
+    found = re.match(r"letter (\d+), .* begins nothing that is known$", refusal)
+    return found is not None and asked[int(found[1]) - 1].isspace()
+
+
+def _other_escape(asked: str, refusal: str) -> bool:
+    """Rule LETTERS_ONLY: an escape stands for a letter, not for a byte (octal, or above 127)."""
+    found = re.match(r"the escape at letter (\d+) is not known$", refusal)
+    return found is not None and bool(
+        re.match(r"\\(?:[0-7]{3}|x[89a-fA-F])", asked[int(found[1]) - 1 :])
+    )
 
 
 def seeds() -> Iterator[bytes]:
