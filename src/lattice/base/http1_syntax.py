@@ -23,7 +23,10 @@ _CHUNK = re.compile(rb"([0-9a-fA-F]{1,20})[ \t]*(?:;[^\n]*)?")
 
 
 def read_head(text: str) -> tuple[int, dict[str, str]]:
-    """Status and headers. Names are in lower case; the last of several alike counts."""
+    """Status and headers. Names are in lower case; the last of several alike counts.
+
+    What says how long a body is is judged though it may not be used.
+    """
     first, *lines = text.split("\r\n")
     status = status_of_line(first)
     headers: dict[str, str] = {}
@@ -32,25 +35,22 @@ def read_head(text: str) -> tuple[int, dict[str, str]]:
         if not colon or not _NAME.fullmatch(name) or _BREAK.search(value):
             raise BadReply("the answer has a line that is no header")
         name, value = name.lower(), value.strip(" \t")
-        if name == "content-length" and headers.get(name, value) != value:
-            raise BadReply("the answer has two lengths")
-        if name == "transfer-encoding" and name in headers:
-            raise BadReply("the answer is encoded twice")
+        if name == "content-length":
+            if not _LENGTH.fullmatch(value) or headers.get(name, value) != value:
+                raise BadReply("the answer has no sensible length")
+        elif name == "transfer-encoding" and (name in headers or value.lower() != "chunked"):
+            raise BadReply("the answer has an encoding that was not asked for")
         headers[name] = value
     return status, headers
 
 
 def body_length(method: str, status: int, headers: Mapping[str, str]) -> BodyLength:
-    """How long the body of an answer is. A wrong length counts though it is not used."""
-    coding, length = headers.get("transfer-encoding"), headers.get("content-length")
-    if coding is not None and coding.lower() != "chunked":
-        raise BadReply("the answer has an encoding that was not asked for")
-    if length is not None and not _LENGTH.fullmatch(length):
-        raise BadReply("the answer has no sensible length")
+    """How long the body of an answer with this head is."""
     if method == "HEAD" or status in {204, 304}:
         return 0
-    if coding is not None:
+    if "transfer-encoding" in headers:
         return "chunked"
+    length = headers.get("content-length")
     return "until the end" if length is None else int(length)
 
 

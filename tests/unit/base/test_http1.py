@@ -142,6 +142,7 @@ def test_the_same_length_may_be_said_twice() -> None:
         b"HTTP/1.1 200OK",
         b"HTTP/1.1 099 OK",
         b"HTTP/1.1 100 Continue\r\nno colon\r\n\r\nHTTP/1.1 200 OK",
+        b"HTTP/1.1 100 Continue\r\nTransfer-Encoding: gzip\r\n\r\nHTTP/1.1 200 OK",
     ],
 )
 def test_a_head_that_others_could_read_another_way_is_refused(head: bytes) -> None:
