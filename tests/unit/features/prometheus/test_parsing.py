@@ -41,6 +41,7 @@ SCOPE = '__name__=~"lattice_.+",user="alice"'
         ("x[1h30m:1m] @ 17.5", f'{{__name__="x",{SCOPE}}}[1h30m:1m] @ 17.5'),
         ("avg_over_time(x[1h:])", f'avg_over_time({{__name__="x",{SCOPE}}}[1h:])'),
         ("-x ^ 2 # squared\n", f'-{{__name__="x",{SCOPE}}} ^ 2'),
+        ("1 # one\r+ 2", "1 + 2"),
         ("1 > bool 2", "1 > bool 2"),
         ("Inf", "Inf"),
         ("-.5e3", "-.5e3"),

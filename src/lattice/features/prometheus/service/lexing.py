@@ -35,7 +35,7 @@ class Token:
     at: int
 
 
-_SPACE = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)+")
+_SPACE = re.compile(r"(?:[ \t\r\n]+|#[^\r\n]*)+")
 _WORD = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 # Each unit once, the longest first, as Prometheus has it.
 _DURATION = re.compile(
