@@ -2,7 +2,8 @@
 
 obstore's own retries are off: only who sent a body knows, when the key turns out taken, whether an
 earlier try of its own took it. Everything obstore would take from the environment (`AWS_*`) is
-said here, so that the configuration alone decides.
+said here, so that the configuration alone decides; only proxies are left to the environment.
+obstore also follows redirects, and has no option against it: `_no_detours` closes the way.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import obstore
 from obstore.exceptions import (
@@ -32,7 +35,7 @@ from lattice.domain.objects import NoObject, ObjectInfo, check_key, check_prefix
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult, ListStream, ObjectMeta
-    from obstore.store import S3Credential
+    from obstore.store import ClientConfig, S3Credential
 
 T = TypeVar("T")
 
@@ -42,6 +45,8 @@ _LISTED_BYTES = 400
 """What one key of a listing weighs on the wire, about."""
 _KEYS_LIVE = timedelta(minutes=6)
 """obstore asks for keys again 5 minutes before they expire: so it reads the files each minute."""
+_NOBODY = "http://127.0.0.1:0"
+"""A proxy that can't exist: no process can listen on port 0."""
 _STATUS = re.compile(r"status code: (\d{3}[A-Za-z -]*)")
 
 
@@ -90,6 +95,7 @@ class S3ObjectStore:
                     "connect_timeout": timedelta(seconds=self._limits.small_s / 2),
                     "timeout": timedelta(seconds=timeout_s),
                     **({"root_certificate": place.ca.read_bytes()} if place.ca else {}),
+                    **_no_detours(place.endpoint),
                 },
                 retry_config={"max_retries": 0},
                 credential_provider=self._keys,
@@ -291,6 +297,18 @@ class S3ObjectStore:
             "token": None,
             "expires_at": self._clock.now() + _KEYS_LIVE,
         }
+
+
+def _no_detours(endpoint: str) -> ClientConfig:
+    """Keep the client from every host but the store's, whatever redirect the store answers.
+
+    Where the environment names a proxy for the store, that proxy decides whom the server reaches.
+    """
+    url = urlsplit(endpoint)
+    proxies = getproxies()
+    if (url.scheme in proxies or "all" in proxies) and not proxy_bypass(url.netloc):
+        return {}
+    return {"proxy_url": _NOBODY, "proxy_excludes": url.hostname or ""}
 
 
 class _Pages:
