@@ -84,6 +84,8 @@ class Site:
             async with self.dialled(**how):
                 pass
         answer = refused.value.response
+        # A path that is not there is refused without a body: nothing that a page could frame.
+        assert not answer.body or "frame-ancestors" in answer.headers["Content-Security-Policy"]
         return answer.status_code, json.loads(answer.body or b"{}")
 
     async def ticket(self, name: str = "1") -> str:

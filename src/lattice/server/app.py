@@ -28,13 +28,8 @@ from lattice.server.figures import Figures
 from lattice.server.publicpace import PER_MINUTE, PublicPace
 from lattice.wire.disconnect import CLIENT_LEFT, ClientLeft
 from lattice.wire.guard import PREFIX, GuardedRoutes
-from lattice.wire.status import http_error
+from lattice.wire.status import SECURITY_HEADERS, http_error
 
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-}
 _API = "/api"
 _SECOND_PREFIX = f"{_API}{PREFIX}/"
 _ACCEPTED_ID = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
@@ -121,7 +116,7 @@ class Envelope:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
-                headers.update(_HEADERS)
+                headers.update(SECURITY_HEADERS)
                 headers["X-Request-Id"] = request.state.request_id
             await send(message)
 

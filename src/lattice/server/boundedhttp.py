@@ -23,7 +23,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lattice.base.errors import UsageError
-from lattice.wire.status import http_error
+from lattice.wire.status import SECURITY_HEADERS, http_error
 
 LARGEST_HEAD_BYTES = 32 * 1024
 MOST_HEADERS = 100
@@ -208,6 +208,7 @@ class BoundedHttp(H11Protocol):
         _, body, _ = http_error(UsageError(message, hint=_HINT), uuid4().hex)
         content = json.dumps(body).encode()
         headers = [
+            *((name.lower().encode(), text.encode()) for name, text in SECURITY_HEADERS.items()),
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(content)),
             (b"connection", b"close"),

@@ -10,6 +10,13 @@ from grpc import aio
 
 from lattice.base.errors import BY_CODE, LatticeError, RateLimited, Unavailable, status_of
 
+SECURITY_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Of every HTTP answer, so that no browser keeps, frames or runs one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorDetail:

@@ -24,7 +24,7 @@ from lattice.base.errors import (
     UsageError,
 )
 from lattice.wire.lines import ORDERLY, LineClosed
-from lattice.wire.status import http_error
+from lattice.wire.status import SECURITY_HEADERS, http_error
 
 Caller = TypeVar("Caller")
 
@@ -214,7 +214,7 @@ class SocketDoor(Generic[Caller]):
 async def _refuse(send: Send, error: LatticeError) -> None:
     status, body, headers = http_error(error, uuid4().hex)
     content = json.dumps(body).encode()
-    told = {**headers, "Content-Type": "application/json", "Cache-Control": "no-store"}
+    told = {**headers, **SECURITY_HEADERS, "Content-Type": "application/json"}
     await send(
         {
             "type": "websocket.http.response.start",

@@ -223,6 +223,7 @@ async def test_what_is_too_large_is_refused_by_its_head(
             answer = await site.answer(HEALTH + headers + b"\r\n")
             assert status_of(answer) == status
             assert b"connection: close" in answer.lower()
+            assert b"frame-ancestors 'none'" in answer
 
 
 @pytest.mark.spec("LIMIT-4")
