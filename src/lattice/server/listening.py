@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import asyncio.sslproto
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
@@ -20,6 +21,9 @@ from lattice.server.connections import ConnectionLimits, Connections, CountedLis
 from lattice.server.figures import Figures
 from lattice.server.sections import ApiSection, Listener
 from lattice.server.tls import ServerTls, TlsFiles
+
+TLS_BUFFER_BYTES = 32 * 1024
+"""Of each connection, from `accept` on: room for a TLS record, which has 16 KiB at most."""
 
 
 @asynccontextmanager
@@ -99,6 +103,9 @@ class RestServer(uvicorn.Server):
         """Like uvicorn's, for sockets that are bound already."""
         await self.lifespan.startup()
         loop, config = asyncio.get_running_loop(), self.config
+        # asyncio takes 256 KiB for each connection before its handshake, and has no parameter for
+        # it: who opens all that one address may have would cost the server a gigabyte.
+        asyncio.sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
 
         def protocol() -> BoundedHttp:
             return BoundedHttp(

@@ -6,6 +6,8 @@ Deadlines are set to a blink. A test asserts what happens, never how long it too
 from __future__ import annotations
 
 import asyncio
+import asyncio.sslproto
+import gc
 import json
 import ssl
 import time
@@ -13,7 +15,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import trustme
@@ -24,11 +26,12 @@ from lattice.server.address import Address
 from lattice.server.boundedhttp import HttpBounds
 from lattice.server.compose import Faces
 from lattice.server.connections import ConnectionLimits, Connections, CountedListener
-from lattice.server.listening import RestServer, rest_config
+from lattice.server.listening import TLS_BUFFER_BYTES, RestServer, rest_config
 from lattice.server.sections import ApiSection
 from tests.eventually import eventually_async
 from tests.fakes.server import bearer, composed
 
+_SslProtocol: Any = asyncio.sslproto.SSLProtocol
 HOST = "127.0.0.1"
 LONG_S = 3600.0
 QUICK = HttpBounds(head_s=0.05, body_window_s=0.05)
@@ -137,6 +140,21 @@ async def test_half_a_handshake_is_counted_and_closed(faces: Faces) -> None:
         with suppress(ConnectionResetError):
             assert await site.answer(b"\x16\x03\x01") == b""
         await eventually_async(lambda: site.connections.open == 0)
+
+
+@pytest.mark.spec("LIMIT-4")
+async def test_a_connection_costs_little_memory_before_it_says_anything(
+    faces: Faces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attack 23: asyncio's own 256 KiB for each would be a gigabyte for one address."""
+    monkeypatch.setattr(_SslProtocol, "max_size", 256 * 1024)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA(key_type=trustme.KeyType.ECDSA).issue_cert(HOST).configure_cert(context)
+    async with serving(faces, PATIENT, tls=context) as site, site.dialled():
+        await eventually_async(lambda: site.connections.open == 1)
+        protocols = [each for each in gc.get_objects() if isinstance(each, _SslProtocol)]
+        assert protocols
+        assert {len(each._ssl_buffer) for each in protocols} == {TLS_BUFFER_BYTES}
 
 
 @pytest.mark.spec("LIMIT-4")
