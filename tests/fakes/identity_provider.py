@@ -127,6 +127,8 @@ class IdentityProvider:
     def __init__(self, port: int) -> None:
         self.port = port
         self.asked: Counter[str] = Counter()
+        self.asked_at: list[tuple[str, float]] = []
+        """The path and the moment of each question, by the monotonic clock."""
         self.signers: list[RsaSigner | EcSigner] = []
         self.delay_s = 0.0
         self.free = threading.Event()
@@ -171,6 +173,7 @@ def running_provider() -> Iterator[IdentityProvider]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             provider.asked[self.path] += 1
+            provider.asked_at.append((self.path, time.monotonic()))
             status, headers, body = provider.answer(self.path)
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), **headers}.items():
