@@ -139,6 +139,8 @@ def rest_config(api: ApiSection, faces: Faces, tls: ServerTls | None) -> uvicorn
         log_config=None,
         access_log=False,
         server_header=False,
+        # Otherwise a caller on loopback, where uvicorn expects a proxy, names its own address.
+        proxy_headers=False,
         lifespan="off",
         http="h11",
         # Reads a message when the one before was taken, so a slow reader slows the writer.

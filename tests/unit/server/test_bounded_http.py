@@ -13,7 +13,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -251,6 +251,23 @@ async def test_a_body_that_does_not_name_its_size_is_counted(faces: Faces) -> No
     async with serving(faces, bounds) as site:
         answer = await site.answer(head, b"3e9\r\n" + b"x" * 1001 + b"\r\n")
         assert status_of(answer) == 413
+
+
+@pytest.mark.spec("LIMIT-4")
+async def test_a_caller_does_not_name_its_own_address(faces: Faces) -> None:
+    """Attack 23: by such a header every request would come from an address of its own."""
+    clients = []
+
+    async def record(scope: Any, _: Any, send: Any) -> None:
+        clients.append((scope["client"][0], scope["scheme"]))
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    app: Any = record
+    async with serving(replace(faces, rest=app), PATIENT) as site:
+        named = b"X-Forwarded-For: 203.0.113.7\r\nX-Forwarded-Proto: https\r\n"
+        await site.answer(HEALTH + named + b"Connection: close\r\n\r\n")
+    assert clients == [(HOST, "http")]
 
 
 @pytest.mark.spec("LIMIT-4")
