@@ -1,7 +1,7 @@
 """`python -m tests.e2e.forge_chunk STATE_DIR NODE JOB STARTED TEXT`: a thief's chunk, sent.
 
 With the node's real certificate, for the batch output of a job, from its first byte on. Prints what
-the server answers.
+the server answers. With `bomb` as its text the chunk has a frame that swells to 1 GiB.
 """
 
 from __future__ import annotations
@@ -13,11 +13,19 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from backports import zstd
 from grpc import aio
 
 from lattice.agent.identity_issuer import dial_terms
 from lattice.agent.identity_store import IdentityStore
-from lattice.domain.logchunk import ChunkIndex, Frame, compress, index_frame, pack_marks
+from lattice.domain.logchunk import (
+    FRAME_BYTES,
+    ChunkIndex,
+    Frame,
+    compress,
+    index_frame,
+    pack_marks,
+)
 from lattice.domain.logs import LogKind
 from lattice.wire.v1 import logs_pb2 as pb
 from lattice.wire.v1.logs_pb2_grpc import LogIntakeStub
@@ -25,7 +33,17 @@ from lattice.wire.v1.logs_pb2_grpc import LogIntakeStub
 
 def forged(node: str, job: int, started: float, text: bytes) -> bytes:
     """A chunk that is sound in itself, and says that its stream ends with it."""
-    packed = compress(text)
+    return _chunk(node, job, started, compress(text), text)
+
+
+def bomb(node: str, job: int, started: float) -> bytes:
+    """A chunk that says its frame holds as much as one may, and holds far more."""
+    packer = zstd.ZstdCompressor()
+    packed = b"".join(packer.compress(bytes(2**20)) for _ in range(1024)) + packer.flush()
+    return _chunk(node, job, started, packed, bytes(FRAME_BYTES - 1) + b"\n")
+
+
+def _chunk(node: str, job: int, started: float, packed: bytes, text: bytes) -> bytes:
     marks = pack_marks([(len(text), int(started * 1000) + 1000)])
     index = ChunkIndex(
         node=node,
@@ -45,7 +63,8 @@ def forged(node: str, job: int, started: float, text: bytes) -> bytes:
 async def send(folder: Path, node: str, job: int, started: float, text: bytes) -> str:
     held = IdentityStore(folder, node).load()
     assert held is not None, "it has no certificate"
-    content = forged(node, job, started, text)
+    swells = text == b"bomb\n"
+    content = bomb(node, job, started) if swells else forged(node, job, started, text)
 
     async def parts() -> AsyncIterator[pb.ChunkPart]:
         head = pb.ChunkHead(
