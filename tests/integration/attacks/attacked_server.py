@@ -156,7 +156,7 @@ class AttackedServer:
         assert self._process is not None
         assert self._process.poll() is None, (self.folder / "log").read_text()
         with suppress(OSError):
-            return self.ask("/healthz").json["state"] == "ok"
+            return bool(self.ask("/healthz").json["state"] == "ok")
         return False
 
     def tls(self, *protocols: str) -> ssl.SSLContext:

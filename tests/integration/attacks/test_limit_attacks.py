@@ -326,7 +326,7 @@ def test_a_message_that_swells_is_refused(server: AttackedServer) -> None:
     """Attack 24: 256 KiB of gzip that would be 256 MiB, from one who may send messages."""
     metadata = (("authorization", f"Bearer {server.token()}"),)
     with server.channel() as channel:
-        send = channel.unary_unary("/lattice.v1.SubmitService/SubmitAllocation")
+        send = channel.unary_unary("/lattice.v1.SubmitService/SubmitAllocation", bytes, bytes)
         with server.grows_at_most(MOST_GROWTH_BYTES), pytest.raises(grpc.RpcError) as refused:
             send(
                 bytes(BOMB_BYTES),

@@ -79,6 +79,12 @@ def elsewhere() -> Iterator[Listener]:
         yield made
 
 
+def _wait_asked(idp: IdentityProvider, path: str) -> None:
+    """Until a question was asked and answered as the provider answers now."""
+    before = idp.asked[path]
+    eventually(lambda: idp.asked[path] > before + 1)
+
+
 @pytest.mark.spec("AUTH-2")
 @pytest.mark.parametrize("path", [DISCOVERY, KEYS], ids=["discovery", "keys"])
 def test_no_redirect_of_the_provider_is_followed(
@@ -91,8 +97,7 @@ def test_no_redirect_of_the_provider_is_followed(
     with server.serving(keys=False):
         for status in REDIRECTS:
             idp.answers[path] = (status, location, b"")
-            before = idp.asked[path]
-            eventually(lambda at=before: idp.asked[path] > at + 1)
+            _wait_asked(idp, path)
             assert server.ask(WHOAMI, headers=server.bearer()).status == 503
     assert elsewhere.asked == []
 
@@ -115,8 +120,7 @@ def test_no_document_leads_to_keys_elsewhere(
     with server.serving(keys=False):
         for each in named:
             idp.document["jwks_uri"] = each
-            before = idp.asked[DISCOVERY]
-            eventually(lambda at=before: idp.asked[DISCOVERY] > at + 1)
+            _wait_asked(idp, DISCOVERY)
             assert server.ask(WHOAMI, headers=server.bearer()).status == 503, each
         assert elsewhere.asked == []
         assert not idp.asked[KEYS]
