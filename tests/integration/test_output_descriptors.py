@@ -138,6 +138,7 @@ def test_each_file_once_with_all_who_hold_it(bench: Bench) -> None:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("named-srun")
 @pytest.mark.parametrize("name", ["srun", "slurmstepd"])
 def test_of_slurm_s_own_writers_every_descriptor_that_writes(bench: Bench, name: str) -> None:
     files = [bench.file(f"{name}-{number}") for number in range(3)]
@@ -152,6 +153,7 @@ def test_of_slurm_s_own_writers_every_descriptor_that_writes(bench: Bench, name:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("held-descriptor")
 def test_what_root_holds_is_opened_by_the_owner_s_rights(bench: Bench) -> None:
     own = bench.file("own", text="own\n")
     closed = bench.file("closed", owner="root", mode=0o600)
@@ -168,6 +170,7 @@ def test_what_root_holds_is_opened_by_the_owner_s_rights(bench: Bench) -> None:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("held-descriptor")
 @pytest.mark.parametrize("mode", [0o600, 0o620, 0o622])
 @pytest.mark.parametrize("holder", ["root", "bob", "alice"])
 def test_what_the_owner_may_not_read_is_refused_whoever_holds_it(
@@ -183,6 +186,24 @@ def test_what_the_owner_may_not_read_is_refused_whoever_holds_it(
         assert opened.files == ()
     with pytest.raises(DataUnavailable):
         bench.open_file(file)
+
+
+@pytest.mark.spec("LOG-2")
+@pytest.mark.threat("setuid-memory")
+def test_the_memory_of_a_setuid_program_is_not_opened(bench: Bench) -> None:
+    """The helper may find it with `CAP_SYS_PTRACE`, and its owner may not read it."""
+    program, link = bench.folder / "setuid", bench.folder / "to-memory"
+    shutil.copy(str(shutil.which("sleep")), program)
+    program.chmod(0o4755)
+    out = bench.file("of-setuid", text="before\n")
+    pid = bench.start([str(program), "300"], stdout=out)
+    eventually(lambda: Path(f"/proc/{pid}/stat").stat().st_uid == 0)
+    link.symlink_to(f"/proc/{pid}/mem")
+    for path in (link, Path(f"/proc/{pid}/mem"), Path(f"/proc/{pid}/exe")):
+        with pytest.raises(DataUnavailable):
+            bench.open_file(path)
+    with bench.open(pid) as opened:
+        assert [content(each) for each in opened.files] == [b"before\n"]
 
 
 @pytest.mark.spec("LOG-2")
@@ -246,6 +267,7 @@ def _open_what_is_no_file(bench: Bench, code: str, why: str) -> float:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("odd-output")
 @NO_FILES
 def test_what_is_no_file_is_named_and_not_opened(bench: Bench, code: str, why: str) -> None:
     _open_what_is_no_file(bench, code, why)
@@ -259,6 +281,7 @@ def test_what_is_no_file_is_named_within_five_seconds(bench: Bench, code: str, w
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("odd-output")
 @pytest.mark.parametrize("path", ["/dev/zero", "/proc/self/mem", "/proc/self/environ", "/var/lib"])
 def test_paths_that_are_no_files(bench: Bench, path: str) -> None:
     with pytest.raises(DataUnavailable):
@@ -274,6 +297,7 @@ def test_paths_that_are_no_files(bench: Bench, path: str) -> None:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("output-link", "late-content")
 def test_a_path_through_links_is_the_owner_s_affair(bench: Bench) -> None:
     bench.file("target", text="mine\n")
     bench.file("bobs-target", owner="bob")
@@ -288,6 +312,7 @@ def test_a_path_through_links_is_the_owner_s_affair(bench: Bench) -> None:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("output-link")
 def test_a_hard_link_to_another_s_file(bench: Bench) -> None:
     file = bench.file("bobs-own", owner="bob")
     os.link(file, bench.folder / "hard")
@@ -311,6 +336,7 @@ def test_only_processes_of_the_job(bench: Bench) -> None:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("named-cgroup")
 def test_a_group_that_a_user_named_like_a_job_is_none(bench: Bench) -> None:
     out = bench.file("nested")
     pid = bench.start(SLEEP, stdout=out)
@@ -336,6 +362,7 @@ def test_nobody_acts_for_root(bench: Bench) -> None:
             bench.open_file("/etc/shadow", user=user)
 
 
+@pytest.mark.threat("many-files")
 def test_more_files_than_an_answer_holds(bench: Bench) -> None:
     folder = bench.folder / "many"
     folder.mkdir()
@@ -352,6 +379,7 @@ def test_more_files_than_an_answer_holds(bench: Bench) -> None:
         bench.open(pid)
 
 
+@pytest.mark.threat("many-files")
 def test_long_and_hostile_names_fit_into_one_answer(bench: Bench) -> None:
     folder = bench.folder / "deep"
     folder.mkdir()
@@ -368,6 +396,7 @@ def test_long_and_hostile_names_fit_into_one_answer(bench: Bench) -> None:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("output-link")
 @pytest.mark.timeout(400)
 def test_a_link_that_is_swapped_all_the_time(bench: Bench) -> None:
     """Attack 14: between the look and the opening the name comes to mean another file."""
@@ -394,6 +423,7 @@ def test_a_link_that_is_swapped_all_the_time(bench: Bench) -> None:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("output-link")
 def test_a_descriptor_that_is_exchanged_all_the_time(bench: Bench) -> None:
     mine = bench.file("exchange", text="mine\n")
     code = f"""
@@ -418,6 +448,7 @@ threading.Thread(target=go, daemon=True).start()
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("dead-pid")
 def test_a_pid_that_is_another_s_now_shows_nothing(bench: Bench) -> None:
     out = bench.file("reused")
     for _ in range(20):
@@ -438,6 +469,7 @@ def test_a_pid_that_is_another_s_now_shows_nothing(bench: Bench) -> None:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("dead-pid")
 def test_processes_that_come_and_go_while_they_are_asked_for(bench: Bench) -> None:
     """Attack 18: pids of a job that are, by the time of the look, of bob or of nobody."""
     names = {user: bench.file(f"turns-{user}", owner=user, text=user) for user in ("alice", "bob")}
@@ -485,6 +517,7 @@ def _open_a_file_system_that_the_job_runs(bench: Bench) -> float:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("own-file-system")
 def test_a_file_system_that_the_job_runs_itself_is_not_looked_at(bench: Bench) -> None:
     _open_a_file_system_that_the_job_runs(bench)
 
@@ -533,6 +566,7 @@ def _read_beside_a_share_that_never_answers(bench: Bench, silent: Path) -> tuple
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("own-file-system")
 @pytest.mark.parametrize("silent", ["deaf", "half"], indirect=True)
 def test_a_share_that_never_answers_holds_up_nobody_else(bench: Bench, silent: Path) -> None:
     _read_beside_a_share_that_never_answers(bench, silent)
@@ -552,6 +586,7 @@ def test_a_share_that_never_answers_is_given_up_within_50_s_and_others_wait_for_
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("helper", "counting-child")
 def test_what_the_helper_keeps_of_root(bench: Bench) -> None:
     lines = Path(f"/proc/{bench.helper.pid}/status").read_text().splitlines()
     told = dict(line.split(":\t") for line in lines if line.startswith("Cap"))

@@ -92,6 +92,7 @@ def _name_the_line_in_which_a_python_stands(bench: ProbingBench) -> float:
 
 
 @pytest.mark.spec("DIAG-6")
+@pytest.mark.threat("looking-child")
 def test_the_line_in_which_a_python_stands_is_named_and_it_goes_on(bench: ProbingBench) -> None:
     _name_the_line_in_which_a_python_stands(bench)
 
@@ -104,7 +105,47 @@ def test_the_line_in_which_a_python_stands_is_named_within_six_seconds(
     assert _name_the_line_in_which_a_python_stands(bench) < 6.0
 
 
+_TELL_RIGHTS = """
+#include <stdio.h>
+#include <string.h>
+int main(void) {
+    char line[256];
+    FILE *status = fopen("/proc/self/status", "r");
+    while (fgets(line, sizeof line, status)) {
+        for (char *at = line; *at; at++)
+            if (*at == '\\t' || *at == '\\n') *at = ' ';
+        if (!strncmp(line, "Cap", 3) || !strncmp(line, "Uid", 3) || !strncmp(line, "NoNew", 5))
+            fprintf(stderr, "%s;", line);
+    }
+    return 1;
+}
+"""
+
+
+@pytest.mark.spec("AUTH-9", "DIAG-6")
+@pytest.mark.threat("looking-child")
+def test_py_spy_is_run_as_the_owner_without_a_capability(bench: ProbingBench) -> None:
+    source, tool = bench.folder / "tool.c", bench.folder / "tool"
+    source.write_text(_TELL_RIGHTS)
+    if subprocess.run(["cc", "-o", tool, source], check=False).returncode:
+        pytest.skip("no compiler here")
+    (bench.folder / "beside").mkdir()
+    beside = ProbingBench(bench.folder / "beside", "--py-spy", str(tool))
+    try:
+        _wait_until_asleep(beside.start([PYTHON, _script(bench, "held.py", _STUCK)]))
+        (look,) = beside.stacks()
+    finally:
+        beside.close()
+    words = look.trouble.removeprefix("py-spy: ").split(";")
+    told = {name: set(rest.split()) for name, _, rest in (each.partition(":") for each in words)}
+    assert told["Uid"] == {str(pwd.getpwnam("alice").pw_uid)}
+    assert told["NoNewPrivs"] == {"1"}
+    rights = [told[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")]
+    assert rights == [{"0" * 16}] * 5
+
+
 @pytest.mark.spec("DIAG-6")
+@pytest.mark.threat("looking-child")
 def test_nobody_is_told_of_anothers_job(bench: ProbingBench) -> None:
     bench.start(["sleep", "300"])
     with pytest.raises(DataUnavailable, match="nothing of its owner's"):
@@ -116,6 +157,7 @@ def test_nobody_is_told_of_anothers_job(bench: ProbingBench) -> None:
 
 
 @pytest.mark.spec("DIAG-6")
+@pytest.mark.threat("looking-child")
 def test_a_process_of_another_in_the_job_is_none_of_it(bench: ProbingBench) -> None:
     mine = bench.start(["sleep", "300"])
     bench.start(["sleep", "300"], user="bob")
@@ -132,6 +174,7 @@ def test_a_job_that_was_started_again_is_not_the_one(bench: ProbingBench) -> Non
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("looking-child")
 def test_a_grant_for_one_is_none_for_the_other(bench: ProbingBench) -> None:
     bench.start(["sleep", "300"])
     request = bench.request(ReadTasks())

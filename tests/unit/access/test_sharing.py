@@ -10,9 +10,11 @@ from lattice.access.actor import ATTACH_SCOPE, Actor, Role
 from lattice.access.finding import AllocationFinder
 from lattice.access.output import OutputDoor
 from lattice.access.permission import Permission
+from lattice.adapters.stateview import WatchedStateView
 from lattice.base.errors import NotFound, Unavailable
 from lattice.domain.allocation import Array, State
 from lattice.domain.sharing import Share, Standing, Way
+from lattice.features.sharing.service.shares import SHARES, SharedAllocations
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
@@ -86,6 +88,7 @@ async def test_who_finds_what_and_by_which_right(site: Site) -> None:
 
 
 @pytest.mark.spec("AUTH-7")
+@pytest.mark.threat("wider-share")
 async def test_a_share_shows_the_card_and_lets_nobody_act(site: Site) -> None:
     await site.share("1")
     may = {each for each in Permission if await site.finds(BOB, "1", each)}
@@ -113,6 +116,7 @@ async def test_a_share_ends_with_its_time_and_when_it_is_ended(site: Site) -> No
 
 
 @pytest.mark.spec("AUTH-7")
+@pytest.mark.threat("wider-share")
 async def test_a_later_use_of_the_id_is_not_shared(site: Site) -> None:
     await site.share("1")
     later = site.began + timedelta(minutes=30)
@@ -168,6 +172,7 @@ async def test_what_is_over_is_found_by_a_share_too(site: Site) -> None:
 
 
 @pytest.mark.spec("AUTH-12")
+@pytest.mark.threat("guessed-id")
 async def test_not_yours_and_not_there_are_one_answer_at_one_cost(site: Site) -> None:
     await site.share("1")
     told = []
@@ -183,6 +188,7 @@ async def test_not_yours_and_not_there_are_one_answer_at_one_cost(site: Site) ->
 
 
 @pytest.mark.spec("AUTH-12")
+@pytest.mark.threat("guessed-id")
 async def test_while_the_state_is_silent_both_are_unknown_and_ones_own_is_there(site: Site) -> None:
     site.state.away = True
     for name in ("2", "77"):
@@ -197,6 +203,7 @@ async def noted(site: Site) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.spec("AUTH-7")
+@pytest.mark.threat("secret-read")
 async def test_a_read_by_another_is_written_down_and_the_owners_is_not(site: Site) -> None:
     await site.share("1")
     for actor in (ALICE, BOB, PHYSICIST, ROOT):
@@ -209,6 +216,7 @@ async def test_a_read_by_another_is_written_down_and_the_owners_is_not(site: Sit
 
 
 @pytest.mark.spec("AUTH-7")
+@pytest.mark.threat("secret-read")
 async def test_what_cannot_be_written_down_is_not_shown_and_owners_read_on(site: Site) -> None:
     await site.share("1")
     found = {
@@ -224,6 +232,7 @@ async def test_what_cannot_be_written_down_is_not_shown_and_owners_read_on(site:
 
 
 @pytest.mark.spec("AUTH-7")
+@pytest.mark.threat("ended-share")
 async def test_a_share_that_ended_after_it_was_found_shows_nothing(site: Site) -> None:
     """As on a server whose sight of the state is behind."""
     share = await site.share("1")
@@ -235,6 +244,7 @@ async def test_a_share_that_ended_after_it_was_found_shows_nothing(site: Site) -
 
 
 @pytest.mark.spec("AUTH-7")
+@pytest.mark.threat("ended-share")
 async def test_a_read_that_lasts_ends_with_the_right_to_it(site: Site) -> None:
     share = await site.share("1")
     bobs = await site.door.enter(BOB, await site.door.find(BOB, "1"), Way.FOLLOW)
@@ -246,6 +256,27 @@ async def test_a_read_that_lasts_ends_with_the_right_to_it(site: Site) -> None:
     with pytest.raises(NotFound, match="No allocation 1 of yours"):
         await bobs.check()
     await pats.check()
+    await own.check()
+
+
+@pytest.mark.spec("AUTH-7")
+@pytest.mark.threat("ended-share")
+async def test_a_read_by_a_share_ends_where_the_state_is_lost_and_the_owners_goes_on(
+    site: Site,
+) -> None:
+    view = WatchedStateView(site.state, SHARES, site.clock)
+    shares = SharedAllocations(site.state, view, site.clock)
+    finder = AllocationFinder(site.scheduler, site.clock, shares)
+    door = OutputDoor(finder, site.sharing.notes, site.clock)
+    await site.share("1")
+    await view.refresh()
+    bobs = await door.enter(BOB, await door.find(BOB, "1"), Way.FOLLOW)
+    own = await door.enter(ALICE, await door.find(ALICE, "1"), Way.FOLLOW)
+    await bobs.check()
+    site.state.away = True
+    site.clock.advance(41)
+    with pytest.raises(Unavailable, match="Whether 1 is still shared with you"):
+        await bobs.check()
     await own.check()
 
 

@@ -31,7 +31,7 @@ from lattice.domain.counters import (
     read_telling,
     write_telling,
 )
-from lattice.helper.conversation import CantTell, Conversation
+from lattice.helper.conversation import LONGEST_S, CantTell, Conversation
 from lattice.helper.privilege import Kernel
 
 
@@ -115,6 +115,7 @@ def test_unread_jobs_that_are_none_are_refused(unread: object) -> None:
         read_telling(raw, Telling())
 
 
+@pytest.mark.threat("counting-child")
 @pytest.mark.parametrize(
     "raw",
     [
@@ -135,7 +136,9 @@ def test_an_odd_question_ends_it(raw: bytes) -> None:
             read_asking(raw)
 
 
+@pytest.mark.threat("counting-child")
 def test_it_is_over_after_its_time_whoever_still_asks() -> None:
+    assert LONGEST_S <= 3600
     with talking(Told(IO, []), longest_s=0.05) as (_, thread):
         thread.join(60)
         assert not thread.is_alive()

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from lattice.domain.grant import Act, Grant
 from lattice.domain.privileged import (
     VERBS,
+    Answer,
     DumpStacks,
+    Enter,
+    NoteOutput,
+    OpenNoted,
     OpenOutput,
+    OpenOutputFile,
     Outcome,
     ProbeMounts,
     Question,
     ReadTasks,
+    Rejoin,
+    Role,
     WatchCounters,
+    verb_of,
 )
+from lattice.helper.attaching import Attaching
 from lattice.helper.judge import Asked
 from lattice.helper.main import _node
 from lattice.helper.privilege import Capability, Kernel
@@ -38,6 +48,7 @@ class _Kernel(Kernel):
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("helper")
 def test_whoever_reads_can_join_no_namespace() -> None:
     kernel = _Kernel()
     grant = Grant(
@@ -50,6 +61,7 @@ def test_whoever_reads_can_join_no_namespace() -> None:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("counting-child")
 def test_whoever_watches_counters_can_only_look() -> None:
     kernel = _Kernel()
     asked = Asked(VERBS["watch_counters"], WatchCounters(), None)
@@ -60,6 +72,7 @@ def test_whoever_watches_counters_can_only_look() -> None:
 
 
 @pytest.mark.spec("AUTH-9", "DIAG-6")
+@pytest.mark.threat("helper", "looking-child")
 @pytest.mark.parametrize(
     ("verb", "question", "more"),
     [
@@ -80,3 +93,54 @@ def test_whoever_looks_at_a_job_has_the_rights_for_that_look(
     answer, passed = _node(kernel, None, None, probing)(Asked(VERBS[verb], question, grant), ())
     assert (answer.outcome, passed) == (Outcome.ACCOUNT_REFUSED, ())
     assert kernel.kept == [(Capability.SETUID, Capability.SETGID, Capability.SYS_PTRACE, *more)]
+
+
+_QUESTIONS: tuple[Question, ...] = (
+    Enter("0" * 32, (), "xterm", 24, 80, "", False),
+    Rejoin("0" * 32),
+    ProbeMounts(1000),
+    ReadTasks(),
+    DumpStacks(1000),
+    WatchCounters(),
+    OpenOutput((1,)),
+    OpenOutputFile("/x"),
+    OpenNoted(1, 0, 0),
+    NoteOutput(1, (2_000_000_000,)),
+)
+_OF_THE_CLOCK = {"challenge", "set_clock"}
+"""Answered by the helper itself, without a child."""
+
+
+class _Attaching:
+    """Enters nothing. What a child gives up on its way in, the tests of entering show."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def enter(self, *_: object) -> tuple[Answer, Sequence[int]]:
+        return Answer(outcome=Outcome.FAILED), ()
+
+    def rejoin(self, *_: object) -> tuple[Answer, Sequence[int]]:
+        self._kernel.set_capabilities(())
+        return Answer(outcome=Outcome.FAILED), ()
+
+
+@pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("helper")
+def test_three_kinds_of_children_alone_can_join_a_namespace(tmp_path: Path) -> None:
+    able = set()
+    for question in _QUESTIONS:
+        kernel, verb = _Kernel(), verb_of(question)
+        grant = Grant(
+            id="0" * 32, act=verb.act, place="n1", subject="s",
+            user="nobody-of-that-name", job_id=1, issued=0, expires=1,
+        )  # fmt: skip
+        probing = Probing(kernel, JobFinder("n1"), Places(tmp_path / "places"), None)
+        attaching = cast("Attaching", _Attaching(kernel))
+        _node(kernel, None, attaching, probing)(Asked(verb, question, grant), ())
+        if not kernel.kept or Capability.SYS_ADMIN in kernel.kept[0]:
+            able.add(verb.name)
+    assert able == {"enter", "probe_mounts", "dump_stacks"}
+    asked = {verb_of(question).name for question in _QUESTIONS}
+    of_nodes = {verb.name for verb in VERBS.values() if verb.role is Role.NODE}
+    assert asked == of_nodes - _OF_THE_CLOCK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ def test_one_name_is_one_session(folder: Path) -> None:
     os.close(other)
 
 
+@pytest.mark.threat("many-terminals")
 def test_there_is_room_for_so_many(folder: Path) -> None:
     sessions = Sessions(folder, most=2, most_a_user=1)
     first, place = sessions.claim(7, ONE)
@@ -86,3 +88,18 @@ def test_a_folder_that_others_can_change_is_refused(tmp_path: Path) -> None:
     above.chmod(0o777)
     with pytest.raises(ValueError, match="writable by root alone"):
         Sessions(above / "sessions")
+
+
+@pytest.mark.threat("many-terminals")
+def test_a_user_has_sixteen_and_a_node_sixty_four(folder: Path) -> None:
+    sessions = Sessions(folder)
+    with ExitStack() as held:
+        for number in range(64):
+            door, place = sessions.claim(7 + number // 16, f"{number:032x}")
+            held.callback(door.close)
+            held.callback(os.close, place)
+            if number == 15:
+                with pytest.raises(NoRoom, match="You have 16 terminals on this node"):
+                    sessions.claim(7, THREE)
+        with pytest.raises(NoRoom, match="64 terminals are open on this node"):
+            sessions.claim(99, THREE)

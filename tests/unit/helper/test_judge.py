@@ -13,15 +13,20 @@ from lattice.access.grants import GrantSigner
 from lattice.base.signing import SigningKey
 from lattice.domain.grant import GATE, Act
 from lattice.domain.privileged import (
+    DumpStacks,
     Enter,
     NoteOutput,
     OpenNoted,
     OpenOutput,
     OpenOutputFile,
     Outcome,
+    ProbeMounts,
     Question,
+    ReadTasks,
+    Rejoin,
     Role,
     digest_of,
+    verb_of,
     write_request,
 )
 from lattice.domain.submission import CancelQuestion
@@ -37,14 +42,14 @@ NOTE = NoteOutput(7, (11,))
 class Bench:
     """A judge, and a server whose key it knows."""
 
-    def __init__(self, folder: Path, role: Role = Role.GATE) -> None:
+    def __init__(self, folder: Path, role: Role = Role.GATE, offered: tuple[str, ...] = ()) -> None:
         self.clock = ManualClock()
         self.key = SigningKey.generate()
         self.file = folder / "keys"
         self.write(self.key)
         self.words: list[str] = []
         node = ("open_output", "open_output_file", "note_output", "open_noted")
-        offered = ("submit", "cancel") if role is Role.GATE else node
+        offered = offered or (("submit", "cancel") if role is Role.GATE else node)
         self.judge = Judge(
             role=role, place=GATE, allowed_uid=995, keys_file=self.file, offered=offered,
             clock=ProvenClock(self.clock), on_keys=self.words.append,
@@ -74,6 +79,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("agent", "gate-grant")
 def test_a_granted_question_passes_once(bench: Bench) -> None:
     packet = write_request(bench.grant(), CANCEL)
     asked = bench.judge.judge(packet)
@@ -82,6 +88,7 @@ def test_a_granted_question_passes_once(bench: Bench) -> None:
 
 
 @pytest.mark.spec("ALLOC-3", "AUTH-9")
+@pytest.mark.threat("gate", "helper")
 def test_only_one_user_may_ask(bench: Bench) -> None:
     bench.judge.admit(Peer(1, 995))
     for uid in (0, 1000, 65534):
@@ -90,6 +97,7 @@ def test_only_one_user_may_ask(bench: Bench) -> None:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("gate", "agent")
 def test_what_a_refused_asker_hears_does_not_say_why(bench: Bench) -> None:
     wrong = [
         write_request(bench.grant(act=Act.SUBMIT), CANCEL),
@@ -144,6 +152,7 @@ def test_a_verb_of_the_other_role_and_one_not_built(tmp_path: Path, bench: Bench
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("agent")
 def test_only_noting_goes_without_a_grant(tmp_path: Path) -> None:
     node = Bench(tmp_path, Role.NODE)
     asked = node.judge.judge(write_request("", NOTE))
@@ -157,11 +166,36 @@ def test_only_noting_goes_without_a_grant(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("agent", "helper")
+@pytest.mark.parametrize("grant", ["", "made by hand"])
+def test_no_terminal_and_no_look_without_a_server_s_signature(tmp_path: Path, grant: str) -> None:
+    offered = ("enter", "rejoin", "probe_mounts", "read_tasks", "dump_stacks")
+    node = Bench(tmp_path, Role.NODE, offered)
+    stranger = SigningKey.generate()
+    for question in (
+        Enter("0" * 32, (), "xterm", 1, 1, "", False),
+        Rejoin("0" * 32),
+        ProbeMounts(1000),
+        ReadTasks(),
+        DumpStacks(1000),
+    ):
+        assert node.refused(write_request(grant, question)).outcome is Outcome.REFUSED
+        act = verb_of(question).act
+        forged = node.grant(question, act, key=stranger)
+        assert node.refused(write_request(forged, question)).outcome is Outcome.REFUSED
+        packet = write_request(node.grant(question, act), question)
+        assert node.judge.judge(packet).user == "alice"
+        # Nor does it come back with a grant that was used.
+        assert node.refused(packet).reason == "it was used before"
+
+
+@pytest.mark.spec("AUTH-9")
 def test_a_gate_notes_nothing(bench: Bench) -> None:
     assert bench.refused(write_request("", NOTE)).outcome is Outcome.NOT_OFFERED
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("agent")
 def test_a_grant_for_noted_files_is_for_these_moments_alone(tmp_path: Path) -> None:
     node = Bench(tmp_path, Role.NODE)
     question = OpenNoted(1000, 2000, 0)
@@ -203,6 +237,7 @@ def test_a_file_without_keys_is_refused(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("helper")
 @pytest.mark.parametrize("place", ["keys", "."])
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
 def test_keys_that_others_than_root_can_change_are_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ import pytest
 
 from lattice.base import packet
 from lattice.base.clock import SystemClock
+from lattice.domain.grant import Act, Grant
 from lattice.domain.privileged import VERBS, Answer, Outcome, Verb, read_answer
 from lattice.helper import listen
 from lattice.helper.journal import Journal, Peer
@@ -28,8 +30,9 @@ Begin = Callable[..., Path]
 class _Judge:
     """Lets everything pass, but for a peer it was told not to admit."""
 
-    def __init__(self, verb: Verb, *, admits: bool) -> None:
+    def __init__(self, verb: Verb, *, admits: bool, grant: Grant | None) -> None:
         self._verb = verb
+        self._grant = grant
         self._admits = admits
 
     def admit(self, _: Peer) -> None:
@@ -40,7 +43,7 @@ class _Judge:
         return None
 
     def judge(self, _: bytes) -> Asked:
-        return Asked(self._verb, None, None)  # type: ignore[arg-type]
+        return Asked(self._verb, None, self._grant)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -59,8 +62,12 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listening: list[int])
         admits: bool = True,
         name: str = "open_output",
         slow_s: float | None = None,
+        grant: Grant | None = None,
     ) -> Path:
-        """One place; each answer takes so long, or until the file `release` is there."""
+        """One place; each answer takes so long, or until the file `release` is there.
+
+        Its log is the file `log`.
+        """
         monkeypatch.setattr(listen, "_SILENCE_S", silence_s)
         path = tmp_path / "door"
         door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -80,12 +87,12 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listening: list[int])
         pid = os.fork()
         if pid == 0:
             with suppress(BaseException):
-                judge = cast("Judge", _Judge(verb, admits=admits))
+                judge = cast("Judge", _Judge(verb, admits=admits, grant=grant))
                 Listener(
                     door,
                     judge,
                     act,
-                    Journal(SystemClock()),
+                    Journal(SystemClock(), os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)),
                     most_at_once=1,
                     longest_s=120,
                     stay=lambda _, connection: echo(connection),
@@ -128,6 +135,24 @@ def test_ten_who_come_at_once_are_answered_in_turn(begin: Begin) -> None:
     assert {_told(each) for each in [_ask(path) for _ in range(10)]} == {Outcome.DONE}
 
 
+@pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("server")
+def test_an_act_is_written_down_with_the_caller_that_the_grant_names(begin: Begin) -> None:
+    """Whoever signed it: who holds the key of grants does not act on a job unseen."""
+    grant = Grant(
+        id="7" * 32, act=Act.ATTACH, place="n1", subject="sub-1", user="alice", job_id=42,
+        issued=0, expires=1,
+    )  # fmt: skip
+    path = begin(0.0, name="enter", grant=grant)
+    assert _told(_ask(path)) is Outcome.DONE
+    (line,) = path.with_name("log").read_text().splitlines()
+    told = json.loads(line)
+    facts = ("event", "verb", "grant", "subject", "user", "job", "outcome")
+    assert [told[each] for each in facts] == [
+        "act", "enter", grant.id, "sub-1", "alice", "42", "done",
+    ]  # fmt: skip
+
+
 def _wait_for_a_place_in_vain(begin: Begin) -> float:
     path = begin(60.0, silence_s=0.3)
     first = _ask(path)
@@ -159,6 +184,7 @@ def _refuse_a_stranger(begin: Begin) -> float:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("helper")
 def test_a_stranger_is_refused_and_waits_in_nobodys_way(begin: Begin) -> None:
     _refuse_a_stranger(begin)
 

@@ -192,6 +192,7 @@ def _concrete(path: str) -> str:
 
 
 @pytest.mark.spec("AUTH-6")
+@pytest.mark.threat("authority-key")
 async def test_every_route_refuses_a_caller_without_a_token(
     faces: Faces, rest: httpx2.AsyncClient
 ) -> None:
@@ -202,6 +203,18 @@ async def test_every_route_refuses_a_caller_without_a_token(
         assert answer.status_code == expected, path
         if expected == 401:
             assert answer.json()["error"]["code"] == "login_required"
+
+
+@pytest.mark.threat("foreign-host")
+async def test_no_route_leads_elsewhere_by_the_host_that_the_caller_names(
+    faces: Faces, rest: httpx2.AsyncClient
+) -> None:
+    foreign = {"Host": "evil.example", "X-Forwarded-Host": "evil.example"}
+    for path in faces.routes.rpc_of_path:
+        for asked in (_concrete(path), _concrete(path).replace("?", "/?"), f"{path}/", f"/{path}"):
+            answer = await rest.get(asked, headers=foreign)
+            assert not answer.is_redirect, asked
+            assert "evil.example" not in f"{answer.headers} {answer.text}", asked
 
 
 @pytest.mark.spec("AUTH-4", "AUTH-6")
@@ -265,6 +278,7 @@ async def test_asking_for_a_user_never_widens_what_one_sees(rest: httpx2.AsyncCl
 
 
 @pytest.mark.spec("AUTH-12")
+@pytest.mark.threat("guessed-id")
 async def test_not_yours_and_not_there_are_one_answer(rest: httpx2.AsyncClient) -> None:
     for visitor in VISITORS:
         absent = await rest.get("/v1/allocations/77777", headers=visitor.bearer)
@@ -315,6 +329,7 @@ async def test_everyone_cancels_only_what_is_theirs(rest: httpx2.AsyncClient) ->
 
 
 @pytest.mark.spec("AUTH-5", "AUTH-12", "WATCH-3")
+@pytest.mark.threat("reading-token")
 async def test_everyone_switches_only_her_own_telemetry(rest: httpx2.AsyncClient) -> None:
     """Whatever the role; and who may read a job sees how closely it is measured."""
     audit = {"mode": "audit"}
@@ -383,6 +398,7 @@ async def test_everyone_but_a_reader_submits_as_herself(rest: httpx2.AsyncClient
 
 
 @pytest.mark.spec("AUTH-5")
+@pytest.mark.threat("reading-token")
 async def test_a_token_that_only_reads_neither_submits_nor_cancels(
     rest: httpx2.AsyncClient,
 ) -> None:
@@ -394,6 +410,28 @@ async def test_a_token_that_only_reads_neither_submits_nor_cancels(
     for answer in (submitted, cancelled):
         assert answer.status_code == 403, answer.text
         assert "it lacks allocations:write" in answer.text
+
+
+@pytest.mark.spec("AUTH-5")
+@pytest.mark.threat("reading-token")
+@pytest.mark.parametrize(
+    ("method", "path", "body", "scope"),
+    [
+        ("POST", "share", {"user": "bob"}, "write"),
+        ("POST", "unshare", {"user": "bob"}, "write"),
+        ("PUT", "telemetry", {"mode": "audit"}, "write"),
+        ("POST", "attach/tickets", {}, "attach"),
+    ],
+)
+async def test_a_token_that_only_reads_neither_shares_nor_switches_nor_attaches(
+    rest: httpx2.AsyncClient, method: str, path: str, body: dict[str, str], scope: str
+) -> None:
+    """Attack 38."""
+    reader = Visitor("alice", "User", "allocations:read")
+    url = f"/v1/allocations/1/{path}"
+    answer = await rest.request(method, url, json=body, headers=reader.bearer)
+    assert answer.status_code == 403, answer.text
+    assert f"allocations:{scope}" in answer.text
 
 
 CALLS: dict[str, tuple[Any, Any]] = {
@@ -656,6 +694,7 @@ async def _terminal_answer(
 
 
 @pytest.mark.spec("ATTACH-1", "AUTH-5", "AUTH-7", "AUTH-12")
+@pytest.mark.threat("reading-token")
 async def test_a_terminal_over_grpc_is_its_owners_alone(channel: aio.Channel) -> None:
     """Attack 1: whatever the role, another's job and one that never was are the same answer."""
     for visitor in (*VISITORS, None):

@@ -8,6 +8,8 @@ from datetime import timedelta
 import pytest
 
 from lattice.access.actor import Actor, Role
+from lattice.access.locks import refuse_locked
+from lattice.access.permission import Permission
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.domain.accounts import Account, AccountTree
@@ -162,6 +164,7 @@ async def test_a_lock_that_can_not_be_read_still_locks(site: Site, value: bytes)
 
 
 @pytest.mark.spec("AUTH-13")
+@pytest.mark.threat("locked-cut-off")
 async def test_a_replica_that_hears_nothing_knows_that_it_does_not_know(site: Site) -> None:
     view = WatchedStateView(site.state, LOCKS, site.clock)
     book = LockBook(site.state, view, site.clock)
@@ -197,3 +200,17 @@ async def test_nothing_is_locked_while_the_state_is_away(site: Site) -> None:
     with pytest.raises(Unavailable):
         await site.lock("user", "alice")
     assert site.acts == []
+
+
+@pytest.mark.spec("AUTH-13")
+@pytest.mark.threat("lock-out")
+@pytest.mark.parametrize("role", [Role.OPERATOR, Role.SYSTEM_ADMIN])
+async def test_a_lock_of_one_who_could_unlock_is_ended_by_another(site: Site, role: Role) -> None:
+    other = Actor(sub="otto-1", user="otto", role=role)
+    await site.lock("user", "otto")
+    with pytest.raises(PermissionRefused):
+        refuse_locked(other, Permission.LOCK_ACCESS, site.book)
+    third = Actor(sub="ida-1", user="ida", role=role)
+    refuse_locked(third, Permission.LOCK_ACCESS, site.book)
+    await site.service.unlock(third, UnlockOrder(kind="user", target="otto"))
+    refuse_locked(other, Permission.LOCK_ACCESS, site.book)

@@ -139,6 +139,7 @@ async def test_after_its_time_a_record_is_gone_and_its_key_is_removed(site: Site
     assert [key for key in site.state.space.entries if key.endswith("/bob")] == []
 
 
+@pytest.mark.threat("read-flood")
 async def test_the_oldest_go_when_there_are_too_many(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +150,36 @@ async def test_the_oldest_go_when_there_are_too_many(
     kept = sorted(int(key.removeprefix(READS).split("@")[0]) for key in site.state.space.entries)
     assert len(kept) <= 21
     assert kept == list(range(160 - len(kept), 160)), "the newest stay"
+
+
+class _Log:
+    def __init__(self) -> None:
+        self.acts: list[tuple[str, str, str, str]] = []
+
+    def acted(self, act: str, target: str, sub: str, detail: str) -> None:
+        self.acts.append((act, target, sub, detail))
+
+
+@pytest.mark.spec("AUTH-7")
+@pytest.mark.threat("read-flood")
+async def test_the_log_keeps_the_reads_that_were_pushed_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reads, "MOST_KEYS", 20)
+    clock, log = ManualClock(), _Log()
+    state = InMemoryStateStore(clock)
+    written = WrittenReads(state, clock, log)
+    for job in range(100, 160):
+        job_read = allocation(job, "alice", "research")
+        await written.note("root", Standing.SYSTEM_ADMIN, job_read, Way.READ)
+        clock.advance(1)
+    assert len(state.space.entries) < 60
+    assert [target.split("@")[0] for _, target, _, _ in log.acts] == [
+        str(job) for job in range(100, 160)
+    ]
+    assert {(act, sub, detail) for act, _, sub, detail in log.acts} == {
+        ("read output", "root", "system admin")
+    }
 
 
 @pytest.mark.spec("AUTH-7")
