@@ -44,6 +44,8 @@ class Marked:
 
     name: str
     promises: tuple[str, ...]
+    threats: tuple[str, ...]
+    """Rows of docs/threat-model.md."""
     marks: frozenset[str]
 
 
@@ -76,22 +78,26 @@ def _in_body(body: list[ast.stmt], prefix: str, above: list[ast.expr]) -> Iterat
         ):
             marks = [*above, *node.decorator_list]
             yield Marked(
-                f"{prefix}::{node.name}", tuple(dict.fromkeys(spec_ids(marks))), mark_names(marks)
+                name=f"{prefix}::{node.name}",
+                promises=mark_arguments(marks, "spec"),
+                threats=mark_arguments(marks, "threat"),
+                marks=mark_names(marks),
             )
 
 
-def spec_ids(marks: list[ast.expr]) -> list[str]:
-    """The promises that `pytest.mark.spec(…)` names."""
-    return [
+def mark_arguments(marks: list[ast.expr], name: str) -> tuple[str, ...]:
+    """What `pytest.mark.NAME(…)` names, each once."""
+    found = (
         argument.value
         for mark in marks
         for call in ast.walk(mark)
         if isinstance(call, ast.Call)
         and isinstance(call.func, ast.Attribute)
-        and call.func.attr == "spec"
+        and call.func.attr == name
         for argument in call.args
         if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-    ]
+    )
+    return tuple(dict.fromkeys(found))
 
 
 def mark_names(marks: list[ast.expr]) -> frozenset[str]:

@@ -83,6 +83,7 @@ async def test_each_submission_is_a_job_of_its_own(site: Site) -> None:
 
 
 @pytest.mark.spec("ALLOC-3", "ALLOC-4")
+@pytest.mark.threat("gate")
 @pytest.mark.parametrize(
     "user", ["root", "slurm", SERVER_USER, "daemon", "nobody", "absent", "", "-x"]
 )

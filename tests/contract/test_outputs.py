@@ -200,6 +200,7 @@ async def test_what_was_noted_is_opened_when_the_process_is_gone(site: Site, by:
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("exchanged-file")
 async def test_a_noted_file_that_is_gone_or_another_is_said_to_be(site: Site) -> None:
     files = [site.folder / name for name in ("gone", "exchanged", "moved", "same")]
     for each in files:

@@ -286,6 +286,7 @@ def test_a_profiler_from_an_image_sees_the_jobs_own_process(
 
 
 @pytest.mark.spec("ALLOC-5")
+@pytest.mark.threat("foreign-image")
 def test_an_image_that_only_group_root_may_read_is_refused(
     lab: Lab, alice: Person, tmp_path: Path
 ) -> None:

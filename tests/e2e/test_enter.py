@@ -233,6 +233,7 @@ def _only_job(lab: Lab) -> int:
 
 
 @pytest.mark.spec("ATTACH-4")
+@pytest.mark.threat("agent")
 def test_the_way_back_is_open_to_the_same_caller_alone(door: Door, job: int) -> None:
     session = "1" * 32
     client = door.enter(job, "cat", session=session)
@@ -326,6 +327,7 @@ def test_a_suspended_job_can_be_entered(lab: Lab, door: Door, job: int) -> None:
 
 
 @pytest.mark.spec("ALLOC-5")
+@pytest.mark.threat("foreign-image")
 def test_tools_are_there_for_this_terminal_alone(
     lab: Lab, door: Door, job: int, tmp_path: Path
 ) -> None:
@@ -383,6 +385,9 @@ exec unshare -Urm sh -c '
 
 
 @pytest.mark.spec("ATTACH-1", "ATTACH-7", "AUTH-9")
+@pytest.mark.threat(
+    "replaced-files", "watched-entry", "leaked-descriptor", "user-namespace", "own-cgroup"
+)
 def test_a_hostile_job_gets_nothing_of_the_node(quiet_lab: Lab, door: Door) -> None:
     marker = Path("/root/host-marker")
     marker.write_text("secret of the node")
@@ -407,6 +412,7 @@ def test_a_hostile_job_gets_nothing_of_the_node(quiet_lab: Lab, door: Door) -> N
 
 
 @pytest.mark.spec("ATTACH-7")
+@pytest.mark.threat("terminal-holder")
 def test_a_holder_has_next_to_nothing(lab: Lab, door: Door, job: int) -> None:
     client = door.enter(job, "cat")
     assert client.started is not None
@@ -426,6 +432,7 @@ def test_a_holder_has_next_to_nothing(lab: Lab, door: Door, job: int) -> None:
 
 @pytest.mark.story
 @pytest.mark.spec("ATTACH-7")
+@pytest.mark.threat("reused-pid")
 def test_a_reused_pid_is_never_entered(lab: Lab) -> None:
     command = [sys.executable, "-m", "tests.e2e.pid_reuse", "300"]
     script = f"cd {_ROOT} && exec {' '.join(command)}"
@@ -439,6 +446,7 @@ def test_a_reused_pid_is_never_entered(lab: Lab) -> None:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("agent")
 def test_nobody_but_root_reaches_a_holder(lab: Lab, door: Door, job: int) -> None:
     session = "3" * 32
     door.enter(job, "cat", session=session)

@@ -84,6 +84,7 @@ def sign(lab: Lab) -> Callable[..., str]:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("gate-grant")
 def test_a_granted_question_is_answered_once(lab: Lab, sign: Callable[..., str]) -> None:
     body = write_request(sign(), ASKED)
     first = knock(lab, body)
@@ -95,6 +96,7 @@ def test_a_granted_question_is_answered_once(lab: Lab, sign: Callable[..., str])
 
 
 @pytest.mark.spec("ALLOC-3")
+@pytest.mark.threat("gate")
 @pytest.mark.parametrize("user", ["alice", "nobody", "slurm"])
 def test_another_user_does_not_even_reach_the_socket(lab: Lab, user: str) -> None:
     with (
@@ -106,6 +108,7 @@ def test_another_user_does_not_even_reach_the_socket(lab: Lab, user: str) -> Non
 
 
 @pytest.mark.spec("ALLOC-3")
+@pytest.mark.threat("gate")
 def test_even_root_is_not_the_user_it_serves(lab: Lab, sign: Callable[..., str]) -> None:
     answer = knock(lab, write_request(sign(), ASKED), user="root")
     assert answer.outcome is Outcome.REFUSED
@@ -143,6 +146,7 @@ def test_a_grant_of_another_time_is_refused_and_the_time_said(
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("gate-grant")
 def test_a_changed_question_is_refused(lab: Lab, sign: Callable[..., str]) -> None:
     changed = replace(ASKED, options=("--partition=interactive",))
     assert knock(lab, write_request(sign(ASKED), changed)).outcome is Outcome.REFUSED
@@ -155,6 +159,7 @@ def test_a_changed_question_is_refused(lab: Lab, sign: Callable[..., str]) -> No
 
 
 @pytest.mark.spec("ALLOC-3", "AUTH-9")
+@pytest.mark.threat("server", "gate")
 @pytest.mark.parametrize("user", ["root", "slurm", SERVER_USER, "daemon", "absent", "alice\0root"])
 def test_a_grant_that_names_a_system_account_does_nothing(
     lab: Lab, sign: Callable[..., str], user: str

@@ -57,6 +57,7 @@ def _ask(lab: Lab, server: Server, person: Person, path: str, **headers: str) ->
 
 
 @pytest.mark.spec("LIMIT-1", "LIMIT-2")
+@pytest.mark.threat("caller-headers")
 def test_two_servers_and_every_disguise_share_one_bucket(lab: Lab) -> None:
     """Attack 23: a minute's comparisons are granted once, whichever server is asked."""
     # One who compares nothing else, so that her bucket is full.
@@ -87,6 +88,7 @@ def _memory_bytes(server: Server, name: str) -> int:
 
 
 @pytest.mark.spec("LIMIT-4", "LOG-4")
+@pytest.mark.threat("heavy-search")
 def test_the_worst_pattern_over_the_longest_lines_ends_and_holds_nobody_up(
     quiet_lab: Lab, alice: Person, bob: Person
 ) -> None:
@@ -103,6 +105,7 @@ def test_the_worst_pattern_over_the_longest_lines_ends_and_holds_nobody_up(
 
 
 @pytest.mark.spec("LIMIT-4", "LOG-3")
+@pytest.mark.threat("bombs")
 def test_a_chunk_that_swells_costs_little(quiet_lab: Lab, alice: Person) -> None:
     """Attack 24: with a stolen certificate, a frame of 1 GiB in some kilobytes, stored and read."""
     job = quiet_lab.sbatch("alice", "-w", "n1", wrap="sleep 300")

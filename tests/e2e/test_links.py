@@ -137,6 +137,7 @@ def test_what_faces_the_network_is_not_root_and_holds_no_capability(lab: Lab, na
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("network")
 def test_the_agents_listener_speaks_to_nobody_without_a_certificate(lab: Lab) -> None:
     address = f"{SERVER_ADDRESSES[0]}:{SERVER_AGENT_PORT}"
     curl = ["curl", "-sS", "--insecure", "--max-time", "5"]
@@ -434,6 +435,7 @@ def test_agents_lost_are_degraded_and_down_by_the_table_of_times_and_back_within
 
 @pytest.mark.story
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("enrolment-token")
 def test_a_node_enrols_with_a_one_time_token(lab: Lab, olga: Person) -> None:
     """From nothing to a link, with a token that works once."""
     made = olga.asks("admin", "enrol", "n1", "--for", "1h")

@@ -72,6 +72,7 @@ def _lock_a_user(lab: Lab, olga: Person, alice: Person, job: int) -> float:
 
 @pytest.mark.story
 @pytest.mark.spec("AUTH-13")
+@pytest.mark.threat("stolen-token")
 def test_a_locked_user_loses_what_is_open_and_is_refused_by_every_replica(
     lab: Lab, olga: Person, alice: Person, job: int
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_locked_user_loses_what_is_open_and_is_refused_by_every_replica(
 
 @pytest.mark.timing
 @pytest.mark.spec("AUTH-13")
+@pytest.mark.threat("stolen-token")
 def test_a_lock_holds_within_five_seconds(lab: Lab, olga: Person, alice: Person, job: int) -> None:
     assert _lock_a_user(lab, olga, alice, job) <= 5
 
@@ -103,6 +105,7 @@ def test_a_locked_node_has_no_terminals_and_its_jobs_run_on(
 
 
 @pytest.mark.spec("AUTH-13")
+@pytest.mark.threat("locked-cut-off")
 def test_a_replica_cut_off_from_etcd_refuses_acts_and_still_reads(
     lab: Lab, olga: Person, alice: Person, job: int
 ) -> None:

@@ -72,6 +72,7 @@ def stopped(lab: Lab, node: str, least_s: float) -> Iterator[None]:
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("starved-agent")
 @pytest.mark.story
 def test_an_agent_stopped_for_16_s_across_a_job_of_5_s(quiet_lab: Lab, alice: Person) -> None:
     with stopped(quiet_lab, "n3", 16):
@@ -85,6 +86,7 @@ def test_an_agent_stopped_for_16_s_across_a_job_of_5_s(quiet_lab: Lab, alice: Pe
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("starved-agent")
 @pytest.mark.long
 def test_several_jobs_in_one_absence(quiet_lab: Lab, alice: Person) -> None:
     with stopped(quiet_lab, "n1", 30):
@@ -181,6 +183,7 @@ def test_a_full_disk_of_the_agent_is_named_and_what_it_could_not_keep_comes_late
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("starved-agent")
 @pytest.mark.long
 def test_a_file_that_was_removed_while_the_agent_was_stopped(quiet_lab: Lab, alice: Person) -> None:
     with stopped(quiet_lab, "n1", 16):

@@ -49,6 +49,7 @@ def during_searches(person: Person, job: int, meanwhile: Callable[[], None]) -> 
 
 @pytest.mark.story
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("heavy-search")
 def test_twelve_searches_of_one_user_leave_the_server_to_others(
     quiet_lab: Lab, alice: Person, bob: Person
 ) -> None:
@@ -67,6 +68,7 @@ def test_twelve_searches_of_one_user_leave_the_server_to_others(
 
 @pytest.mark.timing
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("heavy-search")
 def test_others_take_at_most_three_times_as_long_meanwhile(
     quiet_lab: Lab, alice: Person, bob: Person
 ) -> None:
@@ -125,6 +127,7 @@ def _trust(lab: Lab) -> ssl.SSLContext:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("heavy-search")
 def test_a_search_ends_with_its_client(quiet_lab: Lab, alice: Person) -> None:
     """The server's log has it under a status that nobody was sent."""
     job = stored_log(quiet_lab, alice)

@@ -53,6 +53,7 @@ def helper(lab: Lab) -> NodeHelper:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("counting-child")
 def test_each_job_s_processes_are_counted_with_it_alone_and_without_a_grant(
     quiet_lab: Lab, helper: NodeHelper
 ) -> None:
@@ -80,6 +81,7 @@ def test_each_job_s_processes_are_counted_with_it_alone_and_without_a_grant(
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("counting-child")
 def test_nobody_but_the_agent_is_told_numbers(helper: NodeHelper) -> None:
     answer = knock(helper.socket, write_request("", WatchCounters()), user="root")
     assert answer.outcome is Outcome.REFUSED

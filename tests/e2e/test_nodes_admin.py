@@ -136,6 +136,7 @@ def reserved_for(lab: Lab, accounts: str) -> Iterator[None]:
 
 @pytest.mark.story
 @pytest.mark.spec("AUTH-4", "OPS-4")
+@pytest.mark.threat("tenant-drain")
 def test_a_tenant_admin_drains_what_serves_no_other_tenant(quiet_lab: Lab, carol: Person) -> None:
     """Attack 42."""
     refused = admin(carol, "drain", "--reason", "tenant's wish")

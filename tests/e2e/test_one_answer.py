@@ -30,6 +30,7 @@ def _seconds_of_refusals(quiet_lab: Lab, alice: Person, bob: Person) -> dict[str
 
 
 @pytest.mark.spec("AUTH-12")
+@pytest.mark.threat("guessed-id")
 @pytest.mark.timeout(300)
 def test_nobody_elses_jobs_are_all_refused(quiet_lab: Lab, alice: Person, bob: Person) -> None:
     times = _seconds_of_refusals(quiet_lab, alice, bob)

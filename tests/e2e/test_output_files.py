@@ -234,6 +234,7 @@ def test_output_through_a_link(quiet_lab: Lab, outputs: Outputs) -> None:
 
 
 @pytest.mark.spec("AUTH-9", "LOG-2")
+@pytest.mark.threat("output-link")
 def test_links_to_what_is_not_hers(quiet_lab: Lab, outputs: Outputs) -> None:
     home = quiet_lab.layout.home
     secret = home / "bob" / "secret"
@@ -259,6 +260,7 @@ def test_links_to_what_is_not_hers(quiet_lab: Lab, outputs: Outputs) -> None:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("odd-output")
 def test_what_is_no_file(quiet_lab: Lab, outputs: Outputs) -> None:
     wrap = "mkfifo fifo 2>/dev/null; sleep 300 1<>fifo & sleep 300 1<>/proc/self/mem & sleep 300"
     job = _run(quiet_lab, "-o", "/dev/zero", wrap=wrap)
@@ -280,6 +282,7 @@ def test_what_is_no_file(quiet_lab: Lab, outputs: Outputs) -> None:
 
 
 @pytest.mark.spec("AUTH-9", "LOG-2")
+@pytest.mark.threat("agent")
 def test_processes_of_another_job_or_user_bring_nothing(quiet_lab: Lab, outputs: Outputs) -> None:
     hers = _run(quiet_lab, wrap="echo hers; sleep 300")
     other = _run(quiet_lab, wrap="echo other; sleep 300")

@@ -33,6 +33,7 @@ def server(lab: Lab) -> Iterator[Server]:
     lab.servers[0].start()
 
 
+@pytest.mark.threat("slurm-account")
 def test_it_is_nobody_special(lab: Lab) -> None:
     status = Path(f"/proc/{lab.servers[0].process.pid}/status").read_text()
     facts = dict(line.split(":", 1) for line in status.splitlines())
@@ -157,6 +158,7 @@ with grpc.secure_channel(address, credentials) as channel:
 """
 
 
+@pytest.mark.threat("network")
 def test_plain_text_is_not_spoken(lab: Lab) -> None:
     url = f"http://{lab.servers[0].address}:{SERVER_REST_PORT}/healthz"
     said = lab.run_as("alice", ["curl", "-s", "-m", "5", url])
@@ -166,6 +168,7 @@ def test_plain_text_is_not_spoken(lab: Lab) -> None:
 
 @pytest.mark.story
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("slow-request")
 def test_half_requests_are_closed_and_nobody_else_notices(lab: Lab, alice: Person) -> None:
     """Attack 39: 200 connections with half a head, a length named twice, another's `Host`."""
     hostile = lab.control.room.popen(

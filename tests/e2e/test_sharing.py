@@ -106,6 +106,7 @@ def _follow_what_is_no_longer_shared(quiet_lab: Lab, alice: Person, bob: Person)
 
 
 @pytest.mark.spec("AUTH-7")
+@pytest.mark.threat("ended-share")
 def test_a_followed_stream_ends_when_it_is_no_longer_shared(
     quiet_lab: Lab, alice: Person, bob: Person
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_followed_stream_ends_within_ten_seconds_when_it_is_no_longer_shared(
 
 @pytest.mark.story
 @pytest.mark.spec("AUTH-7", "AUTH-12")
+@pytest.mark.threat("secret-read")
 def test_who_governs_reads_and_is_seen(
     quiet_lab: Lab, alice: Person, bob: Person, carol: Person, olga: Person
 ) -> None:
@@ -153,6 +155,7 @@ def no_quorum(quiet_lab: Lab) -> Iterator[Lab]:
 
 
 @pytest.mark.spec("AUTH-7")
+@pytest.mark.threat("secret-read")
 @pytest.mark.long
 def test_what_cannot_be_written_down_is_not_shown(
     no_quorum: Lab, bob: Person, carol: Person

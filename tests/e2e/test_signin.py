@@ -204,6 +204,7 @@ def test_discovery_is_public(lab: Lab) -> None:
 
 @pytest.mark.story
 @pytest.mark.spec("AUTH-5")
+@pytest.mark.threat("id-token", "reading-token")
 def test_an_id_token_opens_nothing_and_a_reading_token_does_not_act(quiet_lab: Lab) -> None:
     """Attack 38."""
     alice = Person(quiet_lab, "alice")

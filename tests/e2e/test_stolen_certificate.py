@@ -81,6 +81,7 @@ def _started(alice: Person, job: int) -> float:
 
 
 @pytest.mark.spec("LOG-3", "AUTH-9")
+@pytest.mark.threat("node-key")
 async def test_a_forged_chunk_for_a_finished_job_is_refused(
     lab: Lab, alice: Person, store: S3ObjectStore
 ) -> None:
@@ -96,6 +97,7 @@ async def test_a_forged_chunk_for_a_finished_job_is_refused(
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("object-store")
 async def test_a_chunk_that_was_exchanged_in_the_object_store_is_shown_as_such(
     lab: Lab, alice: Person, store: S3ObjectStore
 ) -> None:
@@ -115,6 +117,7 @@ async def test_a_chunk_that_was_exchanged_in_the_object_store_is_shown_as_such(
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("node-key")
 def test_a_renewal_from_a_spent_generation_puts_the_node_in_quarantine(
     lab: Lab, olga: Person
 ) -> None:

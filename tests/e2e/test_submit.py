@@ -212,6 +212,7 @@ def test_a_noisy_profile_neither_spoils_nor_forges_the_id(quiet_lab: Lab, alice:
 
 
 @pytest.mark.spec("ALLOC-3")
+@pytest.mark.threat("profile-gate")
 def test_a_profile_that_hangs_or_leaves_is_ended_and_named(lab: Lab, alice: Person) -> None:
     with profile(lab, "alice", "exit 3\n"):
         said = alice.tries("submit", "--", "true")
@@ -227,6 +228,7 @@ def test_a_profile_that_hangs_or_leaves_is_ended_and_named(lab: Lab, alice: Pers
 
 @pytest.mark.story
 @pytest.mark.spec("LIMIT-4", "ALLOC-3", "ALLOC-4")
+@pytest.mark.threat("profile-gate")
 def test_a_slow_profile_holds_up_nobody_else_and_no_cancelling(
     quiet_lab: Lab, alice: Person, bob: Person
 ) -> None:
@@ -252,6 +254,7 @@ def test_a_slow_profile_holds_up_nobody_else_and_no_cancelling(
 
 
 @pytest.mark.spec("TOP-4")
+@pytest.mark.threat("profile-loopback")
 def test_a_profile_gets_nothing_from_the_metric_store(quiet_lab: Lab, alice: Person) -> None:
     url = f"{quiet_lab.victoriametrics.endpoint}/api/v1/query?query=up"
     ask = f"curl -s -o /dev/null -w '%{{http_code}}' '{url}' > ~/store-said\n"
@@ -261,6 +264,7 @@ def test_a_profile_gets_nothing_from_the_metric_store(quiet_lab: Lab, alice: Per
 
 
 @pytest.mark.spec("ALLOC-3")
+@pytest.mark.threat("profile-gate")
 def test_a_bundle_of_short_options_hides_no_refused_one(quiet_lab: Lab, alice: Person) -> None:
     for option in ("-W", "-HW", "-QHW"):
         said = alice.tries("submit", f"--sbatch={option}", "--", "true")
@@ -363,6 +367,7 @@ def test_a_coordinator_cancels_where_slurm_lets_her(
 
 
 @pytest.mark.spec("ALLOC-3", "AUTH-9")
+@pytest.mark.threat("slurm-account", "gate")
 def test_the_server_is_nobody_special_and_the_gate_keeps_little(lab: Lab) -> None:
     server = _status(lab.servers[0].process.pid)
     assert 0 not in server["Uid"]
@@ -384,6 +389,7 @@ def _status(pid: int) -> dict[str, list]:
     return found
 
 
+@pytest.mark.threat("server")
 def test_the_log_tells_who_did_what_and_no_more(lab: Lab, alice: Person) -> None:
     write(lab, "alice", "secret.sh", "#!/bin/sh\n# hunter2-in-the-script\ntrue\n")
     job = submitted(

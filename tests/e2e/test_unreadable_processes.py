@@ -58,6 +58,7 @@ def followed(bob: Person, job: int) -> list[int]:
 
 
 @pytest.mark.spec("LOG-3", "LOG-5")
+@pytest.mark.threat("unreadable-process")
 def test_another_s_job_is_followed_live_to_its_last_line(quiet_lab: Lab, bob: Person) -> None:
     """Twice: a job that begins after the attack, and the next one, when all have settled."""
     with frozen_job(quiet_lab):
@@ -69,6 +70,7 @@ def test_another_s_job_is_followed_live_to_its_last_line(quiet_lab: Lab, bob: Pe
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("unreadable-process")
 def test_a_job_that_ran_before_goes_on_to_be_followed(quiet_lab: Lab, bob: Person) -> None:
     job = quiet_lab.sbatch("bob", *_SMALL, wrap=script("b", 1500, pause_s=0.02))
     quiet_lab.wait_job_state(job, "RUNNING")
@@ -77,6 +79,7 @@ def test_a_job_that_ran_before_goes_on_to_be_followed(quiet_lab: Lab, bob: Perso
 
 
 @pytest.mark.spec("TOP-2", "SRC-2")
+@pytest.mark.threat("unreadable-process")
 def test_figures_of_another_go_on_and_the_job_itself_says_why_it_has_none(
     quiet_lab: Lab, alice: Person, bob: Person
 ) -> None:

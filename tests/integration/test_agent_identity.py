@@ -171,6 +171,7 @@ async def test_a_revoked_node_is_denied_with_words_and_written_down(
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("node-key")
 async def test_n1_can_not_speak_for_n2_and_is_put_in_quarantine(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -190,6 +191,7 @@ async def test_n1_can_not_speak_for_n2_and_is_put_in_quarantine(
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("node-key")
 async def test_a_copied_certificate_that_renews_after_the_node_did_is_found_out(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -132,6 +132,7 @@ async def test_a_dialler_who_expects_another_replica_turns_away(site: Site) -> N
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("authority-key", "network")
 async def test_nobody_enters_with_nothing_or_with_what_others_signed(
     site: Site, tmp_path: Path
 ) -> None:
@@ -144,11 +145,13 @@ async def test_nobody_enters_with_nothing_or_with_what_others_signed(
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("node-key")
 async def test_an_expired_certificate_is_refused(site: Site) -> None:
     await _refused(site, site.node(life=timedelta(seconds=-60)))
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("node-key")
 async def test_a_node_can_not_stand_in_for_a_replica(site: Site) -> None:
     pair = site.node("r1")
     server = aio.server()
@@ -164,6 +167,7 @@ async def test_a_node_can_not_stand_in_for_a_replica(site: Site) -> None:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("network")
 async def test_plain_text_and_old_tls_are_refused(site: Site, tmp_path: Path) -> None:
     async with aio.insecure_channel(f"{HOST}:{site.port}") as channel:
         with pytest.raises(aio.AioRpcError) as refusal:

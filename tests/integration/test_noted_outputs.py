@@ -97,6 +97,7 @@ def test_a_file_in_a_closed_home_with_watch_and_rank(bench: Bench) -> None:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("late-content")
 def test_what_the_owner_may_not_read_is_not_opened_whoever_held_it(bench: Bench) -> None:
     noted(bench, bench.file("bobs", owner="bob", mode=0o622), user="alice")
     noted(bench, bench.file("roots", owner="root", mode=0o644), user="root")
@@ -119,6 +120,7 @@ def test_a_note_of_another_s_process_is_not_for_the_owner(bench: Bench) -> None:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("exchanged-file")
 def test_rights_are_asked_anew(bench: Bench) -> None:
     out = bench.file("taken")
     noted(bench, out)
@@ -147,6 +149,7 @@ def _open_a_path_that_leads_elsewhere(bench: Bench, target: str) -> float:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("exchanged-file")
 @pytest.mark.parametrize("target", ELSEWHERE)
 def test_a_path_that_leads_elsewhere_by_now(bench: Bench, target: str) -> None:
     _open_a_path_that_leads_elsewhere(bench, target)
@@ -228,6 +231,7 @@ def test_pages(bench: Bench) -> None:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("agent")
 def test_nothing_is_opened_without_a_grant_or_with_another_s(bench: Bench) -> None:
     noted(bench, bench.file("out"))
 

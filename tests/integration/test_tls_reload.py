@@ -292,6 +292,7 @@ async def test_the_watch_finds_every_way_a_file_can_change(running: Running, mtl
 
 
 @pytest.mark.spec("OPS-6")
+@pytest.mark.threat("network")
 @pytest.mark.parametrize(("door", "protocol"), DOORS)
 async def test_plain_text_and_old_versions_are_refused(
     running: Running, mtls: bool, door: str, protocol: str

@@ -105,6 +105,7 @@ def attack(bench: ProbingBench, bobs: int) -> Iterator[Attack]:
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("unreadable-process")
 async def test_the_agent_sees_the_other_job_and_after_the_thaw_nothing_hangs(
     attack: Attack, bobs: int
 ) -> None:
@@ -122,6 +123,7 @@ async def test_the_agent_sees_the_other_job_and_after_the_thaw_nothing_hangs(
 
 
 @pytest.mark.spec("TOP-2", "SRC-2")
+@pytest.mark.threat("unreadable-process")
 def test_the_helper_counts_the_other_job_again_and_again(
     bench: ProbingBench, attack: Attack, bobs: int
 ) -> None:
@@ -137,6 +139,7 @@ def test_the_helper_counts_the_other_job_again_and_again(
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("unreadable-process")
 async def test_questions_about_it_take_no_place_of_others(
     bench: ProbingBench, attack: Attack, bobs: int
 ) -> None:

@@ -31,6 +31,7 @@ def _mutations(server: AttackedServer) -> Iterator[tuple[str, str]]:
 @pytest.mark.story
 @pytest.mark.spec("AUTH-6")
 @pytest.mark.parametrize("prefix", ["", "/api"])
+@pytest.mark.threat("cross-site")
 def test_every_mutation_refuses_a_page_of_another_site(
     server: AttackedServer, admin: dict[str, str], prefix: str
 ) -> None:
@@ -77,6 +78,7 @@ def test_a_page_of_the_server_s_own_and_a_program_may(
 
 
 @pytest.mark.spec("AUTH-6")
+@pytest.mark.threat("cross-site")
 def test_a_browser_s_cookie_is_nobody(server: AttackedServer, admin: dict[str, str]) -> None:
     """Attack 30: what a browser sends by itself opens nothing."""
     token = admin["Authorization"].removeprefix("Bearer ")
@@ -102,6 +104,7 @@ def _framed(headers: str) -> bool:
 
 
 @pytest.mark.spec("AUTH-6")
+@pytest.mark.threat("cross-site")
 def test_no_answer_can_be_framed(server: AttackedServer, admin: dict[str, str]) -> None:
     """Attack 30, clickjacking: whatever the status, and on every route that is described."""
     asked: list[tuple[str, str, dict[str, str]]] = [

@@ -61,6 +61,7 @@ def _is_answered(server: AttackedServer) -> bool:
 
 @pytest.mark.story
 @pytest.mark.spec("LIMIT-1", "LIMIT-2")
+@pytest.mark.threat("caller-headers")
 def test_no_header_gives_a_caller_a_new_bucket(server: AttackedServer) -> None:
     """Attack 23: one diagnosis a minute is what `greedy` has, whatever the request says of her."""
     greedy = server.bearer("greedy")
@@ -118,6 +119,7 @@ def _from(server: AttackedServer, address: str) -> Iterator[HTTPSConnection]:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("caller-headers")
 def test_no_header_gives_a_stranger_a_new_bucket(tmp_path: Path, idp: IdentityProvider) -> None:
     """Attack 23 without a token: an address is that of the connection."""
     server = AttackedServer(tmp_path, idp)
@@ -168,6 +170,7 @@ def _sockets(server: AttackedServer, sent: bytes, until: bytes) -> Iterator[list
 
 @pytest.mark.spec("LIMIT-4")
 @pytest.mark.parametrize("kind", ["nothing said", "half an upgrade", "upgraded and silent"])
+@pytest.mark.threat("many-connections")
 def test_many_open_sockets_cost_little_and_nobody_else_notices(
     tmp_path: Path, idp: IdentityProvider, kind: str
 ) -> None:
@@ -224,6 +227,7 @@ def test_a_frame_of_four_gigabytes_is_refused_by_its_head(server: AttackedServer
 @pytest.mark.parametrize(
     "line", [b"X-%d: y\r\n", b"X: %d\r\n", b" %d folded\r\n"], ids=["many", "one", "folded"]
 )
+@pytest.mark.threat("large-head")
 def test_a_million_headers_are_refused(server: AttackedServer, line: bytes) -> None:
     """Attack 24: the connection is closed long before the last of them."""
     with server.grows_at_most(16 * MIB), server.dial(server.rest_port) as hostile:
@@ -281,6 +285,7 @@ def _send_batches(hostile: ssl.SSLSocket, batches: Iterator[bytes]) -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("grpc-flood")
 def test_streams_that_are_reset_at_once_leave_the_server_to_others(server: AttackedServer) -> None:
     """Attack 24, HTTP/2 rapid reset: 20 000 streams on one connection, each opened and reset."""
     block = _call(GRPC_HEALTH.encode())
@@ -322,6 +327,7 @@ def test_headers_that_never_end_are_not_kept(server: AttackedServer) -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("bombs")
 def test_a_message_that_swells_is_refused(server: AttackedServer) -> None:
     """Attack 24: 256 KiB of gzip that would be 256 MiB, from one who may send messages."""
     metadata = (("authorization", f"Bearer {server.token()}"),)
@@ -340,6 +346,7 @@ def test_a_message_that_swells_is_refused(server: AttackedServer) -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("bombs")
 def test_a_body_is_never_unpacked(server: AttackedServer) -> None:
     """Attack 24: gzip is read as the JSON that it is not."""
     admin = server.bearer("root-1", scope="admin")
@@ -351,6 +358,7 @@ def test_a_body_is_never_unpacked(server: AttackedServer) -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("bombs")
 def test_a_cursor_that_swells_is_refused(server: AttackedServer) -> None:
     """Attack 24: a cursor is compressed, and comes back from whoever was given one."""
     packed = urlsafe_b64encode(zlib.compress(bytes(BOMB_BYTES), 9)).decode()

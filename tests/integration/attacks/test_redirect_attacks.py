@@ -87,6 +87,7 @@ def _wait_asked(idp: IdentityProvider, path: str) -> None:
 
 @pytest.mark.spec("AUTH-2")
 @pytest.mark.parametrize("path", [DISCOVERY, KEYS], ids=["discovery", "keys"])
+@pytest.mark.threat("engines")
 def test_no_redirect_of_the_provider_is_followed(
     tmp_path: Path, idp: IdentityProvider, elsewhere: Listener, path: str
 ) -> None:
@@ -103,6 +104,7 @@ def test_no_redirect_of_the_provider_is_followed(
 
 
 @pytest.mark.spec("AUTH-2")
+@pytest.mark.threat("engines")
 def test_no_document_leads_to_keys_elsewhere(
     tmp_path: Path, idp: IdentityProvider, elsewhere: Listener
 ) -> None:
@@ -130,6 +132,7 @@ def test_no_document_leads_to_keys_elsewhere(
 
 @pytest.mark.spec("AUTH-2", "OPS-7")
 @pytest.mark.parametrize("url", UNWANTED)
+@pytest.mark.threat("engines")
 def test_an_address_that_is_none_of_the_site_s_stops_the_start(
     tmp_path: Path, idp: IdentityProvider, url: str
 ) -> None:
@@ -162,6 +165,7 @@ def _use_objects(server: AttackedServer, endpoint: str) -> None:
     }
 
 
+@pytest.mark.threat("engines")
 def test_no_redirect_of_an_engine_is_followed(
     tmp_path: Path, idp: IdentityProvider, elsewhere: Listener
 ) -> None:

@@ -35,6 +35,7 @@ def _with_token(token: str, request_id: str = "") -> dict[str, str]:
 
 @pytest.mark.story
 @pytest.mark.spec("AUTH-2", "AUTH-11")
+@pytest.mark.threat("forged-token")
 def test_every_forgery_gets_the_one_answer_over_https(server: AttackedServer) -> None:
     """Attack 4: the body is the same to the byte, and the log alone says which check failed."""
     forge = _forge(server)
@@ -58,6 +59,7 @@ def test_every_forgery_gets_the_one_answer_over_https(server: AttackedServer) ->
 
 
 @pytest.mark.spec("AUTH-2", "AUTH-11")
+@pytest.mark.threat("forged-token")
 def test_every_forgery_gets_the_one_answer_over_grpc(server: AttackedServer) -> None:
     """Attack 4."""
     forge = _forge(server)
@@ -94,6 +96,7 @@ def test_every_forgery_gets_the_one_answer_over_grpc(server: AttackedServer) -> 
     ],
     ids=["aud of another", "aud empty", "aud a list of others", "expired"],
 )
+@pytest.mark.threat("forged-token")
 def test_a_token_with_one_honest_fault_gets_the_same_message(
     server: AttackedServer, claims: dict[str, Any], hint: str
 ) -> None:
@@ -230,6 +233,7 @@ def _spaces(moments: list[float]) -> list[float]:
 
 
 @pytest.mark.spec("AUTH-2", "LIMIT-4")
+@pytest.mark.threat("unknown-keys")
 def test_a_thousand_unknown_keys_bring_no_more_than_a_fetch_in_thirty_seconds(
     fresh: AttackedServer,
 ) -> None:
@@ -251,6 +255,7 @@ def test_a_flood_after_the_pause_brings_one_fetch(fresh: AttackedServer) -> None
 
 
 @pytest.mark.long
+@pytest.mark.threat("unknown-keys")
 def test_a_slow_provider_holds_up_nobody_whose_key_is_known(fresh: AttackedServer) -> None:
     """Attack 6, while the provider takes the question and never answers it."""
     time.sleep(COOLDOWN_S)

@@ -212,6 +212,7 @@ async def test_a_stream_whose_token_no_longer_holds_ends_and_goes_on_with_a_fres
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("node-key")
 async def test_a_certificate_of_one_node_can_not_speak_as_another(site: Site) -> None:
     server = await site.server("a")
     agent = Agent(site, "n1", [server.address])
@@ -261,6 +262,7 @@ async def test_an_agent_that_no_one_else_can_find_looks_for_a_replica_that_can_b
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("replica-certificate")
 async def test_a_replica_that_can_not_sign_grants_gets_nothing_of_a_node(
     site: Site, tmp_path: Path
 ) -> None:
@@ -327,6 +329,7 @@ async def test_a_session_goes_on_for_its_own_caller_alone(site: Site) -> None:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("node-key")
 async def test_a_ticket_of_one_node_is_worth_nothing_in_anothers_hands(site: Site) -> None:
     """Attack 20, as far as a node can reach: it comes with what was meant for another."""
     server = await site.server("a")

@@ -42,6 +42,7 @@ class OneLock:
 
 
 @pytest.mark.spec("AUTH-13")
+@pytest.mark.threat("stolen-token")
 @pytest.mark.parametrize("name", ["alice", "sub-1"])
 @pytest.mark.parametrize("permission", list(Permission))
 def test_a_locked_user_makes_no_call_at_all(name: str, permission: Permission) -> None:
@@ -53,6 +54,7 @@ def test_a_locked_user_makes_no_call_at_all(name: str, permission: Permission) -
 
 
 @pytest.mark.spec("AUTH-13")
+@pytest.mark.threat("lock-out")
 @pytest.mark.parametrize("role", list(Role))
 def test_a_lock_of_everything_leaves_its_own_end_open(role: Role) -> None:
     someone = Actor(sub="1", user="olga", role=role)
@@ -67,6 +69,7 @@ def test_a_lock_of_everything_leaves_its_own_end_open(role: Role) -> None:
 
 
 @pytest.mark.spec("AUTH-13")
+@pytest.mark.threat("locked-cut-off")
 @pytest.mark.parametrize("permission", list(Permission))
 def test_acts_are_refused_where_nobody_knows_who_is_locked(permission: Permission) -> None:
     late = OneLock(LockKind.NODE, "n9", current=False)

@@ -177,6 +177,7 @@ def tenant_of(case: Case) -> str:
 
 
 @pytest.mark.spec("AUTH-4", "AUTH-5", "AUTH-6")
+@pytest.mark.threat("reading-token")
 def test_who_may_make_which_call() -> None:
     wrong = [
         (case, permission)
@@ -345,6 +346,7 @@ def test_a_project_mate_reads_nothing(
 
 
 @pytest.mark.spec("AUTH-7")
+@pytest.mark.threat("wider-share")
 @given(_actors, st.sampled_from(Permission))
 def test_a_share_gives_the_card_and_the_output_and_nothing_else(
     actor: Actor, permission: Permission

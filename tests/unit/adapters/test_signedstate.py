@@ -67,6 +67,7 @@ async def value_of(store: SignedStateStore, key: str = KEY) -> bytes:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("etcd")
 async def test_what_a_server_wrote_is_read_and_what_a_hand_wrote_is_not(site: Site) -> None:
     await site.signed.put(KEY, b'{"a":1}')
     assert await value_of(site.signed) == b'{"a":1}'
@@ -87,6 +88,7 @@ async def test_what_a_server_wrote_is_read_and_what_a_hand_wrote_is_not(site: Si
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("etcd")
 async def test_a_signed_record_holds_under_its_own_key_alone(site: Site) -> None:
     await site.signed.commit([Expect(KEY, 0)], [Put(KEY, b"for x")])
     stored = (await site.bare.get(KEY)) or pytest.fail("nothing is stored")
@@ -135,6 +137,7 @@ async def test_a_record_that_is_not_believed_is_reported_once(
 
 
 @pytest.mark.spec("ATTACH-8")
+@pytest.mark.threat("etcd")
 async def test_a_ticket_made_by_hand_opens_nothing(site: Site) -> None:
     """Attack 41: a copy of a real ticket's record for a ticket of the attacker's choice."""
     finder = AllocationFinder(populated(site.clock), site.clock)
@@ -156,6 +159,7 @@ async def test_a_ticket_made_by_hand_opens_nothing(site: Site) -> None:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("etcd")
 async def test_trust_records_made_by_hand_give_nothing(tmp_path: Path) -> None:
     """Attack 41, on the parts of a configured server."""
     clock = ManualClock()

@@ -143,6 +143,7 @@ async def test_what_it_last_saw_stays_and_tells_its_age() -> None:
         assert scene.view.source.ok
 
 
+@pytest.mark.threat("ended-share")
 async def test_a_silent_store_is_not_called_current_for_ever() -> None:
     scene = Scene()
     async with scene.running():

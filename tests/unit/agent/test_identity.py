@@ -299,6 +299,7 @@ async def test_a_changed_file_is_taken_up_and_a_bad_one_is_not(node: Node) -> No
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("replica-certificate")
 async def test_a_link_tells_of_replicas_and_never_of_keys(node: Node) -> None:
     signer = GrantSigner(SigningKey.generate(), node.clock)
     node.issuer.grant_keys = (signer.public_keys[0].hex(),)
@@ -318,6 +319,7 @@ async def test_a_link_tells_of_replicas_and_never_of_keys(node: Node) -> None:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("replica-certificate")
 async def test_a_renewal_that_the_clusters_authority_did_not_sign_is_refused(node: Node) -> None:
     """Whoever holds a replica's certificate alone can answer, and can't say what is believed."""
     checker = GrantChecker("n1", node.clock)

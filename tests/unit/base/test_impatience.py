@@ -81,6 +81,7 @@ def test_everything_is_read_in_one_thread_that_is_kept(
     assert reader.read_each((), frozen.read) == {}
 
 
+@pytest.mark.threat("unreadable-process")
 def test_a_process_that_hangs_costs_its_own_key_alone(
     frozen: Frozen, reader: ImpatientReader[str]
 ) -> None:
@@ -115,6 +116,7 @@ def _reader(frozen: Frozen, **bounds: int) -> ImpatientReader[str]:
     return ImpatientReader("test", patience_s=0.02, monotonic=monotonic, **bounds)
 
 
+@pytest.mark.threat("unreadable-process")
 def test_only_so_many_threads_hang_for_one_key(frozen: Frozen) -> None:
     reader = _reader(frozen, most_a_key=2)
     frozen.freeze(A0, A1, A2)
@@ -129,6 +131,7 @@ def test_only_so_many_threads_hang_for_one_key(frozen: Frozen) -> None:
     reader.close()
 
 
+@pytest.mark.threat("unreadable-process")
 def test_only_so_many_threads_hang_in_all(frozen: Frozen) -> None:
     reader = _reader(frozen, most=3)
     frozen.freeze(*(10 * ord(key) for key in "abcdef"))

@@ -19,6 +19,7 @@ def recorded(name: str, steps: int, seen: list[str]) -> Iterator[None]:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("heavy-search")
 async def test_a_caller_with_one_search_does_not_wait_for_ten_of_another() -> None:
     turns = Turns(1, quantum_s=0.0)
     seen: list[str] = []
@@ -66,6 +67,7 @@ async def test_what_the_work_raises_is_raised_to_whoever_waits() -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("heavy-search")
 async def test_work_nobody_waits_for_ends_after_its_step() -> None:
     turns = Turns(1, quantum_s=3600.0)
     begun, go_on = threading.Event(), threading.Event()

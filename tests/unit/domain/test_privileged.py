@@ -86,6 +86,7 @@ def test_a_question_reads_back_whole(question: Question) -> None:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("agent")
 def test_the_digest_covers_every_word_and_not_the_grant() -> None:
     digests = {digest_of(each) for each in QUESTIONS}
     assert len(digests) == len(QUESTIONS)

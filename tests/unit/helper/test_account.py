@@ -42,6 +42,7 @@ def test_a_person_is_found(accounts: Accounts, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.spec("ALLOC-3")
+@pytest.mark.threat("gate")
 @pytest.mark.parametrize(
     "change",
     [
@@ -73,6 +74,7 @@ def test_names_that_are_none(accounts: Accounts, name: str) -> None:
 
 
 @pytest.mark.spec("ALLOC-3")
+@pytest.mark.threat("gate")
 def test_a_name_is_refused_whatever_its_number(
     accounts: Accounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

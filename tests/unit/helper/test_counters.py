@@ -115,6 +115,7 @@ def counters(node: Node, request: pytest.FixtureRequest) -> Iterator[JobCounters
 
 
 @pytest.mark.spec("AUTH-9", "TOP-2")
+@pytest.mark.threat("dead-pid")
 def test_a_pid_that_is_another_s_shows_nothing(node: Node, counters: JobCounters) -> None:
     node.process(7, 43, written=5)
     node.list((V2 if node.v2 else V1).format(42) + "/step_0", 7)
@@ -122,6 +123,7 @@ def test_a_pid_that_is_another_s_shows_nothing(node: Node, counters: JobCounters
 
 
 @pytest.mark.spec("AUTH-9", "TOP-2")
+@pytest.mark.threat("counting-child")
 def test_only_what_is_in_the_job_s_own_group_is_read(node: Node, counters: JobCounters) -> None:
     node.process(7, 42, parent=6, read=4096, written=8192)
     node.process(8, 43, written=5)
@@ -249,6 +251,7 @@ def test_a_process_named_like_its_own_figures() -> None:
 
 
 @pytest.mark.spec("TOP-2", "SRC-2")
+@pytest.mark.threat("unreadable-process")
 @pytest.mark.parametrize("name", ["stat", "io"])
 def test_a_process_that_can_not_be_read_costs_its_own_job_alone(node: Node, name: str) -> None:
     node.process(7, 42, read=1)

@@ -113,6 +113,7 @@ def test_without_an_extern_step_there_is_no_place_for_guests(tmp_path: Path) -> 
 
 
 @pytest.mark.spec("ATTACH-1")
+@pytest.mark.threat("own-cgroup")
 def test_another_user_s_job_is_not_found(tmp_path: Path) -> None:
     v1(tmp_path)
     assert find_job(tmp_path, "n1", UID + 1, JOB) is None
@@ -121,6 +122,7 @@ def test_another_user_s_job_is_not_found(tmp_path: Path) -> None:
     assert find_job(tmp_path / "nothing", "n1", UID, JOB) is None
 
 
+@pytest.mark.threat("own-cgroup")
 def test_names_of_the_user_s_own_mean_nothing(tmp_path: Path) -> None:
     v1(tmp_path)
     job = tmp_path / "freezer" / "slurm_n1" / f"uid_{UID}" / f"job_{JOB}"

@@ -110,6 +110,7 @@ def test_an_attempt_that_is_over(attaching: Made, job: Path) -> None:
     )
 
 
+@pytest.mark.threat("hostile-image")
 def test_a_site_without_tools(attaching: Made, job: Path) -> None:
     asked = attaching(tools=False).enter(grant(), question(tools="/home/a.squashfs"), ())
     assert refused(asked) == (Outcome.FAILED, "This site mounts no images of tools.")

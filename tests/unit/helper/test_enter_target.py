@@ -114,6 +114,7 @@ def test_whoever_is_not_the_owner_s_is_passed_by(proc: Path, job: Path) -> None:
     assert chosen(proc, job) == (20, "batch")
 
 
+@pytest.mark.threat("user-namespace")
 def test_a_view_of_its_own_is_taken_only_if_there_is_no_other(proc: Path, job: Path) -> None:
     step(job, "step_0", 10)
     step(job, "step_batch", 20)
@@ -175,6 +176,7 @@ def test_nobody_there_is_said_in_words(proc: Path, job: Path) -> None:
 
 
 @pytest.mark.spec("ATTACH-7")
+@pytest.mark.threat("leaked-descriptor")
 def test_no_descriptor_is_left_open(proc: Path, job: Path) -> None:
     step(job, "step_0", *range(10, 30))
     for pid in range(10, 29):

@@ -26,6 +26,7 @@ def test_a_sealed_script_is_taken_and_read_from_its_start() -> None:
     os.close(memory)
 
 
+@pytest.mark.threat("gate-grant")
 def test_what_could_still_change_is_refused() -> None:
     memory = os.memfd_create("x", os.MFD_ALLOW_SEALING)
     os.write(memory, SCRIPT)
@@ -34,6 +35,7 @@ def test_what_could_still_change_is_refused() -> None:
     os.close(memory)
 
 
+@pytest.mark.threat("gate-grant")
 def test_another_or_too_large_a_script_is_refused() -> None:
     memory = sealed(SCRIPT + b"x")
     assert "granted" in script_fault(memory, DIGEST)

@@ -249,6 +249,7 @@ def test_after_a_cut_both_go_on_where_they_were(begin: Begin) -> None:
 
 
 @pytest.mark.spec("ATTACH-4")
+@pytest.mark.threat("agent")
 @pytest.mark.parametrize("key", ["user", "subject", "job"])
 def test_nobody_else_is_let_in(begin: Begin, key: str) -> None:
     stage = begin(in_pipes("cat"))

@@ -15,6 +15,7 @@ print(*(name for name in names if name.partition(".")[0] not in sys.stdlib_modul
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("helper")
 def test_the_helper_imports_the_standard_library_and_cryptography() -> None:
     run = subprocess.run(
         [sys.executable, "-I", "-c", _CODE], capture_output=True, text=True, check=True

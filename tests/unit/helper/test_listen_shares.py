@@ -117,6 +117,7 @@ def begun(gate: Path, user: str, verb: str) -> int:
 
 
 @pytest.mark.spec("LIMIT-4", "ALLOC-3")
+@pytest.mark.threat("profile-gate")
 def test_a_user_with_a_slow_profile_has_two_places_and_others_have_theirs(gate: Path) -> None:
     slow = [ask(gate, "submit", "alice") for _ in range(6)]
     eventually(lambda: begun(gate, "alice", "submit") == 2)
@@ -133,6 +134,7 @@ def test_a_user_with_a_slow_profile_has_two_places_and_others_have_theirs(gate: 
 
 
 @pytest.mark.spec("LIMIT-4", "ALLOC-4")
+@pytest.mark.threat("profile-gate")
 def test_cancelling_waits_for_no_submission(gate: Path) -> None:
     slow = [ask(gate, "submit", "alice") for _ in range(4)]
     eventually(lambda: begun(gate, "alice", "submit") == 2)
@@ -143,6 +145,7 @@ def test_cancelling_waits_for_no_submission(gate: Path) -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("profile-gate")
 def test_no_user_has_more_than_a_few_waiting(gate: Path) -> None:
     slow = [ask(gate, "submit", "alice") for _ in range(2)]
     eventually(lambda: begun(gate, "alice", "submit") == 2)

@@ -64,6 +64,7 @@ def test_the_profile_is_read_only_where_it_is_needed(
 
 
 @pytest.mark.spec("ALLOC-4", "LIMIT-4")
+@pytest.mark.threat("profile-gate")
 def test_cancelling_reads_no_profile_and_enters_no_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

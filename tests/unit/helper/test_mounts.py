@@ -54,12 +54,14 @@ def test_what_root_mounted_for_all_is_read(kind: str) -> None:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("own-file-system")
 @pytest.mark.parametrize("kind", ["proc", "fuse.sshfs"])
 def test_what_is_made_up_or_a_user_s_is_not(kind: str) -> None:
     assert mount_fault(BY_KIND[kind], None)
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("own-file-system")
 @pytest.mark.parametrize(
     ("kind", "read"),
     [

@@ -155,6 +155,7 @@ def test_any_name_reads_back_byte_for_byte(bench: Bench, raw: bytes, comm: str) 
     assert note.holders[0].holding.comm == comm
 
 
+@pytest.mark.threat("many-notes")
 def test_a_job_has_so_many_notes_and_a_file_so_many_holders(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +199,7 @@ def test_a_pid_that_is_another_job_s_now_keeps_nothing(bench: Bench) -> None:
     assert bench.jobs == set()
 
 
+@pytest.mark.threat("many-notes")
 def test_of_too_many_jobs_the_oldest_that_is_over_goes(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ def _file(path: str, comm: str = "srun", holders: int = 1) -> OpenedFile:
     )
 
 
+@pytest.mark.threat("many-files")
 @given(st.text(max_size=4096), st.text(max_size=16), st.integers(0, MOST_OUTPUTS))
 def test_any_names_fit(path: str, comm: str, count: int) -> None:
     skipped = [Skipped(1, 2, "x" * 80)] * 500
@@ -38,6 +40,7 @@ def test_any_names_fit(path: str, comm: str, count: int) -> None:
     assert all(each["path"].isprintable() for each in told["files"])
 
 
+@pytest.mark.threat("many-files")
 def test_the_longest_names_are_cut_and_nothing_else() -> None:
     answer = opened_answer([_file("\U0001f600" * 4096, holders=20)] * 64, [])
     told = json.loads(answer.output)

@@ -101,6 +101,7 @@ def test_questions_that_are_nobody_s_hang_for_their_job_alone() -> None:
     assert places.hangs_for("bob", 42)
 
 
+@pytest.mark.threat("unreadable-process")
 def test_one_that_is_slow_keeps_no_place_and_may_still_answer() -> None:
     places = Places(1, slow_s=2.0)
     places.take(1, child(job=42), 5.0)
@@ -111,6 +112,7 @@ def test_one_that_is_slow_keeps_no_place_and_may_still_answer() -> None:
     assert places.leave(1).slow
 
 
+@pytest.mark.threat("unreadable-process")
 def test_a_job_has_few_that_are_slow_and_a_user_some_more() -> None:
     places = Places(1, slow_s=2.0)
     for pid in range(8):

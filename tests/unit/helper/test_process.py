@@ -24,6 +24,7 @@ V2 = "0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0\n"
 FIELDS = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 987654 20 21"
 
 
+@pytest.mark.threat("named-cgroup")
 @pytest.mark.parametrize(
     ("cgroups", "step"),
     [
@@ -52,6 +53,7 @@ def test_a_process_of_the_job(cgroups: str) -> None:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("named-cgroup")
 @pytest.mark.parametrize(
     "cgroups",
     [
@@ -158,6 +160,7 @@ def _process(proc: Path, cgroup: str, start: str = "987654") -> None:
 
 
 @pytest.mark.spec("LOG-2")
+@pytest.mark.threat("reused-pid")
 def test_a_pinned_process_that_changes_is_noticed(tmp_path: Path) -> None:
     _process(tmp_path, V2)
     with pinned(tmp_path, 7, 42) as process:

@@ -139,6 +139,7 @@ def test_it_runs_on_by_the_kernels_count_whatever_is_set(node: Node) -> None:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("agent")
 def test_a_late_answer_only_brings_it_forward(node: Node) -> None:
     signed = node.signer.tell_time("n1", node.challenge())
     node.pass_time(ANSWERED_WITHIN_S - 0.1)
@@ -152,6 +153,7 @@ def test_a_late_answer_only_brings_it_forward(node: Node) -> None:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("agent")
 def test_an_answer_works_once_and_for_the_newest_question_alone(node: Node) -> None:
     seen = node.prove()
     for stale in (seen, node.signer.tell_time("n1", "0" * 64)):
@@ -316,6 +318,7 @@ class Collector:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("agent")
 @settings(max_examples=examples(8))
 @given(ahead_s=st.floats(-4000, 4000), steps=STEPS)
 def test_nothing_kept_ever_makes_an_expired_or_used_grant_good(

@@ -145,6 +145,7 @@ def test_a_process_that_runs_waits_in_nothing() -> None:
     assert waits_in("hrtimer_nanosleep\n") == "hrtimer_nanosleep"
 
 
+@pytest.mark.threat("looking-child")
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -161,6 +162,7 @@ def test_a_command_is_program_and_script_without_secrets(words: list[str], told:
     assert command_of(words, "python", python=True) == told
 
 
+@pytest.mark.threat("looking-child")
 def test_another_program_is_told_by_its_name_alone() -> None:
     assert command_of(["/bin/app", "--password=x"], "app", python=False) == "app"
     assert command_of([], "kworker", python=False) == "[kworker]"

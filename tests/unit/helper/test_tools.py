@@ -38,6 +38,7 @@ def _in_a_process(act: Callable[[], str]) -> str:
 
 
 @pytest.mark.spec("ALLOC-5")
+@pytest.mark.threat("foreign-image")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can take another's rights")
 @pytest.mark.parametrize(
     ("uid", "gid", "mode", "answer"),
@@ -89,6 +90,7 @@ class _Files(Kernel):
 
 
 @pytest.mark.spec("ALLOC-5")
+@pytest.mark.threat("foreign-image")
 @pytest.mark.parametrize("name", ["image", "absent"])
 def test_whatever_comes_of_it_root_is_root_again(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch

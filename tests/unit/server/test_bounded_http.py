@@ -101,6 +101,7 @@ def message_of(answer: bytes) -> str:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("slow-request")
 async def test_half_a_head_is_answered_and_closed(faces: Faces) -> None:
     async with serving(faces, QUICK) as site:
         answer = await site.answer(HEALTH)
@@ -110,6 +111,7 @@ async def test_half_a_head_is_answered_and_closed(faces: Faces) -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("slow-request")
 async def test_a_head_of_a_byte_at_a_time_gets_no_more_time_for_each_byte(faces: Faces) -> None:
     async with serving(faces, QUICK) as site, site.dialled() as (reader, writer):
         reading = asyncio.ensure_future(reader.read())
@@ -131,6 +133,7 @@ async def test_a_connection_without_a_word_is_closed_without_a_word(faces: Faces
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("slow-request", "many-connections")
 async def test_half_a_handshake_is_counted_and_closed(faces: Faces) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert(HOST).configure_cert(context)
@@ -166,6 +169,7 @@ async def test_half_a_head_after_a_whole_request_is_closed(faces: Faces) -> None
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("slow-request")
 @pytest.mark.parametrize("known", [True, False], ids=["caller", "stranger"])
 async def test_half_a_body_is_closed(faces: Faces, known: bool) -> None:
     """A stranger is answered before his body was read; it must not keep the connection open."""
@@ -208,6 +212,7 @@ async def test_a_steady_body_arrives(faces: Faces) -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("two-lengths")
 async def test_a_length_and_an_encoding_together_are_refused(faces: Faces) -> None:
     """Otherwise a proxy before the server may see one request where the server sees two."""
     for pair in (
@@ -223,6 +228,7 @@ async def test_a_length_and_an_encoding_together_are_refused(faces: Faces) -> No
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("large-head")
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -245,6 +251,7 @@ async def test_what_is_too_large_is_refused_by_its_head(
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("large-head")
 async def test_a_body_that_does_not_name_its_size_is_counted(faces: Faces) -> None:
     bounds = HttpBounds(head_s=LONG_S, body_window_s=LONG_S, largest_body_bytes=1000)
     head = _submit_head(b"Transfer-Encoding: chunked", known=True)
@@ -271,6 +278,7 @@ async def test_a_caller_does_not_name_its_own_address(faces: Faces) -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("many-connections")
 async def test_one_address_and_all_together_have_so_many_connections(faces: Faces) -> None:
     async with serving(faces, PATIENT, ConnectionLimits(in_all=3, per_address=2)) as site:
         async with site.dialled() as (first, writer), site.dialled():
@@ -284,6 +292,7 @@ async def test_one_address_and_all_together_have_so_many_connections(faces: Face
         assert status_of(await site.answer(HEALTH + b"Connection: close\r\n\r\n")) == 200
 
 
+@pytest.mark.threat("many-connections")
 def test_the_limit_of_all_holds_over_addresses() -> None:
     connections = Connections(ConnectionLimits(in_all=3, per_address=2))
     entered = [connections.enter(host) for host in ("a", "a", "a", "b", "c")]
@@ -316,6 +325,7 @@ async def test_a_websocket_owes_neither_a_head_nor_a_body() -> None:
             assert await socket.recv() == message
 
 
+@pytest.mark.threat("foreign-host")
 async def test_no_redirect_leads_to_the_host_of_the_caller(faces: Faces) -> None:
     async with serving(faces, PATIENT) as site:
         answer = await site.answer(
@@ -334,6 +344,7 @@ def _submit_head(more: bytes, *, known: bool) -> bytes:
 
 @pytest.mark.timing
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("slow-request")
 async def test_half_a_head_and_half_a_body_are_closed_within_ten_seconds(faces: Faces) -> None:
     halves = (
         (HEALTH,),

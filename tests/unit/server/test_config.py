@@ -392,6 +392,7 @@ def test_which_sign_in_goes_first(room: Room) -> None:
 
 
 @pytest.mark.spec("AUTH-5", "OPS-7")
+@pytest.mark.threat("id-token")
 def test_an_audience_that_id_tokens_have_is_named(room: Room) -> None:
     issuer = "oidc_issuer: 'https://idp.example', oidc_client_id: lattice"
     alike = (
@@ -457,6 +458,7 @@ def test_the_process_ends_with_78(
 
 
 @pytest.mark.spec("OPS-7", "AUTH-7")
+@pytest.mark.threat("sensitive")
 @pytest.mark.parametrize("options", [[], ["--check-config"]], ids=["start", "check"])
 @pytest.mark.parametrize(
     ("text", "path"),
@@ -476,6 +478,7 @@ def test_sensitive_work_that_nothing_enforces_stops_the_start(
     assert f"{path}: {NO_SENSITIVE_WORK}" in "".join(capfd.readouterr())
 
 
+@pytest.mark.threat("network")
 def test_plain_text_outside_only_by_word_of_the_administrator(room: Room) -> None:
     text = f"api: {{{OIDC}, rest_listen: '0.0.0.0:80', insecure: true}}"
     assert room.warnings(text) == [

@@ -53,6 +53,7 @@ def problems(folder: Path, text: str, gate: str = "") -> list[str]:
 
 
 @pytest.mark.spec("OPS-7", "TOP-4")
+@pytest.mark.threat("profile-loopback")
 @pytest.mark.parametrize("path", OPEN)
 def test_an_engine_that_answers_everyone_beside_the_gate_is_refused(
     path: str, folder: Path

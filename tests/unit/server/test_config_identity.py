@@ -95,6 +95,7 @@ def test_agents_have_a_listener_of_their_own(room: Room) -> None:
 
 
 @pytest.mark.spec("AUTH-9", "OPS-7")
+@pytest.mark.threat("development-token")
 def test_the_token_of_development_stays_on_loopback_and_is_always_worth_a_word(
     room: Room,
 ) -> None:

@@ -32,6 +32,7 @@ async def port() -> AsyncIterator[int]:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("grpc-flood")
 async def test_a_stranger_is_refused_before_a_message_is_taken(port: int) -> None:
     """The call is open and sends nothing: a server that took the message first would wait."""
     async with aio.insecure_channel(f"{HOST}:{port}") as channel:
@@ -70,6 +71,7 @@ async def test_a_call_that_ends_without_a_message_is_refused(port: int) -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("grpc-flood")
 async def test_a_connection_is_told_how_many_streams_it_may_open(port: int) -> None:
     reader, writer = await asyncio.open_connection(HOST, port)
     writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0]))
@@ -87,6 +89,7 @@ async def _settings(reader: asyncio.StreamReader) -> dict[int, int]:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("grpc-flood")
 async def test_streams_that_are_reset_at_once_leave_the_server_answering(port: int) -> None:
     """Attack 39, rapid reset: opened and cancelled, more of them than may be open.
 
@@ -105,6 +108,7 @@ async def test_streams_that_are_reset_at_once_leave_the_server_answering(port: i
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("many-connections")
 async def test_one_connection_too_many_is_closed() -> None:
     server = aio.server(options=service_options(most_connections=1))
     port = server.add_insecure_port(f"{HOST}:0")

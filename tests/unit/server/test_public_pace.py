@@ -52,6 +52,7 @@ async def _drop(_message: Any) -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("public-storm")
 async def test_beyond_the_rate_a_public_answer_is_held_and_refused() -> None:
     """Attack 34."""
     site = Site()
@@ -89,11 +90,13 @@ async def test_health_is_held_and_never_refused() -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("public-storm")
 async def test_every_public_route_of_the_server_is_paced() -> None:
     assert composed().routes.paths_of(Permission.PUBLIC.value) == PUBLIC
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("public-storm")
 @pytest.mark.parametrize("prefix", ["/v1", "/api/v1"])
 async def test_the_whole_server_refuses_a_storm_and_serves_its_callers(
     monkeypatch: pytest.MonkeyPatch, prefix: str

@@ -62,6 +62,7 @@ async def watched(site: Site) -> AsyncIterator[None]:
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("unreadable-process")
 async def test_another_job_is_read_while_one_hangs_and_after_the_thaw_it_is_read_again(
     site: Site,
 ) -> None:

@@ -107,6 +107,7 @@ async def test_what_names_itself_an_access_token_may_carry_a_nonce(
 
 
 @pytest.mark.spec("AUTH-5", "AUTH-11")
+@pytest.mark.threat("id-token")
 async def test_an_id_token_gets_the_one_answer_and_the_log_the_reason(
     verifier: JwksVerifier, idp: IdentityProvider, clock: HandClock, ec_signer: EcSigner
 ) -> None:
@@ -119,6 +120,7 @@ async def test_an_id_token_gets_the_one_answer_and_the_log_the_reason(
 
 
 @pytest.mark.spec("AUTH-5")
+@pytest.mark.threat("id-token")
 async def test_a_site_with_dex_may_accept_tokens_that_are_made_alike(
     cache: KeyCache, idp: IdentityProvider, clock: HandClock, ec_signer: EcSigner
 ) -> None:

@@ -48,6 +48,7 @@ def _uses(certificate: x509.Certificate) -> set[x509.ObjectIdentifier]:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("node-key")
 def test_a_node_gets_a_short_certificate_for_a_client(
     authority: ClusterAuthority, clock: ManualClock
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_replica_gets_one_for_both_ends_with_the_hosts_it_stands_on(
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("node-key")
 @pytest.mark.parametrize(
     ("name", "uri"),
     [
@@ -203,6 +205,7 @@ def test_files_that_are_no_authority_are_refused_with_words(
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("authority-key")
 def test_a_bundle_holds_authorities_of_one_cluster(clock: ManualClock) -> None:
     one, two = (ClusterAuthority.create(CLUSTER, clock) for _ in range(2))
     assert read_bundle(one.bundle + two.bundle, CLUSTER) == one.bundle + two.bundle

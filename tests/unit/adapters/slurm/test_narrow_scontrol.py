@@ -34,6 +34,7 @@ def test_the_state_of_nodes_can_be_set(script: Path, state: str) -> None:
     assert told.stdout.splitlines() == [*words, "reason=a disk; $(id) weight=5"]
 
 
+@pytest.mark.threat("slurm-account")
 @pytest.mark.parametrize(
     "words",
     [

@@ -52,6 +52,7 @@ async def test_a_token_gives_a_certificate_and_all_a_node_must_know(site: AgentS
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("enrolment-token")
 async def test_the_token_itself_is_kept_nowhere(site: AgentSite) -> None:
     made = await site.enrolment.create(ADMIN, "n1")
     stored = str(site.store.space.entries)
@@ -62,6 +63,7 @@ async def test_the_token_itself_is_kept_nowhere(site: AgentSite) -> None:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("enrolment-token")
 async def test_wrong_used_expired_and_foreign_tokens_sound_alike(site: AgentSite) -> None:
     used = await site.enrolment.create(ADMIN, "n1")
     await site.enrolment.enrol(used.token, "n1", csr())
@@ -88,6 +90,7 @@ async def test_a_request_that_can_not_be_signed_does_not_spend_the_token(site: A
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("enrolment-token")
 async def test_of_those_who_race_with_one_token_one_wins(site: AgentSite) -> None:
     other = await site.another()
     for _ in range(20):
@@ -104,6 +107,7 @@ async def test_of_those_who_race_with_one_token_one_wins(site: AgentSite) -> Non
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("enrolment-token")
 async def test_racing_looks_before_either_spends_still_let_one_win(site: AgentSite) -> None:
     """Both have read the token before either commits."""
     other = await site.another()

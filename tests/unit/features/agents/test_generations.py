@@ -86,6 +86,7 @@ async def test_an_agent_that_lost_the_answer_renews_again_with_the_old_one(
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("node-key")
 async def test_a_renewal_from_a_spent_generation_puts_the_node_in_quarantine_everywhere(
     site: AgentSite,
 ) -> None:
@@ -108,6 +109,7 @@ async def test_a_renewal_from_a_spent_generation_puts_the_node_in_quarantine_eve
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("node-key")
 async def test_a_thief_who_renews_first_spends_the_certificate_of_the_node(
     site: AgentSite,
 ) -> None:
@@ -154,6 +156,7 @@ async def test_calls_under_the_old_certificate_go_on_while_its_connection_lives(
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("bootstrap-files")
 async def test_a_certificate_made_elsewhere_begins_anew_as_often_as_the_site_gives_it_out(
     site: AgentSite,
 ) -> None:
@@ -310,6 +313,7 @@ async def test_an_agent_alone_is_never_suspected_whichever_replicas_it_asks(
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("node-key")
 @given(ACTS, ACTS, st.booleans())
 async def test_however_two_holders_race_over_two_replicas_they_are_found_out(
     folder: Path,

@@ -249,6 +249,7 @@ async def test_a_session_that_is_gone_is_not_found(node: Node) -> None:
 
 
 @pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("replica-certificate")
 async def test_nothing_reaches_the_helper_without_a_grant_for_it(node: Node) -> None:
     """Attack 1: a server's certificate alone opens nothing, and no grant opens twice."""
     asked = node.ask(_enter())

@@ -26,6 +26,7 @@ async def act(rest: httpx2.AsyncClient, path: str, **order: str) -> None:
 
 
 @pytest.mark.spec("AUTH-13")
+@pytest.mark.threat("stolen-token")
 async def test_a_locked_user_is_refused_with_the_reason(rest: httpx2.AsyncClient) -> None:
     await act(rest, "/v1/locks", kind="user", target="alice", reason="stolen laptop")
     for path in ("/v1/auth/whoami", "/v1/allocations"):
@@ -38,6 +39,7 @@ async def test_a_locked_user_is_refused_with_the_reason(rest: httpx2.AsyncClient
 
 
 @pytest.mark.spec("AUTH-13")
+@pytest.mark.threat("lock-out")
 async def test_who_locked_everything_can_still_unlock_it(rest: httpx2.AsyncClient) -> None:
     await act(rest, "/v1/locks", kind="all", reason="maintenance")
     assert (await rest.get("/v1/auth/whoami", headers=OLGA)).status_code == 403

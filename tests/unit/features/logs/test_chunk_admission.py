@@ -86,6 +86,7 @@ async def test_a_chunk_in_parts_is_stored(site: Site) -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("node-flood")
 @pytest.mark.parametrize(
     ("lie", "error"),
     [
@@ -120,6 +121,7 @@ async def test_a_stream_without_a_head_is_refused(site: Site) -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("node-flood")
 async def test_a_node_sends_two_chunks_at_once_and_no_third(site: Site) -> None:
     rpc = rpc_of(site)
     senders = [Sender(site, chunk_of(b"%d\n" % n), number=n) for n in (1, 2, 3)]
@@ -136,6 +138,7 @@ async def test_a_node_sends_two_chunks_at_once_and_no_third(site: Site) -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("node-flood")
 async def test_all_nodes_together_have_a_few_chunks_in_memory_and_wait_in_turn(site: Site) -> None:
     rpc = rpc_of(site, places=ChunkPlaces(in_memory=2, per_node=100))
     senders = [Sender(site, chunk_of(b"%d\n" % n), number=n) for n in range(1, 7)]
@@ -167,6 +170,7 @@ async def test_a_chunk_that_does_not_come_gives_its_room_back(site: Site) -> Non
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("node-flood")
 @pytest.mark.parametrize("size", [-1, 1])
 async def test_a_chunk_of_another_size_than_its_head_names_is_refused(
     site: Site, size: int
@@ -178,6 +182,7 @@ async def test_a_chunk_of_another_size_than_its_head_names_is_refused(
 
 
 @pytest.mark.spec("LIMIT-4", "LOG-3")
+@pytest.mark.threat("node-flood")
 async def test_the_quota_of_a_job_is_what_the_store_holds(site: Site) -> None:
     """Also of what a replica before this one had stored; the same chunk again counts once."""
     chunks = [chunk_of(b"%d\n" % n) for n in range(1, 5)]

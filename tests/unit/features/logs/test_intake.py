@@ -120,6 +120,7 @@ async def test_an_answer_that_was_lost_stores_nothing_twice(site: Site) -> None:
 
 
 @pytest.mark.spec("AUTH-8")
+@pytest.mark.threat("node-key")
 @pytest.mark.parametrize(
     "lie",
     [{"node": "n2"}, {"job_id": 8}, {"kind": "stderr"}, {"source": "0.1"}, {"source": "../x"}],
@@ -224,6 +225,7 @@ FORGED = (
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("node-key")
 @pytest.mark.parametrize("more", FORGED)
 @pytest.mark.parametrize("number", [1, 2, 9])
 async def test_a_sealed_stream_takes_no_more(site: Site, more: dict[str, int], number: int) -> None:
@@ -257,6 +259,7 @@ async def test_what_is_missing_before_the_end_of_a_sealed_stream_is_taken(site: 
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("node-key")
 async def test_long_after_the_end_a_complete_node_begins_no_new_stream(site: Site) -> None:
     """Attack 35."""
     await site.store(chunk_of(b"one\n", last=True))
@@ -327,6 +330,7 @@ def sourced(content: bytes, source: str) -> bytes:
 
 
 @pytest.mark.spec("AUTH-9", "LOG-2")
+@pytest.mark.threat("node-key")
 async def test_grants_to_read_end_with_the_job(site: Site) -> None:
     """Whoever holds a node's certificate must not have files of old jobs opened."""
     await site.store(chunk_of(b"one\n", last=True))

@@ -36,6 +36,7 @@ def _match_the_longest_line(pattern: str) -> float:
 
 
 @pytest.mark.spec("LOG-4")
+@pytest.mark.threat("heavy-search")
 @pytest.mark.parametrize("pattern", WORST)
 def test_a_pattern_that_would_take_for_ever_comes_to_an_end(pattern: str) -> None:
     _match_the_longest_line(pattern)

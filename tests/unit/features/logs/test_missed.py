@@ -72,6 +72,7 @@ def notice_late(site: Site) -> None:
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("starved-agent")
 async def test_a_short_job_while_the_agent_was_stopped(site: Site) -> None:
     async with site.agent() as agent:
         await watching(site)
@@ -117,6 +118,7 @@ async def test_two_runs_of_a_job_in_one_absence_are_both_taken_up(site: Site) ->
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("starved-agent")
 async def test_a_short_job_while_no_agent_ran(site: Site) -> None:
     async with site.agent():
         await watching(site)
@@ -239,6 +241,7 @@ async def test_a_disk_that_is_full_delays_and_loses_nothing(
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("starved-agent")
 @pytest.mark.parametrize(
     ("error", "reason"),
     [

@@ -105,6 +105,7 @@ def _offset(lines: int) -> int:
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("object-store")
 @pytest.mark.parametrize("number", [1, 3, 5])
 async def test_a_chunk_that_was_removed_is_shown_where_it_was(site: Sealed, number: int) -> None:
     await site.change(site.key(number), None)
@@ -120,6 +121,7 @@ async def test_a_chunk_that_was_removed_is_shown_where_it_was(site: Sealed, numb
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("object-store")
 async def test_streams_that_were_removed_whole_are_shown_too(site: Sealed) -> None:
     for number in range(1, 6):
         await site.change(site.key(number), None)
@@ -146,6 +148,7 @@ def _garbage(content: bytes) -> bytes:
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("object-store")
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("change", [_flipped, _other_text, _garbage])
 async def test_a_chunk_that_was_changed_is_never_shown_as_the_jobs(
@@ -185,6 +188,7 @@ async def test_a_frame_that_fits_is_not_shown_after_its_chunk_was_read_once(site
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("object-store")
 async def test_chunks_that_were_exchanged_are_not_taken_for_each_other(site: Sealed) -> None:
     first, second = [await site.objects.read(site.key(number)) for number in (2, 3)]
     await site.change(site.key(2), second)
@@ -197,6 +201,7 @@ async def test_chunks_that_were_exchanged_are_not_taken_for_each_other(site: Sea
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("object-store")
 async def test_an_object_that_was_added_is_not_shown_and_is_reported(site: Sealed) -> None:
     await site.change(site.key(6), chunk_of(b"forged\n", offset=_offset(150), line=150, last=True))
     await site.change(site.key(1, "n2"), chunk_of(b"forged\n", last=True))
@@ -219,6 +224,7 @@ async def test_a_missing_chunk_outside_of_the_range_is_reported_too(
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("object-store")
 @pytest.mark.parametrize(
     "change",
     [
@@ -240,6 +246,7 @@ async def test_a_seal_that_was_changed_is_reported(
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("object-store")
 async def test_the_seal_of_another_attempt_does_not_hold_here(site: Sealed) -> None:
     content = await site.objects.read(site.metadata_key)
     other = AttemptName(site.name.allocation, replace(site.name.attempt, number=2))
@@ -321,6 +328,7 @@ async def test_a_second_range_of_a_chunk_reads_its_frames_alone() -> None:
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("object-store")
 @given(st.integers(1, 5), st.data())
 async def test_whatever_byte_is_changed_no_line_is_shown_that_was_not_written(
     number: int, data: st.DataObject

@@ -69,6 +69,7 @@ class Store:
 
 
 @pytest.mark.spec("LOG-3")
+@pytest.mark.threat("node-key")
 async def test_a_later_chunk_never_replaces_what_was_stored_first() -> None:
     """Attack 35."""
     store = Store()
@@ -118,6 +119,7 @@ async def test_a_node_that_reads_again_ends_its_stream_with_what_is_stored_alrea
 
 
 @pytest.mark.spec("LOG-3", "LOG-6")
+@pytest.mark.threat("node-key")
 @pytest.mark.parametrize("forged", [Sent(0, 5, b"f", last=True), Sent(90, 40, b"f", last=True)])
 async def test_a_forged_chunk_at_the_end_of_many_hides_and_replaces_nothing(forged: Sent) -> None:
     """It counts on from the last one, so that the folder seems to be in order."""

@@ -83,6 +83,7 @@ def shown(pages: list[LogPage]) -> list[tuple[str, int, int, str]]:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("heavy-search")
 async def test_a_search_that_finds_nothing_leaves_the_event_loop_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -133,6 +134,7 @@ class Held(bytes):
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("heavy-search")
 @pytest.mark.parametrize(
     "query", [{"grep": "no such line"}, {"tail": 10_000}, {"tail": 10_000, "grep": "no such"}]
 )
@@ -153,6 +155,7 @@ async def test_a_search_holds_a_few_frames_of_a_log(
 
 
 @pytest.mark.spec("LOG-6", "LIMIT-4")
+@pytest.mark.threat("heavy-search")
 async def test_a_page_is_bounded_in_bytes() -> None:
     site = BoundedSite(PageBudget(answer_bytes=1_000_000))
     await site.put("n1", large(12), chunk_lines=40)
@@ -164,6 +167,7 @@ async def test_a_page_is_bounded_in_bytes() -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("heavy-search")
 async def test_a_page_ends_when_its_time_is_over() -> None:
     site = BoundedSite(PageBudget(seconds=3.0))
     await site.put("n1", numbered(60))
@@ -304,6 +308,7 @@ async def test_a_stream_in_which_nothing_matches_says_how_far_it_is() -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("heavy-search")
 async def test_a_caller_has_so_many_pages_at_once() -> None:
     refused: list[str] = []
     pages = Admission("read_logs", per_caller=2, in_all=3, refused=refused.append)
@@ -340,6 +345,7 @@ async def test_a_download_counts_until_it_ends_or_its_reader_leaves() -> None:
 
 
 @pytest.mark.spec("LIMIT-4")
+@pytest.mark.threat("heavy-search")
 async def test_a_page_nobody_waits_for_is_not_read_to_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

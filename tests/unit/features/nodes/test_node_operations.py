@@ -214,6 +214,7 @@ async def test_a_tenant_admin_drains_and_undrains_what_serves_no_other_tenant(
 
 
 @pytest.mark.spec("AUTH-4", "OPS-4")
+@pytest.mark.threat("tenant-drain")
 @pytest.mark.parametrize("act", ["drain", "undrain"])
 @pytest.mark.parametrize(
     ("names", "why"),
@@ -235,6 +236,7 @@ async def test_a_tenant_admin_leaves_alone_what_others_use(
 
 
 @pytest.mark.spec("AUTH-4")
+@pytest.mark.threat("tenant-drain")
 async def test_work_of_another_tenant_on_the_node_counts_too(shared: Site) -> None:
     shared.scheduler.allocations = [allocation(1, "bob", "genomics", nodes="n1")]
     shared.scheduler.read()
@@ -247,6 +249,7 @@ async def test_work_of_another_tenant_on_the_node_counts_too(shared: Site) -> No
 
 
 @pytest.mark.spec("AUTH-4")
+@pytest.mark.threat("tenant-drain")
 @pytest.mark.parametrize("tenant", ["", "genomics", "nowhere"])
 async def test_one_who_governs_no_tenant_drains_nothing(shared: Site, tenant: str) -> None:
     stranger = Actor(sub="s-x", user="x", role=Role.TENANT_ADMIN, tenant=tenant)
@@ -255,6 +258,7 @@ async def test_one_who_governs_no_tenant_drains_nothing(shared: Site, tenant: st
 
 
 @pytest.mark.spec("AUTH-4")
+@pytest.mark.threat("tenant-drain")
 async def test_what_can_not_be_told_is_another_tenants(shared: Site) -> None:
     shared.operator.partitions = {}
     with pytest.raises(PermissionRefused, match="admits every account"):

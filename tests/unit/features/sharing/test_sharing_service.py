@@ -84,6 +84,7 @@ async def test_not_for_ever_and_not_for_nothing(site: Site, duration_s: int) -> 
         await site.service.share(ALICE, "1", "bob", duration_s)
 
 
+@pytest.mark.threat("share-guess")
 async def test_only_with_a_user_that_there_is(site: Site) -> None:
     for user in ("nobody", "", "bob ", "b" * 1000, "../x"):
         with pytest.raises(UsageError, match="knows no user"):

@@ -94,6 +94,7 @@ def test_labels_and_the_key_go_into_the_comment() -> None:
     assert (dict(marks.labels), marks.key) == ({"run": "7"}, "ab" * 16)
 
 
+@pytest.mark.threat("profile-gate")
 @pytest.mark.parametrize(
     ("asked", "words"),
     [

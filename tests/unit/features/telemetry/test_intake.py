@@ -96,6 +96,7 @@ async def site() -> AsyncIterator[Site]:
 
 
 @pytest.mark.spec("SRC-1", "TOP-2")
+@pytest.mark.threat("metric-writer")
 async def test_whose_a_series_is_is_slurms_word(site: Site) -> None:
     assert await site.bring(site.columns(10.0, 12.5)) == Taken(2)
     ((labels, points),) = site.store.named("lattice_cpu_seconds_total").items()
@@ -166,6 +167,7 @@ async def test_an_invented_job_is_asked_for_once(site: Site) -> None:
 
 
 @pytest.mark.spec("TOP-2")
+@pytest.mark.threat("metric-writer")
 @pytest.mark.parametrize(
     "name", ["user", "tenant", "alloc", "node", "source", "__name__", "project"]
 )
@@ -278,6 +280,7 @@ def batches(draw: st.DrawFn) -> pb.SampleBatch:
 
 
 @pytest.mark.spec("SRC-2", "TOP-2")
+@pytest.mark.threat("metric-writer")
 @given(batches())
 async def test_whatever_a_node_sends_only_its_own_jobs_series_are_written(
     batch: pb.SampleBatch,

@@ -210,6 +210,7 @@ BOB = Stamps(
 
 
 @pytest.mark.spec("TOP-2")
+@pytest.mark.threat("metric-writer")
 async def test_names_are_told_only_where_the_site_says_so_and_only_of_the_nodes_own(
     site: Site,
 ) -> None:

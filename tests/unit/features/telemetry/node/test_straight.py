@@ -152,6 +152,7 @@ def test_each_row_goes_one_way_or_waits() -> None:
 
 
 @pytest.mark.spec("TOP-2")
+@pytest.mark.threat("metric-writer")
 def test_where_servers_tell_no_names_everything_goes_over_them_at_once() -> None:
     (mine,) = rows(7)
     quiet = KnownStamps()
