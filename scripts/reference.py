@@ -59,6 +59,10 @@ _CODES = {
     101: "`wait` and `logs` with `--exit-status`: not finished",
     102: "not there, or not yours",
     103: "`wait` and `logs` with `--exit-status`: one was cancelled",
+    110: "`diag --exit-status`: attention",
+    111: "`diag --exit-status`: bad",
+    112: "`diag --exit-status`: unknown",
+    113: "`compare --fail-on`: a bound is broken, or nothing was measured for it",
     130: "interrupted by Ctrl-C",
     141: "the reader of a pipe has left",
 }
