@@ -51,9 +51,10 @@ soak NAME *ARGS:
 spec *ARGS:
     @python scripts/spec.py {{ARGS}}
 
-# Regenerate what is generated: the wire, the reference pages, the REST description.
+# Regenerate what is generated: the wire, the reference pages, the REST description, the goldens.
 generate:
     scripts/generate
     python scripts/reference.py
-    python scripts/reference_config.py
+    python scripts/reference_config.py --write
     PYTHONPATH=. python scripts/openapi.py
+    PYTHONPATH=. python scripts/golden.py

@@ -1,0 +1,147 @@
+"""Names, kinds and labels of what a server and an agent show on their pages of metrics.
+
+Both are put together as the programs do it, with everything switched on and nothing behind them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from lattice.adapters.linux.nodejobs import NodeJobs, Roots
+from lattice.agent.config import load_agent_config
+from lattice.agent.figures import process_figures
+from lattice.agent.telemetry import TelemetryParts
+from lattice.base.clock import SystemClock
+from lattice.base.pauses import LoopPauses
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
+from lattice.domain.measured import JobSnapshot
+from lattice.domain.metric import CATALOGUE, Sample, labelled
+from lattice.domain.nodejobs import JobIdentity
+from lattice.features.link.node.servertime import ServerTime
+from lattice.server.address import Address
+from lattice.server.agents import with_single_identity
+from lattice.server.features import open_features
+from lattice.server.ground import open_ground
+from lattice.server.listening import open_connections, show_connections
+from lattice.server.logsection import LogsSection
+from lattice.server.sections import ApiSection, NodeAgentSection, ServerConfig, SlurmSection
+from lattice.server.telemetrysection import TelemetrySection
+
+_HERE = Address("127.0.0.1", 0)
+_NOBODY = "http://127.0.0.1:9"
+_SILENT = structlog.make_filtering_bound_logger(logging.CRITICAL)
+_TYPE = re.compile(r"# TYPE (\w+) (\w+)")
+_SAMPLE = re.compile(r"(\w+)\{(.*)\} \S+( \d+)?")
+_LABEL = re.compile(r'(\w+)="')
+
+
+def metrics() -> str:
+    """A line each, by page."""
+    with _silence(), tempfile.TemporaryDirectory() as folder:
+        server = asyncio.run(server_metrics(Path(folder)))
+        agent = asyncio.run(agent_metrics(Path(folder)))
+    return "\n".join(["lattice-server", *server, "", "lattice-agent", *agent]) + "\n"
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Nothing that the programs stand on is there, and they would say so."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+async def server_metrics(folder: Path) -> list[str]:
+    """Every family in the registry; a histogram's parts are its own."""
+    log = structlog.wrap_logger(None, wrapper_class=_SILENT)
+    config = with_single_identity(
+        ServerConfig(
+            api=ApiSection(rest_listen=_HERE, grpc_listen=_HERE, agent_listen=_HERE),
+            # Not this machine's Slurm, if it has one.
+            slurm=SlurmSection(rest_url=f"unix:{folder}/none.sock", bin_dir=folder),
+            logs=LogsSection(retention_days=30),
+            node_agent=NodeAgentSection(drain_failed=True),
+            telemetry=TelemetrySection(tsdb_endpoint=_NOBODY),
+        ),
+        folder,
+    )
+    clock = SystemClock()
+    supervisor = Supervisor(clock, lambda: None)
+    async with (
+        open_ground(config, clock, log, supervisor, single=folder) as ground,
+        open_features(ground),
+    ):
+        ground.figures.show_pauses(LoopPauses())
+        show_connections(ground.figures, open_connections(config.api))
+        # Labels of what nothing was counted of yet stand nowhere else.
+        collectors = [*ground.figures.registry._collector_to_names]  # noqa: SLF001
+        return _sorted(
+            _line(_shown(each.name, each.type), each.type, _labels(each) or _labels(collector))
+            for collector in collectors
+            for each in collector.collect()
+        )
+
+
+def _shown(name: str, kind: str) -> str:
+    return f"{name}_total" if kind == "counter" else name
+
+
+def _labels(described: Any) -> tuple[str, ...]:
+    return tuple(getattr(described, "_labelnames", ()))
+
+
+async def agent_metrics(folder: Path) -> list[str]:
+    """The page of a node on which every metric of the catalogue was measured."""
+    clock = SystemClock()
+    now = clock.now().timestamp()
+    file = folder / "agent.yaml"
+    file.write_text(f"node_id: n1\nreplicas: ['r1:1']\nstate_dir: {folder}\n")
+    settings = load_agent_config(file, {}, {})
+    supervisor = Supervisor(clock, lambda: None)
+    nothing: Any = None
+    made = TelemetryParts(
+        settings,
+        NodeJobs(Roots(proc=folder, cgroup=folder), clock, notices=False),
+        nothing,
+        lambda: None,
+        clock,
+        ServerTime(clock, lambda: None),
+        tuple,
+        lambda: process_figures(supervisor, LoopPauses()),
+    )
+    samples = tuple(
+        Sample(each.name, 1.0, now, labels=labelled(**dict.fromkeys(each.label_names, "x")))
+        for each in CATALOGUE.values()
+    )
+    made.sights.measured(JobSnapshot(JobIdentity("b", 7, 1, now - 60), now, 30.0, samples))
+    try:
+        async with supervisor.running(Loop("a loop", asyncio.Event().wait, OnFailure.RESTART)):
+            return _of_page(made.metrics_page())
+    finally:
+        made.close()
+
+
+def _of_page(text: str) -> list[str]:
+    kinds = dict(_TYPE.findall(text))
+    labels = {name: tuple(_LABEL.findall(inner)) for name, inner, _ in _SAMPLE.findall(text)}
+    return _sorted(_line(name, kind, labels[name]) for name, kind in kinds.items())
+
+
+def _line(name: str, kind: str, labels: tuple[str, ...]) -> str:
+    return f"  {name}: {kind}" + (f" by {', '.join(labels)}" if labels else "")
+
+
+def _sorted(lines: Iterable[str]) -> list[str]:
+    return sorted(set(lines))
