@@ -110,7 +110,8 @@ def test_a_chunk_that_swells_costs_little(quiet_lab: Lab, alice: Person) -> None
     """Attack 24: with a stolen certificate, a frame of 1 GiB in some kilobytes, stored and read."""
     job = quiet_lab.sbatch("alice", "-w", "n1", wrap="sleep 300")
     quiet_lab.wait_job_state(job, "RUNNING")
-    started = datetime.fromisoformat(alice.card(job)["allocation"]["started"]).timestamp()
+    begun = eventually(lambda: alice.card(job)["allocation"]["started"])
+    started = datetime.fromisoformat(begun).timestamp()
     folder = quiet_lab.node("n1").agent.folder / "state"
     for server in quiet_lab.servers:
         Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")

@@ -7,6 +7,7 @@ import ssl
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 
 import pytest
 
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 LINES = 8_000_000
 """Short ones, 63 MB."""
 SEARCHES = 12
-_ROUNDS = 20
+_ROUNDS = 3
 LONGEST_TURN_S = 0.1
 
 
@@ -39,8 +40,12 @@ def stored_log(lab: Lab, person: Person) -> int:
 def during_searches(person: Person, job: int, meanwhile: Callable[[], None]) -> list[Said]:
     """Twelve at once; `meanwhile` is done again and again until the last has its answer."""
     words = ("logs", str(job), "--first-error", "--grep", "no such line$")
+    return _during(partial(person.tries, *words), meanwhile)
+
+
+def _during(command: Callable[[], Said], meanwhile: Callable[[], None]) -> list[Said]:
     with ThreadPoolExecutor(SEARCHES) as pool:
-        searches = [pool.submit(person.tries, *words) for _ in range(SEARCHES)]
+        searches = [pool.submit(command) for _ in range(SEARCHES)]
         while True:
             meanwhile()
             if not wait(searches, timeout=0).not_done:
@@ -80,8 +85,9 @@ def test_others_take_at_most_three_times_as_long_meanwhile(
         bob.asks("whoami")
         times.append(time.monotonic() - begun)
 
+    # Twelve clients that only start take processor time from the one that is measured, too.
     for _ in range(_ROUNDS):
-        ask()
+        _during(partial(alice.tries, "--version"), ask)
     usual_s = max(times)
     times.clear()
     during_searches(alice, job, ask)

@@ -153,6 +153,7 @@ async def run_until(
         _log.info("running", extra={"node": told.node, "version": __version__})
         if missing := without_helper(told.config.helper.socket):
             _log.warning("no helper", extra={"missing": missing})
+        pauses.start()
         await stop.wait()
         _log.info("stopping")
 

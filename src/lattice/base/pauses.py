@@ -32,6 +32,7 @@ class LoopPauses:
         self.busy_s = 0.0
         """How long all turns took that are over."""
         self.turns = 0
+        self._starting = False
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
         """An event loop that is measured, for `asyncio.Runner(loop_factory=…)`."""
@@ -43,11 +44,19 @@ class LoopPauses:
         self._roll(self._monotonic())
         return max(self._longest_s, self._longest_before_s)
 
+    def start(self) -> None:
+        """Leave out all pauses up to the end of this turn: a process that starts serves nobody."""
+        self._starting = True
+
     def note(self, begun: float, over: float) -> None:
         """One turn."""
         took = over - begun
         self.turns += 1
         self.busy_s += took
+        if self._starting:
+            self._starting = False
+            self._longest_s = self._longest_before_s = 0.0
+            return
         # Few turns are long, or the first of a window.
         if took > self._longest_s or over >= self._roll_at:
             self._roll(over)

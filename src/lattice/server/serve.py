@@ -62,6 +62,7 @@ async def serve(
                 auth=config.api.auth.value,
             )
             settle(MANY)
+            pauses.start()
             await stop.wait()
             log.info("stopping", grace_s=config.api.shutdown_grace_s)
             if links:

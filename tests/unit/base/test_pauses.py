@@ -44,6 +44,21 @@ def test_the_longest_turn_is_known_and_all_are_summed(
     assert pauses.turns >= 3
 
 
+def test_what_was_before_the_start_is_left_out(clock: ManualClock, pauses: LoopPauses) -> None:
+    async def work() -> None:
+        clock.advance(9.0)
+        await asyncio.sleep(0)
+        clock.advance(8.0)
+        pauses.start()
+        clock.advance(7.0)
+        await asyncio.sleep(0)
+        clock.advance(0.5)
+
+    run(pauses, work)
+    assert pauses.longest_s == 0.5
+    assert pauses.busy_s == 24.5
+
+
 def test_waiting_for_the_kernel_is_no_pause(clock: ManualClock, pauses: LoopPauses) -> None:
     async def work() -> None:
         selector: Any = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
