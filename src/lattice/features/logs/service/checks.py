@@ -144,13 +144,7 @@ class CheckedFrames:
             return whole[begin:end]
         self._digests.move_to_end(chunk.digest)
         stored = await self._objects.read(chunk.key, begin, end)
-        numbers = {each.stored_at: number for number, each in enumerate(chunk.index.placed())}
-        for each in run:
-            at = each.stored_at - begin
-            digest = hashlib.sha256(stored[at : at + each.frame.stored_bytes]).digest()
-            at_digest = 32 * numbers[each.stored_at]
-            if digest != known[at_digest : at_digest + 32]:
-                raise BadChunk("a frame is not what was sealed")
+        await asyncio.to_thread(_check, chunk, run, stored, known)
         return stored
 
     def _keep(self, chunk: StoredChunk, digests: bytes) -> None:
@@ -159,6 +153,17 @@ class CheckedFrames:
             self._size += len(digests)
         while self._size > self._most_bytes and len(self._digests) > 1:
             self._size -= len(self._digests.popitem(last=False)[1])
+
+
+def _check(chunk: StoredChunk, run: Sequence[PlacedFrame], stored: bytes, known: bytes) -> None:
+    """Raise `BadChunk` if a frame of the run has another digest than is known."""
+    view, begin = memoryview(stored), run[0].stored_at
+    numbers = {each.stored_at: number for number, each in enumerate(chunk.index.placed())}
+    for each in run:
+        at, at_digest = each.stored_at - begin, 32 * numbers[each.stored_at]
+        digest = hashlib.sha256(view[at : at + each.frame.stored_bytes]).digest()
+        if digest != known[at_digest : at_digest + 32]:
+            raise BadChunk("a frame is not what was sealed")
 
 
 def _frame_digests(chunk: StoredChunk, whole: bytes) -> bytes:
