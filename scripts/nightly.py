@@ -33,7 +33,7 @@ _LAB_TESTS = ("tests/contract", "tests/integration", "tests/e2e")
 _TWO_LABS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 FUZZ_S = 300
 """For each target, two at a time: a dozen of them take half an hour."""
-SOAKS = ("cuts", "pid_reuse", "lab", "store", "metric_store", "compare")
+SOAKS = ("cuts", "pid_reuse", "lab", "store", "metric_store", "compare", "gaps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Result:
     date: str
     commit: str
     tree: str
-    """The commit's files without bench/results: a result does not outdate the others."""
+    """Names the commit's files that a part may read."""
     passed: int
     failed: int
     skipped: int
@@ -189,13 +189,23 @@ def run(part: str) -> Result:
     return result
 
 
+_UNTESTED = ("bench/results/", "docs/", "changes/")
+"""No part reads these, nor pages in Markdown: a word in them outdates no result."""
+
+
 def tree() -> str:
-    """Names what was tested: the committed files, but for the results themselves."""
+    """Names what was tested: the committed files that a part may read."""
     listed = _git("ls-tree", "-r", "HEAD").splitlines()
-    kept = [line for line in listed if "\tbench/results/" not in line]
-    name = hashlib.sha256("\n".join(kept).encode()).hexdigest()[:12]
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results")
+    name = hashlib.sha256("\n".join(filter(_is_tested, listed)).encode()).hexdigest()[:12]
+    leaving_out = [f":!{each}" for each in (*_UNTESTED, "*.md")]
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *leaving_out)
     return f"{name} with uncommitted changes" if changed.strip() else name
+
+
+def _is_tested(line: str) -> bool:
+    """Of a line of `git ls-tree -r`."""
+    file = line.partition("\t")[2]
+    return not file.startswith(_UNTESTED) and not file.endswith(".md")
 
 
 def cgroup_version(mounts: str) -> str:

@@ -111,6 +111,33 @@ def test_a_part_that_ran_on_another_tree_is_not_green(
     assert f"{ended} on another tree (2026-01-03, abc)" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("file", "outdates"),
+    [
+        ("src/lattice/__init__.py", True),
+        ("tests/e2e/test_logs.py", True),
+        ("bench/soak/gaps.py", True),
+        ("bench/results/2026-01-02-nightly-vm.json", False),
+        ("docs/threat-model.md", False),
+        ("changes/+a.fixed.md", False),
+        ("README.md", False),
+    ],
+)
+def test_a_result_is_outdated_by_what_a_part_reads(
+    monkeypatch: pytest.MonkeyPatch, file: str, outdates: bool
+) -> None:
+    listed = {"pyproject.toml": "1", file: "1"}
+
+    def git(*words: str) -> str:
+        lines = [f"100644 blob {blob}\t{name}" for name, blob in listed.items()]
+        return "\n".join(lines) if words[0] == "ls-tree" else ""
+
+    monkeypatch.setattr(nightly, "_git", git)
+    before = nightly.tree()
+    listed[file] = "2"
+    assert (nightly.tree() != before) is outdates
+
+
 def test_the_newest_result_counts(results: Path) -> None:
     written(results, "vm", date="2026-01-01", tree="this", failed=1)
     assert status()
