@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -121,6 +122,18 @@ async def test_a_chunk_that_was_exchanged_in_the_object_store_is_shown_as_such(
 def test_a_renewal_from_a_spent_generation_puts_the_node_in_quarantine(
     lab: Lab, olga: Person
 ) -> None:
+    _renew_from_a_spent_generation(lab, olga)
+
+
+@pytest.mark.timing
+@pytest.mark.spec("AUTH-9")
+@pytest.mark.threat("node-key")
+def test_the_node_is_in_quarantine_within_five_seconds(lab: Lab, olga: Person) -> None:
+    assert _renew_from_a_spent_generation(lab, olga) <= 5
+
+
+def _renew_from_a_spent_generation(lab: Lab, olga: Person) -> float:
+    """How many seconds it took until the node was in quarantine."""
     agent = lab.node("n1").agent
     state, copy = agent.folder / "state", agent.folder / "stolen"
     node = lab.node("n1")
@@ -134,11 +147,13 @@ def test_a_renewal_from_a_spent_generation_puts_the_node_in_quarantine(
     agent.process.signal(signal.SIGHUP)
     eventually(lambda: agent.process.log_file.read_text().count(_LINKED), lambda now: now > linked)
     try:
+        asked_at = time.monotonic()
         stolen = _on_node(lab, "renew_certificate", copy, "n1")
         assert stolen.returncode != 0
         assert "lattice admin restore n1, then lattice admin enrol n1" in stolen.stderr
         agents = {each["node"]: each for each in olga.asks("admin", "agents")["agents"]}
         assert "asked for another after" in agents["n1"]["quarantine"]
+        return time.monotonic() - asked_at
     finally:
         node.run(["rm", "-rf", str(copy)])
         # Once for the quarantine, which becomes a revocation, and once for that.
