@@ -290,7 +290,10 @@ def check_marks(frame: Frame) -> None:
         raise BadChunk("a frame has no times")
     if sum(sizes) != frame.plain_bytes or min(sizes) <= 0:
         raise BadChunk("the times of a frame don't cover it")
-    if not all(0 <= time_ms <= LATEST_MS for time_ms in accumulate(frame.marks[1::2])):
+    steps = frame.marks[1::2]
+    # Times mostly grow; then the first and the last say it all.
+    times = accumulate(steps) if min(steps) < 0 else (steps[0], sum(steps))
+    if not all(0 <= time_ms <= LATEST_MS for time_ms in times):
         raise BadChunk("a time of a frame is none")
 
 

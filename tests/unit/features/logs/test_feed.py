@@ -527,6 +527,31 @@ def test_viewers_are_told_of_a_wrong_clock_once() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.spec("LOG-3")
+async def test_viewers_learn_that_a_node_can_not_be_read() -> None:
+    """Its connection lives on by pings alone, so nothing else would end the wait."""
+    gap = pb.FeedGap(cause="a cause of a later version", time_ms=5)
+    stream = pb.FeedStream(kind="stdout", source="batch", gaps=[gap])
+    tell = pb.FeedTell(streams=pb.FeedStreams(streams=[stream])).SerializeToString()
+
+    async def speak(conduit: Any, _opening: bytes) -> None:
+        await conduit.send(tell)
+        await asyncio.Event().wait()
+
+    async def attempt_of(_node: str, _job_id: int, _began: float) -> AttemptName:
+        return attempt_began(100)
+
+    signer = GrantSigner(SigningKey.generate(), SystemClock())
+    feeds = Feeds(FeedingNodes(speak), signer, SystemClock(), attempt_of)  # type: ignore[arg-type]
+    try:
+        async with feeds.of(attempt_began(100), "n1") as feed, asyncio.timeout(60):
+            while not feed.trouble:
+                await asyncio.sleep(0.01)
+        assert feed.trouble == "what the node said can't be read"
+    finally:
+        await feeds.aclose()
+
+
 @pytest.mark.parametrize(
     "tell",
     [

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -164,11 +164,14 @@ class NodeFeed:
                     except CarrierLost:
                         self._lost("the connection was lost")
                     await asyncio.sleep(_PAUSES_S[0])
+                if reading.done():
+                    reading.result()
             except (LatticeError, ConduitClosed) as error:
                 self._lost(getattr(error, "message", "the session is over"))
             except Exception:  # noqa: BLE001 - a node's nonsense must not end the feed
                 _log.exception("feed of %s: not foreseen", self.node)
                 self._lost("what the node said can't be read")
+                failures = len(_PAUSES_S) - 1
             finally:
                 self._conduit = None
                 conduit.close()
@@ -205,7 +208,7 @@ class NodeFeed:
                 each.set_exception(ConduitClosed())
 
     async def _read(self, conduit: Conduit) -> None:
-        with suppress(ConduitClosed):
+        try:
             while (message := await conduit.receive()) is not None:
                 tell = pb.FeedTell.FromString(message)
                 if tell.WhichOneof("tell") == "began" and not await self._is_own(tell.began):
@@ -214,6 +217,12 @@ class NodeFeed:
                     conduit.close()
                     return
                 await self._let_read(self._take(tell))
+        except ConduitClosed:
+            return
+        except Exception:
+            # Pings alone would keep the connection, and viewers would wait for ever.
+            conduit.close()
+            raise
 
     async def _is_own(self, began: float) -> bool:
         """Of the attempt that viewers look at. The number of a job alone does not say so."""

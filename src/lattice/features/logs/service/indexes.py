@@ -45,7 +45,7 @@ class Indexes:
                 tail, size = await self._objects.read_end(info.key, _TAIL_BYTES)
                 if index_size(tail) > len(tail):
                     tail, size = await self._objects.read_end(info.key, index_size(tail))
-                found = read_index(tail, size), index_digest(tail)
+                found = await asyncio.to_thread(_both, tail, size)
             except (BadChunk, NoObject):
                 # Not ours, or being removed: what is no chunk is not shown as one.
                 pass
@@ -63,3 +63,8 @@ class Indexes:
 def _numbers(found: tuple[ChunkIndex, str] | None) -> int:
     """How much of an index there is to keep."""
     return 8 if found is None else 8 + sum(4 + len(each.marks) for each in found[0].frames)
+
+
+def _both(tail: bytes, size: int) -> tuple[ChunkIndex, str]:
+    """In a thread: an index may have a megabyte. Raises `BadChunk`."""
+    return read_index(tail, size), index_digest(tail)
