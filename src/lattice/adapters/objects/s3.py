@@ -283,6 +283,9 @@ class S3ObjectStore:
             hint = "Make the bucket, or correct objects.url."
         elif isinstance(fault, TimeoutError):
             said = f"did not answer within {call_s:.0f} s"
+        elif f"{urlsplit(_NOBODY).netloc}," in str(fault) or "redirect without" in str(fault):
+            said = "redirects callers, which is not followed"
+            hint = "Set objects.endpoint and objects.region to those of the bucket."
         elif status:
             said = f"answered {status[1].strip()}"
         else:
@@ -300,7 +303,7 @@ class S3ObjectStore:
 
 
 def _no_detours(endpoint: str) -> ClientConfig:
-    """Keep the client from every host but the store's, whatever redirect the store answers.
+    """Keep the client from all hosts but the store's and those below its name, on any redirect.
 
     Where the environment names a proxy for the store, that proxy decides whom the server reaches.
     """

@@ -81,7 +81,7 @@ async def test_a_redirect_leads_to_no_other_host(
         location = {"location": f"{address}/latest/meta-data"}
         store = Listener(Answer(status, headers=location))
         async with store.open("127.0.0.1") as endpoint:
-            with pytest.raises(Unavailable):
+            with pytest.raises(Unavailable, match=r"redirects callers|answered 30"):
                 await act(opened(tmp_path, endpoint))
     assert store.asked
     assert elsewhere.asked == []
