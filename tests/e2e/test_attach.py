@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -59,6 +60,27 @@ def test_a_shell_in_the_job_its_size_its_exit_code(alice: Person, job: int) -> N
         shown.type("exit 7\n")
         assert shown.wait() == 7
         assert shown.modes_now == shown.modes, "the terminal is as it was"
+
+
+@pytest.mark.spec("ATTACH-1")
+def test_a_terminal_stays_on_the_connection_it_began_with(
+    lab: Lab, alice: Person, job: int
+) -> None:
+    """Longer than a server waits for a head or a body; the client would come back in silence."""
+    before = _accepted(lab, job)
+    with at(alice, "attach", str(job)) as shown:
+        shown.until(PROMPT)
+        for number in range(6):
+            time.sleep(2)
+            shown.type(f"echo still-''{number}\n")
+            shown.until(f"still-{number}\r\n")
+    assert _accepted(lab, job) == before + 1
+
+
+def _accepted(lab: Lab, job: int) -> int:
+    """How many connections of terminals in a job the servers have taken so far."""
+    logs = (each.process.log_file.read_text() for each in lab.servers)
+    return sum(log.count(f'/allocations/{job}/attach\\" [accepted]') for log in logs)
 
 
 @pytest.mark.spec("ATTACH-1", "ATTACH-2", "ATTACH-3")

@@ -38,6 +38,9 @@ _log = logging.getLogger(__name__)
 
 WAIT_S = 60.0
 MOST_SESSIONS = 1000
+KEY_LOOKS = 60
+_KEY_LOOK_S = 0.1
+"""A first renewal comes within some five seconds of the start."""
 _PAUSES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0)
 """Between dials with one ticket; the replica waits for it about as long."""
 
@@ -66,6 +69,7 @@ class Sessions:
         pass_on: Mapping[StreamKind, PassOn] | None = None,
         *,
         wait_s: float = WAIT_S,
+        key_looks: int = KEY_LOOKS,
     ) -> None:
         self._dialling = dialling
         self._checker = checker
@@ -73,6 +77,7 @@ class Sessions:
         self._pass_on = pass_on or {}
         self._relays: dict[str, asyncio.Task[None]] = {}
         self._wait_s = wait_s
+        self._key_looks = key_looks
         self._sessions: dict[str, _Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -89,6 +94,7 @@ class Sessions:
 
     async def _answer(self, ticket: pb.Ticket) -> None:
         try:
+            await self._wait_for_keys()
             kind, grant = self._granted(ticket)
             if kind in self._pass_on:
                 await self._relay(ticket, self._pass_on[kind])
@@ -110,6 +116,17 @@ class Sessions:
             await asyncio.sleep(pause_s)
             if session.ticket != ticket.id:
                 return
+
+    async def _wait_for_keys(self) -> None:
+        """An agent with files made elsewhere learns them by its first renewal."""
+        for _ in range(self._key_looks):
+            if self._checker.key_names:
+                return
+            await asyncio.sleep(_KEY_LOOK_S)
+        raise Unavailable(
+            "the agent there has just begun and does not know the servers' keys yet. "
+            "Try again in some seconds."
+        )
 
     async def _relay(self, ticket: pb.Ticket, pass_on: PassOn) -> None:
         """Until either side is gone, or a newer ticket for the session takes over."""
@@ -163,11 +180,6 @@ class Sessions:
             raise _unknown_kind()
         if not is_session(ticket.session):
             raise PermissionRefused("The session is not named well.")
-        if not self._checker.key_names:
-            raise Unavailable(
-                "the agent there has just begun and does not know the servers' keys yet. "
-                "Try again in some seconds."
-            )
         try:
             digest = digest_of(ticket.session, kind, ticket.opening)
             return kind, self._checker.check(ticket.grant, kind.act, digest=digest)
