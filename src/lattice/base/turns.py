@@ -7,14 +7,14 @@ gets as many turns as a caller with one. The event loop only hands out turns.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-_MOST_THREADS = 4
+from lattice.base.heavy import few, give_way
+
 _QUANTUM_S = 0.02
 
 
@@ -39,9 +39,9 @@ class Turns:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`threads` 0: half of the processors, so that the event loop has one."""
-        count = threads or max(1, min(_MOST_THREADS, (os.cpu_count() or 1) // 2))
+        count = threads or few()
         self._free = count
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix="turns")
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="turns", initializer=give_way)
         self._quantum_s = quantum_s
         self._monotonic = monotonic
         self._waiting: OrderedDict[str, deque[_Work]] = OrderedDict()

@@ -21,7 +21,7 @@ from lattice.server.config import check_server_config, load_server_config
 from lattice.server.serve import serve
 from lattice.server.state import bootstrap_state
 
-_SWITCH_S = 0.0005
+_SWITCH_S = 0.0001
 """How long a thread that searches may keep the interpreter while the event loop waits for it.
 Python's 5 ms are waited out at each turn of the loop, several times for one key of a terminal."""
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
+from lattice.base.heavy import in_few_threads
 from lattice.domain.logchunk import BadChunk, ChunkIndex, PlacedFrame, expand, pieces_of
 from lattice.domain.logs import LogKind, LogSource, Piece, StreamName
 from lattice.domain.objects import NoObject, ObjectInfo, ObjectStore, escaped, unescaped
@@ -372,7 +373,7 @@ async def _expanded(run: _Run) -> AsyncIterator[_ReadFrame]:
         return expand(stored[begin : begin + placed.frame.stored_bytes], placed.frame)
 
     for placed in run.frames:
-        yield run.part, placed, await asyncio.to_thread(text_of, placed)
+        yield run.part, placed, await in_few_threads(text_of, placed)
 
 
 def _name(index: ChunkIndex) -> StreamName:

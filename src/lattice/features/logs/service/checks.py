@@ -5,11 +5,11 @@ One for each question. Without a seal everything is taken as it is.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
+from lattice.base.heavy import in_few_threads
 from lattice.domain.logchunk import BadChunk, PlacedFrame
 from lattice.domain.logs import StreamName
 from lattice.domain.objects import ObjectInfo, ObjectStore
@@ -140,11 +140,11 @@ class CheckedFrames:
         known = self._digests.get(chunk.digest)
         if known is None:
             whole = await self._objects.read(chunk.key, 0, chunk.index.stored_bytes)
-            self._keep(chunk, await asyncio.to_thread(_frame_digests, chunk, whole))
+            self._keep(chunk, await in_few_threads(_frame_digests, chunk, whole))
             return whole[begin:end]
         self._digests.move_to_end(chunk.digest)
         stored = await self._objects.read(chunk.key, begin, end)
-        await asyncio.to_thread(_check, chunk, run, stored, known)
+        await in_few_threads(_check, chunk, run, stored, known)
         return stored
 
     def _keep(self, chunk: StoredChunk, digests: bytes) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
+from lattice.base.heavy import in_few_threads
 from lattice.domain.logchunk import BadChunk, ChunkIndex, index_size, read_index
 from lattice.domain.objects import NoObject, ObjectInfo, ObjectStore
 from lattice.features.logs.service.seal import index_digest
@@ -45,7 +46,7 @@ class Indexes:
                 tail, size = await self._objects.read_end(info.key, _TAIL_BYTES)
                 if index_size(tail) > len(tail):
                     tail, size = await self._objects.read_end(info.key, index_size(tail))
-                found = await asyncio.to_thread(_both, tail, size)
+                found = await in_few_threads(_both, tail, size)
             except (BadChunk, NoObject):
                 # Not ours, or being removed: what is no chunk is not shown as one.
                 pass
