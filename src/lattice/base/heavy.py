@@ -1,8 +1,7 @@
-"""Short pieces of heavy work in a few threads, apart from asyncio's own.
+"""Short pieces of heavy work in a few threads of low priority.
 
-`asyncio.to_thread` has more threads than a small machine has processors. Those that only compute
-then keep each other from running, also the one that holds the interpreter, and the event loop
-waits for it.
+The threads of `asyncio.to_thread` have the priority of the event loop. On a machine whose
+processors are all busy, the loop then waits for its turn beside them.
 """
 
 from __future__ import annotations
