@@ -165,7 +165,10 @@ class Process:
             if not self.alive:
                 raise LabError(f"{self.name} ended while starting: {self.log_tail()}")
             if time.monotonic() > deadline:
-                raise LabError(f"{self.name} not healthy after {limit_s:g} s: {self.log_tail()}")
+                now = Survivor.of(self.pid)
+                raise LabError(
+                    f"{self.name} not healthy after {limit_s:g} s, {now}: {self.log_tail()}"
+                )
             time.sleep(_POLL_S)
 
     def up(self) -> None:

@@ -12,6 +12,8 @@ import crypto from 'node:crypto';
 import http from 'node:http';
 import { Provider } from 'oidc-provider';
 
+import { signingKey } from './signing_key.mjs';
+
 const port = Number(process.argv[2] ?? 24000);
 const issuer = `http://127.0.0.1:${port}`;
 let accessTokenTtlS = Number(process.argv[3] ?? 600);
@@ -59,12 +61,6 @@ const CLIENTS = [
     grant_types: ['client_credentials'],
   },
 ];
-
-function signingKey() {
-  const { privateKey } = crypto.generateKeyPairSync('rsa', { modulusLength: 2048 });
-  const kid = crypto.randomUUID();
-  return { ...privateKey.export({ format: 'jwk' }), use: 'sig', alg: 'RS256', kid };
-}
 
 // oidc-provider's own memory belongs to one Provider object. This one outlives it, because new
 // keys need a new Provider and nobody should be logged out by that.

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import secrets
+import subprocess
 import sys
 import threading
 import urllib.error
@@ -186,3 +187,27 @@ def test_the_driver_works_as_a_command_of_the_lab(engines: Lab) -> None:
         "device_code": device["device_code"],
     }
     assert claims(ask(engines, "/token", form)["access_token"])["sub"] == "erin"
+
+
+def test_a_key_is_made_while_node_collects_garbage() -> None:
+    """Node 20 then hangs if it exports as JWK: the export and the collector want the same lock."""
+    program = f"""
+        import {{ signingKey }} from '{_CHECKOUT}/lab/oidc/signing_key.mjs';
+        for (let made = 0; made < 2000; made += 1) signingKey(512);
+    """
+    argv = ["node", "--gc-interval=101", "--input-type=module", "--eval", program]
+    subprocess.run(argv, check=True, timeout=60)
+
+
+def test_a_key_has_the_numbers_that_node_reads_from_it() -> None:
+    program = f"""
+        import crypto from 'node:crypto';
+        import {{ signingKey }} from '{_CHECKOUT}/lab/oidc/signing_key.mjs';
+        for (let made = 0; made < 20; made += 1) {{
+          const key = signingKey(1024);
+          const read = crypto.createPrivateKey({{ key, format: 'jwk' }});
+          const told = read.export({{ format: 'jwk' }});
+          for (const name in told) if (told[name] !== key[name]) throw new Error(name);
+        }}
+    """
+    subprocess.run(["node", "--input-type=module", "--eval", program], check=True, timeout=60)
