@@ -34,7 +34,6 @@ from bench.soak.hostile_lab import (
     HONEST,
     Watch,
     honest_terminal,
-    longest_pause_s,
     running_job,
     slow_profile,
     stored_log,
@@ -44,6 +43,7 @@ from lab.addresses import SERVER_ADDRESSES, SERVER_REST_PORT
 from lab.certificates import SERVER_NAMES, Authority
 from lab.laboratory import Lab
 from lab.screen import Screen
+from tests.e2e.own_figures import longest_pause_s
 from tests.e2e.people import Person
 from tests.eventually import eventually
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import re
-import ssl
 import statistics
 import threading
 import time
@@ -16,13 +13,13 @@ from functools import partial
 from typing import Any
 
 from bench.measuring import resident_kb
-from lab.addresses import SERVER_REST_PORT
 from lab.command import LabError
 from lab.files import give
 from lab.laboratory import Lab
 from lab.screen import Screen
 from lab.server import Server
 from tests.e2e.at_terminal import at
+from tests.e2e.own_figures import ask
 from tests.e2e.people import Person
 from tests.eventually import eventually
 
@@ -35,7 +32,6 @@ _LOOK_EVERY_S = 1.0
 _PROFILE = "sleep 61.5\n"
 """Longer than the gate waits, so that no job comes of it."""
 _TERMINAL = ("sh", "-c", "echo 'ready$ \\c'; exec cat >/dev/null")
-_PAUSE = re.compile(r"^lattice_event_loop_longest_pause_seconds (\S+)$", re.MULTILINE)
 
 WRITER = """
 import os, random, sys
@@ -105,35 +101,6 @@ class Watch:
             else:
                 most[name] = max(most[name], found[name])
         return found
-
-
-def ask(lab: Lab, server: Server, person: Person, path: str) -> bytes:
-    """The content of an answer of this replica."""
-    trust = ssl.create_default_context(cafile=str(lab.layout.certificates / "ca.crt"))
-    headers = {"Authorization": f"Bearer {person.bearer['LATTICE_TOKEN']}"}
-    line = http.client.HTTPSConnection(server.address, SERVER_REST_PORT, context=trust, timeout=60)
-    with lab.enter_network():
-        try:
-            line.request("GET", path, headers=headers)
-            answer = line.getresponse()
-            content = answer.read()
-        finally:
-            line.close()
-    if answer.status != http.client.OK:
-        raise LabError(f"{server.name} answers {path} with {answer.status}: {content[:300]!r}")
-    return content
-
-
-def longest_pause_s(lab: Lab, server: Server, operator: Person) -> float:
-    """Of the last one to two minutes, by the replica's own figures."""
-    return pause_in(ask(lab, server, operator, "/metrics").decode())
-
-
-def pause_in(page: str) -> float:
-    found = _PAUSE.search(page)
-    if found is None:
-        raise LabError("/metrics has no longest pause")
-    return float(found[1])
 
 
 def running_job(lab: Lab, person: Person) -> int:
