@@ -31,8 +31,8 @@ _TIDYING_S = 120.0
 _PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 _LAB_TESTS = ("tests/contract", "tests/integration", "tests/e2e")
 _TWO_LABS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-FUZZ_S = 300
-"""For each target, two at a time: a dozen of them take half an hour."""
+FUZZ_S = 120
+"""For each target, two at a time: a dozen of them take twelve minutes."""
 SOAKS = ("cuts", "pid_reuse", "lab", "store", "metric_store", "compare", "gaps")
 
 
