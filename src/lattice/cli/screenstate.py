@@ -33,7 +33,9 @@ _SIMPLE = {
 }
 """By name: what says "as usual", and what makes it so. The cursor's style, vim's keys, …"""
 _OPEN_END = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,4}|\][^\x07\x1b]{0,512}\x1b?|[()*+#])?\Z")
-_STEERS = re.compile(rb"\x1b(?:\[[0-9;]*[ABEFGHJLMSTdfrst]|[78DM])")
+_STEERS = re.compile(rb"\x1b(?:\[[0-9;]*[ABEFGHJLMSTdfrs]|[78DM])")
+_WINDOW = re.compile(rb"\x1b\[[0-9;]*t")
+"""An order to the window, such as to take its old title back. It must not be given twice."""
 _LONGEST_LINE = 2048
 
 
@@ -66,14 +68,18 @@ class ScreenState:
         """What was written since the last line feed, if writing it again would show the same."""
         if self._line is None or self.full_screen or _STEERS.search(self._line):
             return None
-        return self._line
+        return _WINDOW.sub(b"", self._line)
 
     def feed(self, piece: bytes) -> None:
         """Take note of it."""
         whole = self._held + piece if self._held else piece
         if b"\x1b" in whole:
             for found in _SEQUENCE.finditer(whole):
+                full_screen = self.full_screen
                 self._note(found)
+                if full_screen and not self.full_screen:
+                    # The cursor is back below the command that was typed, on an empty line.
+                    self._line, piece = b"", whole[found.end() :]
             # A sequence that has not ended stands at the very end, and is short.
             unended = _OPEN_END.search(whole, max(0, len(whole) - 600))
             self._held = whole[unended.start() :] if unended else b""

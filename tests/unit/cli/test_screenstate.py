@@ -121,6 +121,15 @@ def test_inside_a_full_screen_program_it_is_the_title_and_a_line_afterwards() ->
     assert "preempted soon" in shown.rows()
 
 
+@pytest.mark.spec("ATTACH-6")
+def test_a_prompt_that_comes_with_the_end_of_a_program_stands_below_the_notice() -> None:
+    shown = Shown()
+    shown.output(b"$ vim\r\n" + VIM)
+    shown.notices.say("the job is suspended")
+    shown.output(b"\x1b[9;1H" + VIM_ENDS + b"\x1b[23;0;0t\x1b[?25h$ ")
+    assert shown.rows()[-2:] == ["the job is suspended", "$"]
+
+
 def test_no_notice_cuts_a_sequence_in_two() -> None:
     shown = Shown()
     shown.output(b"\x1b[3")
