@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LARGEST_BYTES = 20_000_000
+LARGEST_BYTES = 11_000_000
+"""As the wheels bring it. The bytecode that pip compiles from it takes about as much again."""
 
 
 @pytest.mark.spec("CLI-3")
@@ -22,7 +23,9 @@ def test_command_line_and_sdk_are_small_and_free_of_grpc(tmp_path: Path) -> None
     subprocess.run(build, check=True, capture_output=True)
     (file,) = wheel.iterdir()
     subprocess.run(
-        [*pip, "install", "--target", str(target), str(file)], check=True, capture_output=True
+        [*pip, "install", "--no-compile", "--target", str(target), str(file)],
+        check=True,
+        capture_output=True,
     )
     size = sum(each.stat().st_size for each in target.rglob("*") if each.is_file())
     assert size <= LARGEST_BYTES, f"{size / 1e6:.1f} MB"
