@@ -138,6 +138,15 @@ class Agent:
     def start(self) -> None:
         self.up()
 
+    def start_anew(self) -> None:
+        """Start without a certificate of its own, as a new node does.
+
+        For tests after which the one in its state folder is spent: a renewal with that one would
+        put the node in quarantine.
+        """
+        (self.folder / "state" / "identity.json").unlink(missing_ok=True)
+        self.up()
+
     def stop(self) -> None:
         self.process.stop()
 

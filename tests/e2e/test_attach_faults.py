@@ -320,7 +320,7 @@ def test_a_full_disk_of_the_agent_is_not_felt(
     finally:
         node.agent.kill()
         node.run(["umount", state])
-        node.agent.start()
+        node.agent.start_anew()
 
 
 def _type_beside_a_flood(lab: Lab, alice: Person, job: int) -> list[float]:

@@ -465,6 +465,8 @@ def test_a_node_enrols_with_a_one_time_token(lab: Lab, olga: Person) -> None:
         assert "token is not accepted" in said
         assert made["token"] not in log + said
     finally:
+        agent.stop()
         agent.changes = {}
         shutil.rmtree(fresh)
         token.unlink()
+        agent.start_anew()

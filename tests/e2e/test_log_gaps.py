@@ -175,11 +175,9 @@ def test_a_full_disk_of_the_agent_is_named_and_what_it_could_not_keep_comes_late
         complete(alice, job, "e")
     finally:
         node.agent.kill()
-        node.run(["cp", "-a", f"{state}/identity.json", copy])
         node.run(["umount", state])
-        node.run(["cp", "-a", f"{copy}/identity.json", state])
         node.run(["rm", "-rf", copy])
-        node.agent.start()
+        node.agent.start_anew()
 
 
 @pytest.mark.spec("LOG-3")
