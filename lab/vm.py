@@ -188,8 +188,10 @@ class VirtualNode:
         for name in ("bin", "modules", "proc", "sys", "dev", "lower", "upper", "root"):
             (tree / name).mkdir(parents=True)
         shutil.copy("/bin/busybox", tree / "bin")
-        for module in MODULES:
-            shutil.copy(next(kernel.rglob(f"{module}.ko")), tree / "modules")
+        modules = _in_order(kernel)
+        for file in modules:
+            shutil.copy(file, tree / "modules")
+        (tree / "modules" / "order").write_text("".join(f"{file.name}\n" for file in modules))
         (tree / "init").write_text(INITRD_INIT)
         (tree / "init").chmod(0o755)
         pack = "cd $0 && find . | cpio --quiet -o -H newc | zstd -q -1 >../initrd"
@@ -234,3 +236,15 @@ class VirtualNode:
 def _decode(word: str) -> str:
     # One "=" too many, so that an empty output is still a word.
     return base64.b64decode(word.strip()[:-1]).decode(errors="replace")
+
+
+def _in_order(kernel: Path) -> list[Path]:
+    """The modules of the guest, each after those that it needs.
+
+    Which need which differs from kernel to kernel; `modules.dep` lists the nearest first.
+    """
+    needs = {}
+    for line in (kernel / "modules.dep").read_text().splitlines():
+        file, _, others = line.partition(":")
+        needs[Path(file).stem] = [kernel / each for each in (file, *others.split())]
+    return list(dict.fromkeys(file for name in MODULES for file in reversed(needs[name])))

@@ -10,22 +10,19 @@ from __future__ import annotations
 
 from lab.slurm_config import SlurmFiles, cgroup_conf_v2
 
-# In the order they are loaded.
-MODULES = (
-    *("virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci"),
-    *("fuse", "virtiofs", "overlay", "failover", "net_failover", "virtio_net"),
-)
+MODULES = ("virtio_pci", "virtiofs", "overlay", "virtio_net")
+"""What the guest needs of its kernel, without what these depend on."""
 
-INITRD_INIT = f"""\
+INITRD_INIT = """\
 #!/bin/busybox sh
 B=/bin/busybox
 $B mount -t proc proc /proc; $B mount -t sysfs sys /sys; $B mount -t devtmpfs dev /dev
-for module in {" ".join(MODULES)}; do $B insmod /modules/$module.ko; done
+for module in $($B cat /modules/order); do $B insmod /modules/$module; done
 $B mount -t virtiofs root /lower; $B mount -t tmpfs tmpfs /upper; $B mkdir -p /upper/up /upper/work
 $B mount -t overlay overlay -o lowerdir=/lower,upperdir=/upper/up,workdir=/upper/work /root
 for folder in proc sys dev; do $B mount --move /$folder /root/$folder; done
 for word in $($B cat /root/proc/cmdline); do
-  case $word in guest=*) guest=${{word#guest=}};; esac
+  case $word in guest=*) guest=${word#guest=};; esac
 done
 exec $B switch_root /root /bin/bash $guest
 """
