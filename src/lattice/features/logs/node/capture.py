@@ -92,6 +92,11 @@ class Stream:
         head = self.spool.head
         return Added(head.kind, head.source, at, read.text, now_ms, self._late)
 
+    def close(self) -> None:
+        """Let go of the files; what is in them stays."""
+        self.tail.close()
+        self.spool.close()
+
     def look_on(self, now_ms: int) -> None:
         """Nothing may be kept just now; what is taken away meanwhile is told of all the same."""
         found = self.tail.look()
@@ -137,7 +142,7 @@ class JobCapture:
         self._noticing = Noticing(clock.monotonic, self._written_bytes, on_quiet)
         self._listeners: list[Listening] = []
         self._lock = threading.Lock()
-        self._finishing = self._stopping = False
+        self._finishing = self._stopping = self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"logs {name}", daemon=True)
         self._ended = threading.Event()
 
@@ -156,11 +161,14 @@ class JobCapture:
         self._thread.start()
 
     def add(self, stream: Stream) -> None:
-        """Follow one more file."""
+        """Follow one more file, unless the agent stops; then what it holds is let go of."""
         with self._lock:
-            self._streams.append(stream)
-            self._quota.took(stream.spool.end.offset)
-        self._noticing.wake()
+            if not self._closed:
+                self._streams.append(stream)
+                self._quota.took(stream.spool.end.offset)
+                self._noticing.wake()
+                return
+        stream.close()
 
     def watch(self, descriptor: int) -> None:
         """An inotify instance that tells of writes to the files; closed at the end."""
@@ -280,6 +288,8 @@ class JobCapture:
 
     def _close(self) -> None:
         self._tell(None)
-        for stream in self.streams:
-            stream.tail.close()
+        with self._lock:
+            self._closed = True
+        for stream in self._streams:
+            stream.close()
         self._noticing.close()

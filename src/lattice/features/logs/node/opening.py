@@ -198,12 +198,11 @@ class Opening:
     async def _begin_stream(
         self, followed: Followed, named: NamedFile, stored: Mapping[StreamKey, Stored]
     ) -> None:
-        stream = await asyncio.to_thread(self._stream, followed, named, stored)
-        followed.capture.add(stream)
+        await asyncio.to_thread(self._add_stream, followed, named, stored)
 
-    def _stream(
+    def _add_stream(
         self, followed: Followed, named: NamedFile, stored: Mapping[StreamKey, Stored]
-    ) -> Stream:
+    ) -> None:
         kind, source, file = named.kind, named.source, named.file
         identity = followed.identity
         head = StreamHead(
@@ -220,7 +219,8 @@ class Opening:
         )
         age_s = self._clock.now().timestamp() - identity.started
         late = age_s > _ATTENTIVE_S or followed.ended
-        return Stream(FileTail(file.fd, spool.mark, spool.end.offset), spool, late=late)
+        tail = FileTail(file.fd, spool.mark, spool.end.offset)
+        followed.capture.add(Stream(tail, spool, late=late))
 
     async def open_named(self, kind: LogKind, followed: Followed) -> None:
         """The file that Slurm names, if this node is the one that ran the script."""
@@ -259,11 +259,12 @@ class Opening:
     async def open_left(self, followed: Followed) -> None:
         """Streams whose files nobody can open any more: what was read is sent, and its end."""
         for head in await asyncio.to_thread(followed.left):
-            followed.capture.add(await asyncio.to_thread(self._left_stream, followed, head))
+            await asyncio.to_thread(self._add_left_stream, followed, head)
 
-    def _left_stream(self, followed: Followed, head: StreamHead) -> Stream:
+    def _add_left_stream(self, followed: Followed, head: StreamHead) -> None:
         spool = StreamSpool(followed.folder / f"{head.kind.value}-{head.source}", head)
         if not spool.over:
             now_ms = int(self._stamps.now().timestamp() * 1000)
             spool.add_gap(GapCause.UNREADABLE, None, now_ms)
-        return Stream(NoTail(spool.mark, spool.end.offset), spool, late=True)
+        tail = NoTail(spool.mark, spool.end.offset)
+        followed.capture.add(Stream(tail, spool, late=True))
