@@ -99,11 +99,12 @@ class Identity:
 
 
 def children(pid: int) -> list[int]:
-    try:
-        text = (_PROC / str(pid) / "task" / str(pid) / "children").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return [int(child) for child in text.split()]
+    """Those that any of its threads has started."""
+    found = []
+    for thread in (_PROC / str(pid) / "task").glob("*"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found += [int(child) for child in (thread / "children").read_text().split()]
+    return found
 
 
 def carrying(variable: str, value: str, *, not_below: str) -> Iterator[Identity]:

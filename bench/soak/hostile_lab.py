@@ -15,6 +15,7 @@ from typing import Any
 from bench.measuring import resident_kb
 from lab.command import LabError
 from lab.files import give
+from lab.identity import children
 from lab.laboratory import Lab
 from lab.screen import Screen
 from lab.server import Server
@@ -94,7 +95,7 @@ class Watch:
         most = self.most[self.phase]
         for name, pid in self._pids.items():
             try:
-                found[name] = resident_kb(pid)
+                found[name] = resident_kb(pid) + sum(map(resident_kb, children(pid)))
             except (OSError, AssertionError):
                 # Gone, or a zombie without memory.
                 self.ended.add(name)

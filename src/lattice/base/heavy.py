@@ -1,21 +1,20 @@
-"""Short pieces of heavy work in a few threads of low priority.
+"""Short pieces of heavy work in a few threads.
 
-The threads of `asyncio.to_thread` have the priority of the event loop. On a machine whose
-processors are all busy, the loop then waits for its turn beside them.
+`asyncio.to_thread` starts up to 32 threads, each of which takes the interpreter from the event loop
+now and then. These threads have the priority of the loop: one that waited for a processor while it
+held the interpreter would stop the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import ParamSpec, TypeVar
 
 _MOST_THREADS = 4
-_NICE = 10
 _Arguments = ParamSpec("_Arguments")
 _Found = TypeVar("_Found")
 
@@ -36,12 +35,4 @@ async def in_few_threads(
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(few(), thread_name_prefix="heavy", initializer=give_way)
-
-
-def give_way() -> None:
-    """Let other threads go first, from within a thread that only computes."""
-    here = threading.get_native_id()
-    # Going back up would need a right.
-    if os.getpriority(os.PRIO_PROCESS, here) < _NICE:
-        os.setpriority(os.PRIO_PROCESS, here, _NICE)
+    return ThreadPoolExecutor(few(), thread_name_prefix="heavy")

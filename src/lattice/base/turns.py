@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from lattice.base.heavy import few, give_way
+from lattice.base.heavy import few
 
 _QUANTUM_S = 0.02
 
@@ -41,7 +41,7 @@ class Turns:
         """`threads` 0: half of the processors, so that the event loop has one."""
         count = threads or few()
         self._free = count
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix="turns", initializer=give_way)
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="turns")
         self._quantum_s = quantum_s
         self._monotonic = monotonic
         self._waiting: OrderedDict[str, deque[_Work]] = OrderedDict()

@@ -29,6 +29,7 @@ from lattice.features.logs.service.naming import AttemptName, Naming
 from lattice.features.logs.service.reading import LogReading
 from lattice.features.logs.service.retention import Removals, Retention, RetentionRules
 from lattice.features.logs.service.seal import Seals
+from lattice.features.logs.service.search_process import SearchProcesses
 from lattice.server.figures import Figures
 from lattice.server.limits import Limits
 from lattice.server.sharing import SharingParts
@@ -71,7 +72,8 @@ async def open_log_reading(
 ) -> AsyncIterator[LogReading]:
     """For people, until the context ends."""
     feeds = Feeds(nodes, signer, clock, Naming(scheduler, clock).of)
-    bounds = WorkBounds.reporting(limits.refused)
+    search = SearchProcesses()
+    bounds = WorkBounds.reporting(limits.refused, search)
     try:
         yield LogReading(
             scheduler,
@@ -85,6 +87,7 @@ async def open_log_reading(
         )
     finally:
         bounds.turns.close()
+        search.close()
         await feeds.aclose()
 
 

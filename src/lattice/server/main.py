@@ -21,10 +21,6 @@ from lattice.server.config import check_server_config, load_server_config
 from lattice.server.serve import serve
 from lattice.server.state import bootstrap_state
 
-_SWITCH_S = 0.0001
-"""How long a thread that searches may keep the interpreter while the event loop waits for it.
-Python's 5 ms are waited out at each turn of the loop, several times for one key of a terminal."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 78 for a configuration that can't be worked with, 0 after an orderly stop.
@@ -50,7 +46,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif options.bootstrap:
             asyncio.run(bootstrap_state(config.quorum, SystemClock(), log))
         else:
-            sys.setswitchinterval(_SWITCH_S)
             pauses = LoopPauses()
             with asyncio.Runner(loop_factory=pauses.new_loop) as runner:
                 runner.run(serve(config, log, pauses, single=options.single))

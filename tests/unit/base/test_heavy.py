@@ -1,4 +1,4 @@
-"""Heavy work in few threads, which let others go first."""
+"""Heavy work in few threads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from lattice.base.heavy import few, give_way, in_few_threads
+from lattice.base.heavy import few, in_few_threads
 
 
 async def test_what_it_returns_and_raises_comes_back() -> None:
@@ -38,24 +38,8 @@ async def test_no_more_run_at_once_than_there_are_threads() -> None:
     assert most == few()
 
 
-async def test_these_threads_give_way_and_the_event_loop_does_not() -> None:
+async def test_these_threads_have_the_priority_of_the_event_loop() -> None:
     def nice() -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
-    before = nice()
-    assert await in_few_threads(nice) > before or before == 19
-    assert nice() == before
-
-
-def test_a_thread_that_gave_way_already_stays_there() -> None:
-    found: list[int] = []
-
-    def work() -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
-        give_way()
-        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert found == [19]
+    assert await in_few_threads(nice) == nice()

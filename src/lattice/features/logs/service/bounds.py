@@ -9,6 +9,7 @@ from lattice.access.admission import Admission
 from lattice.base.clock import Clock
 from lattice.base.turns import Turns
 from lattice.features.logs.model import LogRecord
+from lattice.features.logs.service.search import Search
 
 _PER_STREAM_BYTES = 1024 * 1024
 """What is fetched of each stream before anything can be merged, and worth reading to its end."""
@@ -73,8 +74,10 @@ class WorkBounds:
     turns: Turns = field(default_factory=Turns)
     pages: Admission = field(default_factory=_pages)
     downloads: Admission = field(default_factory=_downloads)
+    search: Search | None = None
+    """None: searches run in the threads of `turns`."""
 
     @classmethod
-    def reporting(cls, refused: Callable[[str], None]) -> WorkBounds:
+    def reporting(cls, refused: Callable[[str], None], search: Search) -> WorkBounds:
         """The usual ones; `refused` is given the kind of every refusal."""
-        return cls(pages=_pages(refused), downloads=_downloads(refused))
+        return cls(pages=_pages(refused), downloads=_downloads(refused), search=search)

@@ -161,7 +161,7 @@ class LogReading:
         raise NotFound(f"There is no such stream of {name}.", hint="`lattice logs` names them.")
 
     async def _look(self, actor: Actor, name: str, query: LogQuery, way: Way) -> tuple[Look, Visit]:
-        line_filter = LineFilter(query)
+        line_filter = LineFilter(query, self._bounds.search)
         attempt_number, places = read_cursor(query.cursor) if query.cursor else (0, {})
         found = await self._door.find(actor, name)
         attempt = chosen_attempt(found.allocation, query.attempt or attempt_number)

@@ -6,30 +6,32 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from lattice.domain.loglabels import rank_of
 from lattice.domain.logs import LONGEST_LINE_BYTES, Gap, Position, StreamName
 from lattice.features.logs.model import LogBlock, LogGap, LogQuery
 from lattice.features.logs.service.lines import Lines
-from lattice.features.logs.service.patterns import line_pattern
+from lattice.features.logs.service.search import LineQuestion, Search, SearchHere
 
 SLICE_BYTES = 64 * 1024
 """Searched in one step. The worst of patterns takes a second for so much."""
+_SMALL_BYTES = 8 * 1024
+"""Searched here: a line that is followed live must not wait for the processor."""
 
 
 class LineFilter:
     """What of a query is about single lines."""
 
-    def __init__(self, query: LogQuery) -> None:
-        """Raises `UsageError` for patterns that are none."""
-        self._grep = line_pattern(query.grep)
-        self._exclude = line_pattern(query.exclude)
+    def __init__(self, query: LogQuery, search: Search | None = None) -> None:
+        """Raises `UsageError` for patterns that are none. Large texts are given to `search`."""
+        self._question = LineQuestion(query.grep, query.exclude, query.ranks)
+        self._here = SearchHere()
+        self._here.check(self._question)
+        self._search = search or self._here
         self._until_ms = _ms(query.until)
-        self._ranks = frozenset(query.ranks)
 
     @property
     def has_patterns(self) -> bool:
         """True if the text itself decides."""
-        return self._grep is not None or self._exclude is not None
+        return bool(self._question.grep or self._question.exclude)
 
     def is_past(self, time_ms: int) -> bool:
         """True if this and all that comes after it is later than asked for."""
@@ -60,36 +62,19 @@ class LineFilter:
             yield None, lines
             return
         run = _Run(lines)
-        for span in self._spans(lines.text):
-            if span is None:
-                yield None
-                continue
-            for rank, begin, end in (
-                _by_rank(lines.text, span, torn) if labelled else [_whole(span)]
+        search = self._here if len(lines.text) <= _SMALL_BYTES else self._search
+        for begin, end in _slices(lines.text):
+            for rank, first, last in search.spans(
+                self._question,
+                lines.text[begin:end],
+                labelled=labelled,
+                torn=torn and begin == 0,
             ):
-                if labelled and self._ranks and rank not in self._ranks:
-                    continue
-                if (finished := run.take(rank, begin, end)) is not None:
+                if (finished := run.take(rank, begin + first, begin + last)) is not None:
                     yield finished
+            yield None
         if (finished := run.finish()) is not None:
             yield finished
-
-    def _spans(self, text: bytes) -> Iterator[tuple[int, int] | None]:
-        """Where the lines lie that match, each or some together; None after every slice."""
-        for begin, end in _slices(text):
-            part = text[begin:end]
-            if self._grep is not None:
-                found = self._grep.lines(part)
-                if self._exclude is not None:
-                    exclude = self._exclude
-                    found = (span for span in found if not exclude.is_in(part[slice(*span)]))
-            elif self._exclude is not None:
-                found = _between(self._exclude.lines(part), len(part))
-            else:
-                found = iter([(0, len(part))])
-            for first, last in found:
-                yield begin + first, begin + last
-            yield None
 
 
 class _Run:
@@ -129,31 +114,6 @@ class _Run:
     def _past(self, begin: int) -> Position:
         feeds = self._lines.text.count(b"\n", self._begin, begin)
         return Position(self._at.offset + begin - self._begin, self._at.line + feeds)
-
-
-def _whole(span: tuple[int, int]) -> tuple[None, int, int]:
-    return None, *span
-
-
-def _by_rank(
-    text: bytes, span: tuple[int, int], torn: bool
-) -> Iterator[tuple[int | None, int, int]]:
-    """Every line of a span with the rank that its label says."""
-    at = span[0]
-    for line in _lines(text[slice(*span)]):
-        yield None if torn and at == 0 else rank_of(line), at, at + len(line)
-        at += len(line)
-
-
-def _between(spans: Iterator[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
-    """What lies between them, in a text of that size."""
-    at = 0
-    for begin, end in spans:
-        if begin > at:
-            yield at, begin
-        at = end
-    if size > at:
-        yield at, size
 
 
 def _slices(text: bytes) -> Iterator[tuple[int, int]]:

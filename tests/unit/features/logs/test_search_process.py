@@ -1,0 +1,115 @@
+"""Searches in another process: the same answers, and no harm when the process ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lattice.base.errors import Unavailable
+from lattice.features.logs.service.search import LineQuestion, SearchHere
+from lattice.features.logs.service.search_process import SearchProcesses
+
+QUESTION = LineQuestion(grep="loss=nan")
+TEXT = b"0: step 1\n1: loss=nan\n1: loss=nan again\n0: loss=nan\nstep 2\n"
+
+
+@pytest.fixture(scope="module")
+def search() -> Iterator[SearchProcesses]:
+    opened = SearchProcesses()
+    yield opened
+    opened.close()
+
+
+def processes(search: SearchProcesses) -> list[int]:
+    return [each.pid for each in search._processes]
+
+
+def test_lines_that_match_are_found(search: SearchProcesses) -> None:
+    found = search.spans(QUESTION, TEXT, labelled=False, torn=False)
+    assert [TEXT[begin:end] for _, begin, end in found] == [TEXT[10:52]]
+    by_rank = search.spans(QUESTION, TEXT, labelled=True, torn=False)
+    assert [(rank, TEXT[begin:end].count(b"\n")) for rank, begin, end in by_rank] == [
+        (1, 2),
+        (0, 1),
+    ]
+
+
+@given(
+    st.builds(
+        LineQuestion,
+        grep=st.sampled_from(["", "a", "^b", "a$", r"\Ab", "(?i)A"]),
+        exclude=st.sampled_from(["", "b", "^$"]),
+        ranks=st.sampled_from([(), (0,), (1, 2)]),
+    ),
+    st.lists(st.sampled_from([b"a\n", b"b\n", b"0: a\n", b"1: b\n", b"\n", b"\xff\r\n"])),
+    st.booleans(),
+    st.booleans(),
+)
+def test_the_answer_is_that_of_a_search_here(
+    search: SearchProcesses,
+    question: LineQuestion,
+    lines: list[bytes],
+    labelled: bool,
+    torn: bool,
+) -> None:
+    text = b"".join(lines)
+    expected = SearchHere().spans(question, text, labelled=labelled, torn=torn)
+    assert search.spans(question, text, labelled=labelled, torn=torn) == expected
+
+
+def test_more_questions_than_stay_compiled(search: SearchProcesses) -> None:
+    for _ in range(2):
+        for number in range(20):
+            question = LineQuestion(grep=f"^{number}$")
+            assert search.spans(question, b"7\n19\n", labelled=False, torn=False) == (
+                [(None, 0, 2)] if number == 7 else [(None, 2, 5)] if number == 19 else []
+            )
+
+
+def test_a_process_that_was_killed_fails_one_search_and_is_replaced() -> None:
+    search = SearchProcesses()
+    with ThreadPoolExecutor(1) as thread:
+        asking = partial(thread.submit, search.spans, QUESTION, TEXT, labelled=False, torn=False)
+        expected = asking().result()
+        (first,) = processes(search)
+        os.kill(first, signal.SIGSTOP)
+        interrupted = asking()
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(Unavailable):
+            interrupted.result()
+        assert asking().result() == expected
+    assert first not in processes(search)
+    search.close()
+
+
+def test_each_thread_has_a_process_of_its_own(search: SearchProcesses) -> None:
+    search.spans(QUESTION, TEXT, labelled=False, torn=False)
+    before = set(processes(search))
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(search.spans, QUESTION, TEXT, labelled=False, torn=False).result()
+    assert len(set(processes(search)) - before) == 1
+
+
+def test_after_the_end_no_process_is_left() -> None:
+    search = SearchProcesses()
+    search.spans(QUESTION, TEXT, labelled=False, torn=False)
+    (pid,) = processes(search)
+    search.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    with pytest.raises(Unavailable):
+        search.spans(QUESTION, TEXT, labelled=False, torn=False)
+
+
+def test_it_yields_the_processor(search: SearchProcesses) -> None:
+    search.spans(QUESTION, TEXT, labelled=False, torn=False)
+    for pid in processes(search):
+        assert os.getpriority(os.PRIO_PROCESS, pid) == 19
+        assert os.sched_getscheduler(pid) == os.SCHED_IDLE
