@@ -240,6 +240,22 @@ async def test_while_the_store_is_away_links_stand_and_are_published_later(site:
     await eventually_async(lambda: _published(server, "n1"))
 
 
+async def test_an_agent_leaves_a_replica_that_was_cut_off_from_the_store_later(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lattice.features.link.node.keeper._UNPUBLISHED_S", 0.5)
+    monkeypatch.setattr("lattice.features.link.node.keeper._SCOUT_EVERY_S", 1.0)
+    monkeypatch.setattr("lattice.features.link.rpc.PING_EVERY_S", 0.2)
+    one, two = await site.server("a"), await site.server("b")
+    await eventually_async(lambda: bool(one.membership.lease and two.membership.lease))
+    agent = site.agent("n1", one)
+    await eventually_async(lambda: _published(one, "n1") and agent.keeper.line is not None)
+    agent.keeper._redial.told([one.address, two.address])
+    one.store.away = True
+    await eventually_async(lambda: _published(two, "n1"))
+    await eventually_async(lambda: "n1" not in one.hub.held)
+
+
 async def test_an_agent_that_no_one_else_can_find_looks_for_a_replica_that_can_be_found(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,7 +94,8 @@ class LinkHub:
             number=ping.number,
             sent_us=ping.sent_us,
             received_us=now_us,
-            published=held.published,
+            # Without a lease others lose the route, and the agent must find another replica.
+            published=held.published and self._routes.can_be_written,
         )
         held.send(LinkDown(pong=pong))
 
