@@ -1,8 +1,8 @@
 """Short pieces of heavy work in a few threads.
 
 `asyncio.to_thread` starts up to 32 threads, each of which takes the interpreter from the event loop
-now and then. These threads have the priority of the loop: one that waited for a processor while it
-held the interpreter would stop the loop.
+now and then. These few keep the priority of the loop: a thread of lower priority can hold the
+interpreter while it waits for a processor, and the loop would wait with it.
 """
 
 from __future__ import annotations

@@ -89,6 +89,23 @@ def test_a_process_that_was_killed_fails_one_search_and_is_replaced() -> None:
     search.close()
 
 
+def test_a_search_that_fails_is_an_error_and_not_an_empty_answer(search: SearchProcesses) -> None:
+    with pytest.raises(Unavailable):
+        search.spans(LineQuestion(grep="("), TEXT, labelled=False, torn=False)
+    assert search.spans(QUESTION, TEXT, labelled=False, torn=False)
+
+
+def test_a_process_that_ended_between_two_searches_is_replaced() -> None:
+    search = SearchProcesses()
+    expected = search.spans(QUESTION, TEXT, labelled=False, torn=False)
+    (first,) = search._processes
+    first.kill()
+    first.wait()
+    assert search.spans(QUESTION, TEXT, labelled=False, torn=False) == expected
+    assert first not in search._processes
+    search.close()
+
+
 def test_each_thread_has_a_process_of_its_own(search: SearchProcesses) -> None:
     search.spans(QUESTION, TEXT, labelled=False, torn=False)
     before = set(processes(search))

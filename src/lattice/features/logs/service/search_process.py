@@ -6,6 +6,7 @@ thread waits for its answer and holds nothing.
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from lattice.base.errors import Unavailable
 from lattice.features.logs.service.search import LineQuestion, Span
 from lattice.features.logs.service.search_worker import SearchRequest, read_frame, write_frame
 
+_log = logging.getLogger(__name__)
 _ARGV = (sys.executable, "-P", "-m", "lattice.features.logs.service.search_worker")
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH")
 
@@ -44,8 +46,10 @@ class SearchProcesses:
         try:
             write_frame(process.stdin, request)  # type: ignore[arg-type]
             return self._decode(read_frame(process.stdout))  # type: ignore[arg-type]
-        except (OSError, EOFError, msgspec.MsgspecError):
+        except (OSError, EOFError, ValueError, msgspec.MsgspecError) as error:
             self._end(process)
+            if not self._closed:
+                _log.warning("a search process ended: %s", error)
             raise Unavailable("The search was interrupted.", hint="Try again.") from None
 
     def close(self) -> None:
@@ -58,7 +62,10 @@ class SearchProcesses:
 
     def _process(self) -> subprocess.Popen[bytes]:
         process: subprocess.Popen[bytes] | None = getattr(self._own, "process", None)
-        if process is None or process.poll() is not None:
+        if process is not None and process.poll() is not None:
+            self._end(process)
+            process = None
+        if process is None:
             with self._lock:
                 if self._closed:
                     raise Unavailable("The server ends.", hint="Ask another.")
@@ -83,7 +90,6 @@ def _started() -> subprocess.Popen[bytes]:
         _ARGV,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
         env=environment,
         cwd="/",
     )

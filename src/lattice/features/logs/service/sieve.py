@@ -1,7 +1,7 @@
 """The filter of one question at work: lines of its streams, taken apart in workers.
 
-The event loop puts lines together and hands them over in batches. The search itself runs in a
-thread, in the caller's turn, so that nobody else waits for it.
+The event loop puts lines together and hands them over in batches. A thread has them searched, in
+the caller's turn, so that nobody else waits for it.
 """
 
 from __future__ import annotations
