@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -59,3 +60,12 @@ def test_waits_grow_and_stay_bounded_and_differ(fruitless: int, seed: int) -> No
 def test_nobody_to_dial_is_said() -> None:
     with pytest.raises(ValueError, match="no server"):
         Redial("n1", [], Random(1))
+
+
+def test_replicas_that_were_tried_in_vain_are_tried_ever_more_seldom() -> None:
+    redial = Redial("n1", ["a:1", "b:1"], Random(1))
+    waits = [15.0]
+    for _ in range(8):
+        waits.append(redial.scout_s(waits[-1], 300.0))
+    assert all(after >= 1.5 * before or after == 300.0 for before, after in pairwise(waits))
+    assert waits[-1] == 300.0

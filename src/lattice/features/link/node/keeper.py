@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 _UNPUBLISHED_S = 15.0
 _PUBLISHED_WITHIN_S = 3.0
 _SCOUT_EVERY_S = 30.0
+_LONGEST_SCOUT_S = 300.0
 _LOOK_S = 1.0
 _PUBLISHED_LOOK_S = 5.0
 """Soon enough to notice that a link is published no more."""
@@ -295,12 +296,14 @@ class LinkKeeper:
     async def _run(self, line: Line) -> Line | None:
         """Until this line ends, or a better one stands: that one."""
         running = asyncio.ensure_future(line.run(self._on_ticket))
-        looked = self._clock.monotonic()
+        looked, scout_s = self._clock.monotonic(), _SCOUT_EVERY_S / 2
         better: Line | None = None
         try:
             while not running.done() and better is None:
                 renewed = asyncio.ensure_future(self._renewed.wait())
                 look_s = _PUBLISHED_LOOK_S if line.published else _LOOK_S
+                if line.published:
+                    scout_s = _SCOUT_EVERY_S / 2
                 try:
                     await asyncio.wait(
                         (running, renewed), timeout=look_s, return_when=asyncio.FIRST_COMPLETED
@@ -314,9 +317,11 @@ class LinkKeeper:
                     better = await self._meanwhile(running, [line.address])
                 elif (
                     line.unpublished_s > _UNPUBLISHED_S
-                    and self._clock.monotonic() - looked > _SCOUT_EVERY_S / 2
+                    and self._clock.monotonic() - looked > scout_s
                 ):
                     looked = self._clock.monotonic()
+                    # While no replica has the state, thousands of agents must not dial in vain.
+                    scout_s = self._redial.scout_s(scout_s, _LONGEST_SCOUT_S)
                     others = self._redial.others(line.address)
                     better = await self._meanwhile(running, others, published=True)
             if better is None:

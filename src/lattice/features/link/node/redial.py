@@ -79,3 +79,7 @@ class Redial:
             return self._chance.uniform(0.0, FIRST_S)
         longest = min(LONGEST_S, FIRST_S * 2.0**self._fruitless)
         return self._chance.uniform(longest / 2, longest)
+
+    def scout_s(self, before_s: float, longest_s: float) -> float:
+        """How long to wait until other replicas are tried again, after trying them in vain."""
+        return min(before_s * self._chance.uniform(1.5, 2.5), longest_s)
