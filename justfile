@@ -51,9 +51,16 @@ soak NAME *ARGS:
 spec *ARGS:
     @python scripts/spec.py {{ARGS}}
 
-# Regenerate what is generated: the wire, the reference pages, the REST description, the goldens.
+# Measure the tree: lines, files, words; --list gerunds|classes|sentences|small for what is counted.
+house *ARGS:
+    @PYTHONPATH=. python scripts/house.py {{ARGS}}
+
+# Regenerate what is generated: the wire, the verbs of the SDK, the table of commands, the reference
+# pages, the REST description, the goldens.
 generate:
     scripts/generate
+    python scripts/sdk.py
+    python scripts/command_table.py
     python scripts/reference.py
     python scripts/reference_config.py --write
     PYTHONPATH=. python scripts/openapi.py

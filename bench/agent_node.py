@@ -26,7 +26,7 @@ from lab.shelter import kept_paths
 from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.agent.identity_store import new_request
 from lattice.base.clock import SystemClock
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 
 _REACHABLE = """
 set -e

@@ -38,7 +38,7 @@ from bench.measuring import (
 from bench.simulated import LinkedServer, began_of, rest_served
 from bench.simulated_nodes import STEP_S, linked_agents, node_names, series_of, snapshot
 from lattice.adapters.metricstore.store import HttpMetricStore, StorePlace
-from lattice.base.garbage import MANY, settle
+from lattice.base.process import MANY, settle
 from lattice.domain.alert import Progress
 from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import JobAttempt, attempts_of
@@ -48,7 +48,7 @@ from lattice.domain.stream import Session, StreamKind
 from lattice.domain.telemetry import Mode
 from lattice.features.diag.convert.facts import facts_opening_of, facts_tell
 from lattice.features.diag.service import traces
-from lattice.features.diag.service.asking import NodeAsking
+from lattice.features.diag.service.node_queries import NodeQueries
 from lattice.features.telemetry.convert.looks import sight_message, sight_of
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.fakes.cluster import allocation
@@ -113,7 +113,7 @@ class Crowd:
 class Bare:
     """The sources of a page, asked at once in the server's process."""
 
-    def __init__(self, server: LinkedServer, asking: NodeAsking, store: HttpMetricStore) -> None:
+    def __init__(self, server: LinkedServer, asking: NodeQueries, store: HttpMetricStore) -> None:
         self._server, self._asking, self._store = server, asking, store
 
     async def ask(self, number: int) -> float:
@@ -125,7 +125,7 @@ class Bare:
         (told, silent), past = await asyncio.gather(
             self._asking.check(attempt, within_s=_WITHIN_S),
             self._store.query_range(
-                traces.question(attempt, job.node_count, STEP_S),
+                str(traces.question(attempt, job.node_count, STEP_S, now)),
                 start=now - 600,
                 end=now,
                 step_s=traces.step_s(STEP_S),
@@ -146,7 +146,7 @@ async def serve(folder: Path, asked: argparse.Namespace) -> None:
     for job in server.scheduler.allocations:
         for node in NodeSet.parse(job.nodes):
             await store.write(list(series_of(job, node, server.began)))
-    asking = NodeAsking(server.desk, server.site.signer, server.whose, sight_of)
+    asking = NodeQueries(server.desk, server.site.signer, server.whose, sight_of)
     faces = composed(
         server.scheduler,
         nodes=server.desk,

@@ -20,7 +20,7 @@ from lattice.adapters.metricstore.remotewrite import HEADERS, WriteEncoder
 from lattice.domain.latency import EDGES
 from lattice.domain.metric import PREFIX, Labels, Provenance, labelled
 from lattice.domain.metricstore import SeriesPoints
-from lattice.features.link.node.dialling import Dialling
+from lattice.features.link.node.dialler import Dialling
 from lattice.features.telemetry.convert.batches import JobColumns, SeriesColumn, batch_message
 from lattice.wire.v1 import link_pb2
 from lattice.wire.v1 import telemetry_pb2 as pb

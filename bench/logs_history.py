@@ -35,7 +35,7 @@ from lattice.domain.objects import ObjectStore
 from lattice.features.logs.service.archive import Archive, Span
 from lattice.features.logs.service.lines import Lines
 from lattice.features.logs.service.stored import StoredStream
-from lattice.features.logs.service.view import Start, StreamView
+from lattice.features.logs.service.view import StreamView, ViewStart
 
 ROUNDS = 9
 SIZE = 2_000_000_000
@@ -98,7 +98,7 @@ async def opened(site: Site, objects: ObjectStore, since_ms: int, until_ms: int)
     span = Span(since_ms, until_ms)
     ((name, stored),) = (await archive.streams(site.name, LogKind, (), span)).items()
     view = StreamView(name, archive, stored, None)
-    view.begin(Start(time_ms=since_ms, until_ms=until_ms))
+    view.begin(ViewStart(time_ms=since_ms, until_ms=until_ms))
     return view
 
 

@@ -22,7 +22,7 @@ from lattice.domain.objects import ObjectInfo, ObjectStore
 from lattice.features.logs.node.spool import StreamHead, StreamSpool
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.intake import LogIntake
-from lattice.features.logs.service.naming import AttemptName, Naming
+from lattice.features.logs.service.log_keys import AttemptName, Naming
 from lattice.features.logs.service.seal import Seals
 from lattice.features.logs.service.stored import StoredStream
 from tests.fakes.cluster import allocation

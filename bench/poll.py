@@ -26,11 +26,11 @@ from bench.figures import Figure, against
 from lab.laboratory import Lab
 from lattice.adapters.slurm.answer import read_answer
 from lattice.adapters.slurm.dialect import Dialects
-from lattice.adapters.slurm.exchange import RestReply
-from lattice.adapters.slurm.placing import Placing
-from lattice.adapters.slurm.polling import ControllerClock, Polled
+from lattice.adapters.slurm.http_client import RestReply
+from lattice.adapters.slurm.poller import ControllerClock, Polled
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.adapters.slurm.schema.known import known_schemas
+from lattice.adapters.slurm.tenancy import Placing
 from lattice.base.clock import SystemClock
 from lattice.domain.accounts import AccountTree
 from lattice.domain.allocation import Allocation

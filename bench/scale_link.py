@@ -4,7 +4,7 @@
 
 The agents are simulated only in that many live in one process; each has its own certificate, its
 own TLS connection, its own link and pings, to replicas that publish every link in a real etcd. One
-JSON line a figure. Figures for 10 000 nodes are straight lines through the measured ones.
+JSON line a figure. OwnMetrics for 10 000 nodes are straight lines through the measured ones.
 """
 
 from __future__ import annotations

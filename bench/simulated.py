@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from bench.measuring import HERE, free_port
+from lattice.base.address import Address
 from lattice.base.clock import SystemClock
 from lattice.base.errors import NotFound
 from lattice.base.supervisor import Supervisor
@@ -28,24 +30,31 @@ from lattice.domain.attempts import AttemptFinder
 from lattice.domain.metricstore import MetricStore
 from lattice.domain.outputs import NamedOutputs
 from lattice.domain.telemetry import Mode, ModeInForce
-from lattice.domain.vcluster import Vclusters
 from lattice.features.link.service.peers import Peers
-from lattice.features.telemetry.service.following import Means
-from lattice.features.telemetry.service.looks import AgentLooks
-from lattice.server.address import Address
-from lattice.server.agents import open_agents, with_single_identity
-from lattice.server.figures import Figures
-from lattice.server.journal import LoggedJournal
-from lattice.server.limits import NoOtherReplica, Rates, limit_table
-from lattice.server.links import Intakes, open_links, open_reach
-from lattice.server.logs import log_intake, log_seals
-from lattice.server.sections import ApiSection, RateLimitsSection, ServerConfig
-from lattice.server.telemetry import TelemetryIntake, TelemetryNeeds, open_telemetry
+from lattice.features.locks.service.book import LOCKS, LockBook
+from lattice.features.logs.rpc import LogIntakeRpc
+from lattice.features.logs.service.intake import LogIntake
+from lattice.features.logs.service.log_keys import Naming
+from lattice.features.logs.service.seal import Seals
+from lattice.features.telemetry.service.node_follow import Means
+from lattice.features.telemetry.service.node_snapshots import AgentSnapshots
+from lattice.foundation.journal import LoggedJournal
+from lattice.foundation.own_metrics import OwnMetrics
+from lattice.foundation.wiring import Wiring
+from lattice.server.cluster.agent_listener import agent_listener, open_links
+from lattice.server.cluster.agents import open_agents, with_single_identity
+from lattice.server.cluster.bootstrap import CLUSTER_KEY
+from lattice.server.cluster.cluster_view import open_cluster_view
+from lattice.server.cluster.limits import NoOtherReplica, Rates, limit_table
+from lattice.server.cluster.state import AgreedState
+from lattice.server.config.sections import ApiSection, RateLimitsSection, ServerConfig
+from lattice.server.measurement import Measurement, MeasurementNeeds, open_measurement
+from lattice.wire.v1.logs_pb2_grpc import add_LogIntakeServicer_to_server
 from tests.fakes.cluster import ACCOUNTS
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
-from tests.fakes.sharing import sharing_parts
+from tests.fakes.in_memory_view import InMemoryStateView
 from tests.integration.link.site import Server, Site
 
 _REPLICA = "r1"
@@ -73,50 +82,62 @@ class _NoFiles:
 @asynccontextmanager
 async def serving(
     folder: Path, port: int, scheduler: InMemoryScheduler, store: MetricStore
-) -> AsyncIterator[TelemetryIntake]:
+) -> AsyncIterator[Measurement]:
     """Agents are served on that port until the context ends; the authority is in the folder."""
     clock = SystemClock()
     state = InMemoryStateStore(clock)
-    figures = Figures()
+    own_metrics = OwnMetrics()
     supervisor = Supervisor(clock, lambda: None)
     log: Any = structlog.wrap_logger(
         structlog.PrintLogger(sys.stderr),
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
     )
-    journal = LoggedJournal(log, figures)
+    journal = LoggedJournal(log, own_metrics)
     config = with_single_identity(
         ServerConfig(api=ApiSection(agent_listen=Address(HERE, port))), folder
     )
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        reach = await enter(open_reach(config, state, clock, _REPLICA, supervisor))
+        view = await enter(open_cluster_view(config, state, clock, _REPLICA, supervisor))
         agents = await enter(
             open_agents(
                 config,
-                state,
+                AgreedState(state, InMemoryStateView(state, CLUSTER_KEY)),
                 clock,
                 supervisor,
                 replica_id=_REPLICA,
-                presences=reach.presences,
-                replicas=reach.addresses,
+                presences=view.presences,
+                replicas=view.addresses,
             )
         )
         assert agents is not None
         peers = Peers(agents.replica.channel_credentials, agents.replica.channel_options)
         stack.push_async_callback(peers.aclose)
-        needs = TelemetryNeeds(
+        locks = LockBook(state, InMemoryStateView(state, LOCKS), clock)
+        links = await enter(open_links(view, agents, peers, locks, own_metrics, supervisor))
+        needs = MeasurementNeeds(
             scheduler=scheduler,
             state=state,
-            sharing=sharing_parts(state),
+            store=store,
             clock=clock,
-            views=Vclusters(),
-            figures=figures,
+            own_metrics=own_metrics,
             journal=journal,
+            supervisor=supervisor,
+            is_sensitive=lambda _: False,
         )
-        intake = await enter(open_telemetry(needs, config.telemetry, store, supervisor))
+        measurement = await enter(
+            open_measurement(needs, config.telemetry, links.desk, agents.signer)
+        )
         objects = InMemoryObjectStore(clock)
-        seals = log_seals(objects, agents.signer, ())
-        logs = log_intake(scheduler, _NoFiles(), objects, agents.signer, clock, journal, seals)
+        intake = LogIntake(
+            Naming(scheduler, clock),
+            _NoFiles(),
+            objects,
+            agents.signer,
+            journal,
+            clock,
+            Seals(objects, agents.signer, agents.signer.public_keys),
+        )
         rates = Rates(
             limit_table(RateLimitsSection()),
             clock,
@@ -124,11 +145,13 @@ async def serving(
             replicas=lambda: (_REPLICA,),
             others=NoOtherReplica(),
         )
-        intakes = Intakes(logs=logs, metrics=intake.rpc)
-        await enter(
-            open_links(config, reach, agents, peers, rates, figures, log, intakes, supervisor)
+        wirings = (
+            Wiring(offer_agents=measurement.offer_agents),
+            Wiring(offer_agents=partial(add_LogIntakeServicer_to_server, LogIntakeRpc(intake))),
         )
-        yield intake
+        address = str(config.api.agent_listen)
+        await enter(agent_listener(address, view, agents, links, rates, journal, log, wirings))
+        yield measurement
 
 
 class LinkedServer:
@@ -144,7 +167,7 @@ class LinkedServer:
         self.scheduler.allocations = list(jobs)
         self.whose = AttemptFinder(self.scheduler, self.clock).of
         in_force = ModeInForce(allocation="", mode=mode, interval_s=step_s)
-        self.looks = AgentLooks(
+        self.looks = AgentSnapshots(
             Means(
                 nodes=self.desk,
                 signer=self.site.signer,

@@ -37,7 +37,7 @@ from bench.measuring import (
 )
 from bench.simulated import LinkedServer, began_of, rest_served
 from bench.simulated_nodes import linked_agents, node_names, snapshot
-from lattice.client.asynchronous import Client
+from lattice.client.async_client import Client
 from lattice.client.settings import Settings
 from lattice.client.tokens import FixedToken
 from lattice.domain.alert import Progress

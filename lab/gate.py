@@ -14,7 +14,7 @@ from lab.layout import Layout
 from lab.process import Process
 from lab.room import Room
 from lab.users import SERVER_USER
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 
 EXECUTABLE = Path(sys.prefix) / "bin" / "lattice-helper"
 

@@ -15,7 +15,7 @@ from lab.layout import Layout
 from lab.process import Process
 from lab.room import Room
 from lab.users import AGENT_USER
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 
 
 def helper_argv(node: str, folder: Path) -> list[str]:

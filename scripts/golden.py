@@ -28,7 +28,8 @@ from typing import Any
 from click.testing import CliRunner
 
 from lattice.agent.main import _parser as agent_parser
-from lattice.cli.catalogue import COMMANDS, GROUPS
+from lattice.cli.catalogue import GROUPS
+from lattice.cli.command_table import COMMANDS
 from lattice.cli.tree import root
 from lattice.client import settings
 from lattice.helper.main import _parser as helper_parser

@@ -19,8 +19,8 @@ from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from lattice.base.command import COMMON
-from lattice.cli import argv
-from lattice.cli.catalogue import COMMANDS
+from lattice.base.fast_start import argv
+from lattice.cli.command_table import COMMANDS
 from lattice.cli.run import load
 from lattice.features.watch.command.notify import _summary
 from lattice.features.watch.model import WatchAlert, WatchEnd

@@ -10,7 +10,7 @@ import logging
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ import structlog
 
 from lattice.adapters.linux.nodejobs import NodeJobs, Roots
 from lattice.agent.config import load_agent_config
-from lattice.agent.figures import process_figures
+from lattice.agent.run import process_figures
 from lattice.agent.telemetry import TelemetryParts
+from lattice.base.address import Address
 from lattice.base.clock import SystemClock
 from lattice.base.pauses import LoopPauses
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
@@ -27,14 +28,13 @@ from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import CATALOGUE, Sample, labelled
 from lattice.domain.nodejobs import JobIdentity
 from lattice.features.link.node.servertime import ServerTime
-from lattice.server.address import Address
-from lattice.server.agents import with_single_identity
-from lattice.server.features import open_features
-from lattice.server.ground import open_ground
-from lattice.server.listening import open_connections, show_connections
-from lattice.server.logsection import LogsSection
-from lattice.server.sections import ApiSection, NodeAgentSection, ServerConfig, SlurmSection
-from lattice.server.telemetrysection import TelemetrySection
+from lattice.features.logs.section import LogsSection
+from lattice.server.cluster.agents import with_single_identity
+from lattice.server.config.sections import ApiSection, NodeAgentSection, ServerConfig, SlurmSection
+from lattice.server.config.telemetry_section import TelemetrySection
+from lattice.server.foundation import open_ground
+from lattice.server.listeners.listeners import open_connections, show_connections
+from lattice.server.serve import open_features
 
 _HERE = Address("127.0.0.1", 0)
 _NOBODY = "http://127.0.0.1:9"
@@ -81,12 +81,14 @@ async def server_metrics(folder: Path) -> list[str]:
     supervisor = Supervisor(clock, lambda: None)
     async with (
         open_ground(config, clock, log, supervisor, single=folder) as ground,
-        open_features(ground),
+        AsyncExitStack() as stack,
     ):
-        ground.figures.show_pauses(LoopPauses())
-        show_connections(ground.figures, open_connections(config.api))
+        await open_features(ground, stack)
+        own_metrics = ground.foundation.own_metrics
+        own_metrics.show_pauses(LoopPauses())
+        show_connections(own_metrics, open_connections(config.api))
         # Labels of what nothing was counted of yet stand nowhere else.
-        collectors = [*ground.figures.registry._collector_to_names]  # noqa: SLF001
+        collectors = [*own_metrics.registry._collector_to_names]  # noqa: SLF001
         return _sorted(
             _line(_shown(each.name, each.type), each.type, _labels(each) or _labels(collector))
             for collector in collectors

@@ -10,7 +10,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from lattice.server.description import describe
+from lattice.server.listeners.rest_app import describe
 from tests.fakes.server import composed
 
 TARGET = Path(__file__).resolve().parents[1] / "tests/fixtures/rest/openapi.json"

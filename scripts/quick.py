@@ -51,6 +51,14 @@ def imported(source: str) -> set[str]:
     return found
 
 
+def listed(name: str, source: str, names: Iterable[str]) -> set[str]:
+    """The modules beside one that imports its whole folder by `iter_modules`."""
+    if "iter_modules(" not in source:
+        return set()
+    folder = name.rpartition(".")[0] + "."
+    return {each for each in names if each.startswith(folder)}
+
+
 def importers(imports: Mapping[str, Iterable[str]], changed: Iterable[str]) -> set[str]:
     """The changed modules, and all that import them, directly or not."""
     above: dict[str, set[str]] = defaultdict(set)
@@ -78,7 +86,8 @@ def chosen_tests(since: str) -> list[str]:
     paths = {name: file.relative_to(ROOT).as_posix() for name, file in every.items()}
     changed = changed_files(since)
     touched = [name for name, path in paths.items() if path in changed]
-    imports = {name: imported(file.read_text()) for name, file in every.items()}
+    texts = {name: file.read_text() for name, file in every.items()}
+    imports = {name: imported(text) | listed(name, text, every) for name, text in texts.items()}
     found = (paths[name] for name in importers(imports, touched))
     return sorted(
         path

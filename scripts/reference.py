@@ -8,7 +8,8 @@ import click
 
 from lattice.base.command import COMMON, Command, Option
 from lattice.base.errors import STATUS
-from lattice.cli.catalogue import COMMANDS, root_help
+from lattice.cli.catalogue import root_help
+from lattice.cli.command_table import COMMANDS
 from lattice.cli.run import load
 from lattice.cli.tree import as_click
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from lattice.agent.sections import AgentConfig
-from lattice.base.setting import Secret, Setting, Unread, setting_of
-from lattice.server.address import Address
-from lattice.server.objectsection import ObjectsUrl
-from lattice.server.sections import ServerConfig
+from lattice.base.address import Address
+from lattice.base.setting import ConfigSetting, Secret, Unread, setting_of
+from lattice.server.config.objects_section import ObjectsUrl
+from lattice.server.config.sections import ServerConfig
 
 _FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -70,7 +70,7 @@ def server_page() -> str:
     return "\n".join(parts)
 
 
-def _section(key: Field[Any], kind: Any, about: Setting) -> str:
+def _section(key: Field[Any], kind: Any, about: ConfigSetting) -> str:
     also = f" (`{about.alias}` works too)" if about.alias else ""
     lines = [f"## `{key.name}`{also}\n", f"{about.doc}{_each(kind)}\n"]
     lines += ["| key | type | default | what it is |", "|---|---|---|---|"]
@@ -94,7 +94,7 @@ def _rows(kind: Any, prefix: str) -> Iterator[str]:
             yield from _rows(held, f"{name}{mark}")
 
 
-def _keys(kind: Any) -> Iterator[tuple[Field[Any], Any, Setting]]:
+def _keys(kind: Any) -> Iterator[tuple[Field[Any], Any, ConfigSetting]]:
     hints = typing.get_type_hints(kind)
     for key in fields(kind):
         about = setting_of(key)
@@ -158,7 +158,7 @@ def _default(key: Field[Any]) -> str:
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
 
 
-def _range(about: Setting) -> str:
+def _range(about: ConfigSetting) -> str:
     if about.least is None or about.most is None:
         return ""
     return f" From {about.least:g} to {about.most:.10g}."

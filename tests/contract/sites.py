@@ -13,22 +13,22 @@ from typing import Protocol
 
 from lab.laboratory import Lab
 from lattice.adapters.slurm.commands import SlurmCommands
-from lattice.adapters.slurm.mirror import SlurmScheduler
 from lattice.adapters.slurm.reasons import reason_of
 from lattice.adapters.slurm.rest import SlurmRest
+from lattice.adapters.slurm.scheduler import SlurmScheduler
 from lattice.base.clock import SystemClock
 from lattice.base.errors import Unavailable
 from lattice.domain.accounts import Account, AccountTree
 from lattice.domain.allocation import Allocation, Array, Attempt, ExitCode, State
 from lattice.domain.node import Node, NodeState, Switch, Topology
 from lattice.domain.scheduler import Scheduler
-from lattice.domain.vcluster import Kind, Vcluster, Vclusters
+from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from tests.eventually import eventually_async
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
 
 ACCOUNT = {"alice": "research", "bob": "genomics"}
-VIEWS = Vclusters((Vcluster("hpc", Kind.HPC, "batch"),))
+VIEWS = Vclusters((Vcluster("hpc", VclusterKind.HPC, "batch"),))
 
 
 class Site(Protocol):

@@ -16,7 +16,7 @@ import pytest
 from lab.doorway import Doorway
 from lab.seaweedfs import ACCESS_KEY, BUCKET, SECRET_KEY
 from lattice.adapters.objects.folder import FolderObjectStore
-from lattice.adapters.objects.limits import Limits
+from lattice.adapters.objects.limits import CallLimits
 from lattice.adapters.objects.s3 import S3ObjectStore, S3Place
 from lattice.base.clock import SystemClock
 from lattice.domain.objects import ObjectStore
@@ -51,7 +51,7 @@ async def place_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> A
             yield _switched(real, gone)
     else:
         doorway: Doorway = request.getfixturevalue("seaweed_doorway")
-        hasty = Limits(small_s=2.0, slowest_bytes_per_s=50e6)
+        hasty = CallLimits(small_s=2.0, slowest_bytes_per_s=50e6)
         place = s3_place(doorway.addresses[0], folder)
         shut = S3ObjectStore(place, SystemClock(), hasty)
         try:

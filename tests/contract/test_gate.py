@@ -15,7 +15,7 @@ from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.gate import HelperGate
 from lattice.base.clock import SystemClock
 from lattice.base.errors import PermissionRefused, Unavailable, UsageError
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.submission import (
     CancelQuestion,
     ProgramRefused,

@@ -14,7 +14,7 @@ from lattice.adapters.metricstore.store import HttpMetricStore, StorePlace
 from lattice.domain.measured import Shown
 from lattice.domain.metricstore import BadQuery, SeriesPoints, StoreSilent
 from lattice.features.top.service.climbs import Climbs
-from lattice.features.top.service.promql import OwnerFilter
+from lattice.observe.metric_query import OwnerFilter
 from tests.contract.metric_stores import KINDS, Place, engine, place_of
 
 pytestmark = pytest.mark.timeout(120)
@@ -200,7 +200,8 @@ class TestTheMeanOfACounter:
 
     @pytest.mark.spec("TOP-4")
     @pytest.mark.parametrize(
-        ("first", "last"), [(28, 448), (5, 465), (150, 448), (28, 200), (1, 91), (-25, 455)]
+        ("first", "last"),
+        [(28, 448), (5, 465), (150, 448), (28, 200), (1, 91), (-25, 455), (19, 469)],
     )
     async def test_whenever_it_was_first_and_last_seen(
         self, place: Place, first: int, last: int

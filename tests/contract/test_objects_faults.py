@@ -14,7 +14,7 @@ import pytest
 
 from lab.doorway import Doorway
 from lab.seaweedfs import BUCKET
-from lattice.adapters.objects.limits import Limits
+from lattice.adapters.objects.limits import CallLimits
 from lattice.adapters.objects.s3 import S3ObjectStore, S3Place
 from lattice.base.clock import SystemClock
 from lattice.base.errors import Unavailable
@@ -25,9 +25,9 @@ from tests.fakes.s3_server import SpokenS3
 
 pytestmark = pytest.mark.timeout(180)
 
-HASTY = Limits(small_s=0.6, slowest_bytes_per_s=50e6, first_pause_s=0.02)
+HASTY = CallLimits(small_s=0.6, slowest_bytes_per_s=50e6, first_pause_s=0.02)
 """For what will not be answered."""
-STEADY = Limits(small_s=12.0, slowest_bytes_per_s=50e6, first_pause_s=0.02, try_share=0.12)
+STEADY = CallLimits(small_s=12.0, slowest_bytes_per_s=50e6, first_pause_s=0.02, try_share=0.12)
 """For what will be: a try that hangs ends soon, and two cores that are busy have their time."""
 
 

@@ -12,7 +12,7 @@ from lattice.adapters.slurm.operator import SlurmNodeOperator
 from lattice.domain.node import Node, NodeState
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.operation import NodeOperator
-from lattice.features.nodes.service.draining import DrainTerms, FailedNodeDrain
+from lattice.features.nodes.service.drains import DrainTerms, FailedNodeDrain
 from tests.eventually import eventually_async
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler

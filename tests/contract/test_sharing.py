@@ -13,7 +13,7 @@ import pytest
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import SystemClock
 from lattice.base.errors import Unavailable
-from lattice.domain.sharing import Share, Standing, Way
+from lattice.domain.sharing import ReadKind, Share, Standing
 from lattice.features.sharing.service.reads import WrittenReads
 from lattice.features.sharing.service.shares import SHARES, SharedAllocations
 from tests.contract.places import EtcdPlace, FilePlace, MemoryPlace, Place
@@ -105,8 +105,8 @@ async def test_time_ends_a_share_whose_key_is_there(shares: SharedAllocations) -
 async def test_every_read_of_many_servers_is_counted(place: Place) -> None:
     servers = [WrittenReads(place.store, CLOCK) for _ in range(6)]
     await asyncio.gather(
-        *(each.note("bob", Standing.SHARED, JOB, Way.READ) for each in servers),
-        *(each.note("carol", Standing.COORDINATOR, JOB, Way.FOLLOW) for each in servers[:2]),
+        *(each.note("bob", Standing.SHARED, JOB, ReadKind.READ) for each in servers),
+        *(each.note("carol", Standing.COORDINATOR, JOB, ReadKind.FOLLOW) for each in servers[:2]),
     )
     told = await servers[0].of([JOB])
     assert {(each.reader, each.times) for each in told} == {("bob", 6), ("carol", 2)}
@@ -115,7 +115,7 @@ async def test_every_read_of_many_servers_is_counted(place: Place) -> None:
 @pytest.mark.spec("AUTH-7")
 async def test_what_cannot_be_written_is_an_error(place: Place) -> None:
     notes = WrittenReads(place.store, CLOCK)
-    await notes.note("bob", Standing.SHARED, JOB, Way.READ)
+    await notes.note("bob", Standing.SHARED, JOB, ReadKind.READ)
     await place.cut_off()
     with pytest.raises(Unavailable, match="can't be written down"):
-        await notes.note("bob", Standing.SHARED, JOB, Way.FOLLOW)
+        await notes.note("bob", Standing.SHARED, JOB, ReadKind.FOLLOW)

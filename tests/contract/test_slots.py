@@ -13,7 +13,7 @@ from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import SystemClock
 from lattice.base.errors import RateLimited
 from lattice.domain.state import StateStore
-from lattice.server.slots import PREFIX, Slot, Slots
+from lattice.server.cluster.slots import PREFIX, Slot, Slots
 from tests.contract.places import EtcdPlace, FilePlace, MemoryPlace, Place
 
 pytestmark = pytest.mark.timeout(180)

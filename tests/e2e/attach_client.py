@@ -27,7 +27,7 @@ from websockets.typing import Subprotocol
 
 from lattice.domain.stream import CarrierLost
 from lattice.domain.terminal import Exit, Stdin, read_message, write_message
-from lattice.features.attach.model import PROTOCOL, Start, Token, write_word
+from lattice.features.attach.model import PROTOCOL, AttachToken, Start, write_word
 from lattice.wire.conduit import Conduit, ConduitClosed
 
 _BEGUN = time.monotonic()
@@ -145,7 +145,7 @@ class AttachClient:
                 self.left = True
                 await self._line.close(1000)
             elif "token" in order and self._line is not None:
-                await self._line.send(write_word(Token(token=order["token"])))
+                await self._line.send(write_word(AttachToken(token=order["token"])))
 
 
 async def main() -> int:

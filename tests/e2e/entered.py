@@ -15,7 +15,7 @@ from lab.users import AGENT_USER
 from lattice.access.grants import GrantSigner
 from lattice.base import packet
 from lattice.base.clock import SystemClock
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.privileged import (
     Answer,
     Enter,

@@ -22,13 +22,13 @@ from lattice.base import packet
 from lattice.base.clock import SystemClock
 from lattice.domain.grant import Act, Grant
 from lattice.domain.privileged import Outcome
-from lattice.helper.attaching import Attaching
-from lattice.helper.holder import Times
-from lattice.helper.holding import Holding
-from lattice.helper.journal import Journal
+from lattice.helper.holder import HolderTimes
+from lattice.helper.journal import HelperJournal
 from lattice.helper.privilege import Kernel
-from lattice.helper.sessions import Sessions
+from lattice.helper.sessions import HelperSessions
 from lattice.helper.target import CHANGED
+from lattice.helper.terminal_process import TerminalProcess
+from lattice.helper.terminal_verbs import Attaching
 from tests.e2e.entered import asking
 
 _NODE, _JOB = "attack", 4242
@@ -107,8 +107,10 @@ def main(tries: int) -> None:
     nothing = os.open("/dev/null", os.O_WRONLY)
     kernel, clock = Kernel(), SystemClock()
     with tempfile.TemporaryDirectory() as folder:
-        holding = Holding(kernel, clock, Journal(clock, nothing), Times(linger_s=0.1))
-        sessions = Sessions(Path(folder) / "sessions")
+        holding = TerminalProcess(
+            kernel, clock, HelperJournal(clock, nothing), HolderTimes(linger_s=0.1)
+        )
+        sessions = HelperSessions(Path(folder) / "sessions")
         for number in range(tries):
             place = _PLACES[number % len(_PLACES)]
             same, report = os.pipe()

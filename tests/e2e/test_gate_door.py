@@ -21,7 +21,7 @@ from lattice.access.grants import GrantSigner
 from lattice.adapters.helper.gate import sealed
 from lattice.base import packet
 from lattice.base.clock import SystemClock
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.grant import GATE, Act
 from lattice.domain.privileged import (
     Answer,

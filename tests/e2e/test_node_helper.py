@@ -12,7 +12,7 @@ from lab.users import AGENT_USER
 from lattice.access.grants import GrantSigner
 from lattice.adapters.helper.counters import HelperCounterLine
 from lattice.base.clock import SystemClock
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.counters import IO, ProcessCounters, processes_of
 from lattice.domain.privileged import (
     Answer,

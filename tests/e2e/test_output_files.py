@@ -23,7 +23,7 @@ from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.outputs import HelperOutputs
 from lattice.base.clock import SystemClock
 from lattice.base.errors import DataUnavailable, PermissionRefused
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.outputs import OpenedOutputs, OutputFile
 from lattice.domain.privileged import OpenOutput, OpenOutputFile, Question, digest_of, verb_of
 from tests.contract.identities import being

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,16 +14,20 @@ from lattice.adapters.pki.replica import AuthorityFiles, ReplicaIdentity
 from lattice.adapters.signedstate import RecordSigner
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.peer import PeerIdentity
 from lattice.features.agents.service.enrolment import EnrolmentService
 from lattice.features.agents.service.records import TRUST
 from lattice.features.agents.service.trust import TrustedNodes
-from lattice.server.agents import AgentParts
+from lattice.server.cluster.agents import AgentParts, open_agents
+from lattice.server.cluster.bootstrap import CLUSTER_KEY
+from lattice.server.cluster.state import AgreedState
+from lattice.server.config.sections import ServerConfig
 from lattice.wire.peer import read_peer
 from tests.fakes.certificates import CLUSTER, authority_files, node_pair
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.in_memory_view import InMemoryStateView
+from tests.fakes.supervised import SupervisedLoops
 
 ADMIN = Actor(sub="admin-1", role=Role.SYSTEM_ADMIN)
 GRANT_KEY = bytes(range(32))
@@ -52,6 +57,22 @@ def agent_parts(clock: Clock, store: InMemoryStateStore) -> AgentParts:
         trust=trust,
         enrolment=enrolment,
         record_signer=RecordSigner(key),
+    )
+
+
+def opened_agents(
+    config: ServerConfig, store: InMemoryStateStore, clock: Clock, note: str = ""
+) -> AbstractAsyncContextManager[AgentParts | None]:
+    """Those of a configured server; `note` is what is known of its state."""
+    agreed = AgreedState(store, InMemoryStateView(store, CLUSTER_KEY), note)
+    return open_agents(
+        config,
+        agreed,
+        clock,
+        SupervisedLoops(),
+        replica_id="r1",
+        presences=None,  # type: ignore[arg-type]
+        replicas=lambda: ("127.0.0.1:50052",),
     )
 
 

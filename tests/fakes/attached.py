@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from lattice.access.actor import Actor
-from lattice.access.finding import AllocationFinder
+from lattice.access.allocation_finder import AllocationFinder
 from lattice.access.limits import DEFAULTS, LimitTable
 from lattice.base.errors import LatticeError
 from lattice.domain.scheduler import Scheduler
@@ -20,18 +20,18 @@ from lattice.features.attach.model import (
     read_server_word,
     write_word,
 )
-from lattice.features.attach.service.asking import Asking
-from lattice.features.attach.service.attaching import AttachService
-from lattice.features.attach.service.keeping import SessionKeeping
-from lattice.features.attach.service.listing import AttachListing
-from lattice.features.attach.service.records import SessionRecords
+from lattice.features.attach.service.questions import HelperQuestions
+from lattice.features.attach.service.records import AttachListing, SessionRecords
+from lattice.features.attach.service.registry import SessionRegistry
+from lattice.features.attach.service.session import AttachService
 from lattice.features.attach.service.tickets import AttachTickets
-from lattice.server.attach import AttachParts
-from lattice.server.limits import Limits, NoOtherReplica, Rates
-from lattice.server.slots import PREFIX, Slots
+from lattice.features.attach.wiring import bindings, terminal
+from lattice.foundation.wiring import Wiring
+from lattice.server.cluster.limits import Limits, NoOtherReplica, Rates
+from lattice.server.cluster.slots import PREFIX, Slots
 from lattice.wire.conduit import Conduit
 from lattice.wire.lines import LineClosed
-from lattice.wire.websocket import Standing
+from lattice.wire.websocket import SocketCaller
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.in_memory_view import InMemoryStateView
 
@@ -69,7 +69,7 @@ class AttachReplica:
         rates = Rates(table, clock, replica=name, replicas=lambda: (name,), others=NoOtherReplica())
         self.records = SessionRecords(store, clock, name)
         self.journal = Acts()
-        self.keeping = SessionKeeping(
+        self.keeping = SessionRegistry(
             Limits(self.slots, rates, lambda _: None),
             self.records,
             clock,
@@ -81,7 +81,7 @@ class AttachReplica:
             scheduler,
             finder,
             nodes,
-            Asking(signer),  # type: ignore[arg-type]
+            HelperQuestions(signer),  # type: ignore[arg-type]
             self.keeping,
             clock,
             name,
@@ -90,8 +90,12 @@ class AttachReplica:
         self.listing = AttachListing(finder, self.records)
         self.tickets = AttachTickets(finder, store, clock)
 
-    def parts(self, *origins: str) -> AttachParts:
-        return AttachParts(self.service, self.listing, self.tickets, frozenset(origins))
+    def wiring(self, *origins: str) -> Wiring:
+        """What it offers; pages of these origins may open terminals."""
+        return Wiring(
+            bindings=bindings(self.listing, self.tickets),
+            offer=terminal(self.service, self.tickets, frozenset(origins)),
+        )
 
 
 class MemoryLine:
@@ -174,7 +178,7 @@ class Client:
         name: str = "1",
         actor: Actor = ALICE,
         *,
-        standing: Standing[Actor] | None = None,
+        standing: SocketCaller[Actor] | None = None,
         start: Start | None = None,
     ) -> asyncio.Task[LatticeError | None]:
         """Begin, or go on at this server."""
@@ -182,7 +186,7 @@ class Client:
         self.line = MemoryLine()
         start = start or Start(session=self.session, resume=resume, terminal="xterm")
         self.line.put(write_word(start))
-        standing = standing or Standing(actor, _nobody, "")
+        standing = standing or SocketCaller(actor, _nobody, "")
         self._serving = asyncio.create_task(replica.service.serve(standing, name, self.line))
         self._carrying = asyncio.create_task(self.conduit.carry(_LineCarrier(self.line)))
         return self._serving

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from lattice.access.grants import GrantChecker, GrantSigner
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, NotFound, Unavailable
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.grant import Act, Grant
 from lattice.domain.privileged import Enter, Rejoin, read_request
 from lattice.domain.privileged import digest_of as question_digest

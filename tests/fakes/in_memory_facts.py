@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from lattice.domain.attempts import JobAttempt
-from lattice.domain.factfinding import NodeCheck
 from lattice.domain.jobfacts import NodeFacts, RankStack
-from lattice.domain.nodelook import NodeSight, NodeSilence
+from lattice.domain.node_facts import NodeAnswer
+from lattice.domain.node_snapshot import NodeSnapshot, NodeUnreachable
 
 
 class InMemoryFacts:
@@ -15,8 +15,8 @@ class InMemoryFacts:
 
     def __init__(self) -> None:
         self.told: dict[str, NodeFacts] = {}
-        self.sights: dict[str, NodeSight] = {}
-        self.silences: dict[str, NodeSilence] = {}
+        self.sights: dict[str, NodeSnapshot] = {}
+        self.silences: dict[str, NodeUnreachable] = {}
         self.hangs = False
         self.asked = 0
 
@@ -25,12 +25,12 @@ class InMemoryFacts:
         attempt: JobAttempt,  # noqa: ARG002
         *,
         within_s: float,  # noqa: ARG002
-    ) -> tuple[tuple[NodeCheck, ...], tuple[NodeSilence, ...]]:
+    ) -> tuple[tuple[NodeAnswer, ...], tuple[NodeUnreachable, ...]]:
         self.asked += 1
         if self.hangs:
             await asyncio.Event().wait()
         checks = (
-            NodeCheck(
+            NodeAnswer(
                 node=node,
                 facts=facts,
                 sight=self.sights.get(node),
@@ -46,7 +46,7 @@ class InMemoryStacks:
 
     def __init__(self) -> None:
         self.told: list[RankStack] = []
-        self.silences: list[NodeSilence] = []
+        self.silences: list[NodeUnreachable] = []
         self.asked: list[tuple[str, str]] = []
         """Who asked, and about which allocation."""
 
@@ -56,6 +56,6 @@ class InMemoryStacks:
         attempt: JobAttempt,
         *,
         within_s: float,  # noqa: ARG002
-    ) -> tuple[tuple[RankStack, ...], tuple[NodeSilence, ...]]:
+    ) -> tuple[tuple[RankStack, ...], tuple[NodeUnreachable, ...]]:
         self.asked.append((subject, attempt.allocation.id))
         return tuple(self.told), tuple(self.silences)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lattice.base.errors import DataUnavailable, Unavailable, UsageError
-from lattice.domain.outputs import Holder, OpenedOutputs, OutputFile, SkippedOutput
+from lattice.domain.outputs import OpenedOutputs, OutputFile, OutputHolder, SkippedOutput
 from lattice.domain.privileged import (
     MOST_OUTPUTS,
     NoteOutput,
@@ -26,7 +26,7 @@ class Held:
     """A descriptor of a process; no path means something that is no file."""
 
     grant: str
-    holder: Holder
+    holder: OutputHolder
     path: Path | None
 
 
@@ -36,7 +36,7 @@ class Noted:
 
     path: Path
     identity: tuple[int, int]
-    holders: list[Holder]
+    holders: list[OutputHolder]
 
 
 class InMemoryOutputs:
@@ -56,14 +56,14 @@ class InMemoryOutputs:
 
     def hold(self, grant: str, pid: int, descriptor: int, path: Path | None) -> None:
         """From now on this process of that job writes there."""
-        self.held.append(Held(grant, Holder(pid, descriptor), path))
+        self.held.append(Held(grant, OutputHolder(pid, descriptor), path))
 
     async def open_output(self, grant: str, pids: Sequence[int]) -> OpenedOutputs:
         self._answering(OpenOutput(tuple(pids)).fault())
         self.asked.append(tuple(pids))
         self.grants.append(grant)
         mine = [each for each in self.held if each.grant == grant and each.holder.pid in pids]
-        files: dict[Path, list[Holder]] = {}
+        files: dict[Path, list[OutputHolder]] = {}
         for each in mine:
             if each.path is not None:
                 files.setdefault(each.path, []).append(each.holder)
@@ -86,7 +86,7 @@ class InMemoryOutputs:
     async def note_output(self, job_id: int, pids: Sequence[int]) -> int:
         self._answering(NoteOutput(job_id, tuple(pids)).fault())
         self.noted.append(tuple(pids))
-        files: dict[Path, list[Holder]] = {}
+        files: dict[Path, list[OutputHolder]] = {}
         for each in self.held:
             if each.grant == str(job_id) and each.holder.pid in pids and each.path is not None:
                 files.setdefault(each.path, []).append(each.holder)
@@ -111,7 +111,7 @@ class InMemoryOutputs:
         more = len(notes) > skip + len(page)
         return OpenedOutputs(None, tuple(opened), tuple(skipped), more)
 
-    def _note(self, job: str, files: Mapping[Path, Sequence[Holder]]) -> None:
+    def _note(self, job: str, files: Mapping[Path, Sequence[OutputHolder]]) -> None:
         notes = self.notes.setdefault(job, {})
         for path, holders in files.items():
             identity = _identity(path)
@@ -134,7 +134,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _opened(path: Path, holders: tuple[Holder, ...]) -> OutputFile:
+def _opened(path: Path, holders: tuple[OutputHolder, ...]) -> OutputFile:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     found = os.fstat(fd)
     return OutputFile(

@@ -14,12 +14,12 @@ from functools import cache
 from typing import TypeAlias
 
 from lattice.domain.metricstore import BadQuery, Point
-from lattice.features.prometheus.service.lexing import NotUnderstood
-from lattice.features.prometheus.service.parsing import parse
+from lattice.features.prometheus.service.lexer import NotUnderstood
+from lattice.features.prometheus.service.parser import parse
 from lattice.features.prometheus.service.tree import (
     Aggregation,
-    Call,
     Chain,
+    FunctionCall,
     Group,
     Node,
     Number,
@@ -76,7 +76,7 @@ class Evaluation:
                 return self._chain(operands, operators, time)
             case Aggregation(name, grouping, (what,)):
                 return _gathered(name, grouping, self._vector(what, time))
-            case Call(name, arguments):
+            case FunctionCall(name, arguments):
                 return self._called(name, arguments, time)
         raise BadQuery(f"this fake does not know {node}")
 
@@ -93,8 +93,9 @@ class Evaluation:
         if name == "histogram_quantile" and isinstance(what, Number):
             return _quantiles(float(what.text), self._vector(arguments[1], time))
         matrix = self._matrix(what, time)
-        if name == "rate":
-            return {_nameless(each): _rate(some) for each, some in matrix.items() if len(some) > 1}
+        if name in {"rate", "increase"}:
+            grown = _rate if name == "rate" else _grown
+            return {_nameless(each): grown(some) for each, some in matrix.items() if len(some) > 1}
         if name not in _OVER:
             raise BadQuery(f"this fake does not know {name}")
         kept: Callable[[Labels], Labels] = _same if name == "last_over_time" else _nameless
@@ -125,6 +126,10 @@ class Evaluation:
             if sign == ">" and isinstance(operand, Number):
                 least = float(operand.text)
                 found = {labels: value for labels, value in found.items() if value > least}
+                continue
+            if sign == "*" and isinstance(operand, Number):
+                factor = float(operand.text)
+                found = {_nameless(labels): value * factor for labels, value in found.items()}
                 continue
             other = self._vector(operand, time)
             there = {_nameless(each) for each in other}
@@ -210,8 +215,11 @@ def _quantile(share: float, buckets: Sequence[tuple[float, float]]) -> float:
 
 
 def _rate(points: Sequence[Point]) -> float:
-    grown = sum(b - a if b >= a else b for a, b in _pairs(points))
-    return grown / (points[-1][0] - points[0][0])
+    return _grown(points) / (points[-1][0] - points[0][0])
+
+
+def _grown(points: Sequence[Point]) -> float:
+    return sum(b - a if b >= a else b for a, b in _pairs(points))
 
 
 def _pairs(points: Sequence[Point]) -> Iterable[tuple[float, float]]:

@@ -7,7 +7,7 @@ from lattice.base.errors import Unavailable
 from lattice.domain.accounts import AccountTree
 from lattice.domain.allocation import Allocation
 from lattice.domain.node import Node, Topology
-from lattice.domain.scheduler import LiveCluster, PastQuestion, Reading
+from lattice.domain.scheduler import LiveCluster, PastQuestion, SchedulerReading
 from lattice.domain.source import LIVE, Source
 
 _STALE_AFTER_S = 10.0
@@ -44,12 +44,12 @@ class InMemoryScheduler:
             accounts=self.accounts,
         )
 
-    def live(self) -> Reading:
+    def live(self) -> SchedulerReading:
         self.read()
         if self._cluster is None:
             raise Unavailable("Slurm has not answered yet.", hint="Try again in a few seconds.")
         age_s = self._clock.monotonic() - self._read_at_s
-        return Reading(
+        return SchedulerReading(
             self._cluster,
             Source(
                 name=LIVE,
@@ -60,7 +60,7 @@ class InMemoryScheduler:
             ),
         )
 
-    async def fresh(self, *, nodes: bool = False) -> Reading:  # noqa: ARG002
+    async def fresh(self, *, nodes: bool = False) -> SchedulerReading:  # noqa: ARG002
         self.looked_again += 1
         return self.live()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lattice.base.clock import Clock
-from lattice.domain.node import Condition, Health, NodeHealth
+from lattice.domain.node import Condition, HealthState, NodeHealth
 from lattice.domain.presence import Presence, PresenceReading
 from lattice.domain.source import Source
 
@@ -17,9 +17,9 @@ class JudgedNodes:
         """False: the agreed state does not answer."""
         self._records: dict[str, Presence] = {}
         for name in names:
-            self.judge(name, Health.HEALTHY)
+            self.judge(name, HealthState.HEALTHY)
 
-    def judge(self, node: str, health: Health, *words: str, linked: bool = True) -> None:
+    def judge(self, node: str, health: HealthState, *words: str, linked: bool = True) -> None:
         now = self._clock.now().timestamp()
         self._records[node] = Presence(
             node=node,
@@ -33,7 +33,9 @@ class JudgedNodes:
 
     def fail(self, *nodes: str) -> None:
         for each in nodes:
-            self.judge(each, Health.FAILURE, f"{BROKEN_CARD} reported XID 79: it fell off the bus")
+            self.judge(
+                each, HealthState.FAILURE, f"{BROKEN_CARD} reported XID 79: it fell off the bus"
+            )
 
     def presences(self) -> PresenceReading:
         return PresenceReading(dict(self._records), {}, Source(name="agents", ok=self.seen))

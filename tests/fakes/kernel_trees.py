@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lattice.domain.counters import CountersUnavailable, Rows, Telling
-from lattice.domain.metric import Absence, Reading, Sample
+from lattice.domain.counters import CounterAnswer, CountersUnavailable, Rows
+from lattice.domain.metric import Absence, MetricReading, Sample
 from lattice.domain.nodejobs import JobFolder, JobIdentity, NodeJob, StartSign
-from lattice.probes.probe import Roots
+from lattice.probes.probe import ProbeRoots
 
 CAPTURED = Path(__file__).parents[1] / "fixtures/probes"
 V1_CONTROLLERS = ("freezer", "memory", "cpuacct", "cpuset", "cpu")
@@ -23,7 +23,7 @@ class Tree:
 
     def __init__(self, root: Path, name: str) -> None:
         self.root = root
-        self.roots = Roots(root / "proc", root / "sys", root / "cgroup")
+        self.roots = ProbeRoots(root / "proc", root / "sys", root / "cgroup")
         for part in ("\n" + (CAPTURED / f"{name}.txt").read_text()).split("\n== ")[1:]:
             path, _, text = part.partition("\n")
             self.write(path, text + "\n" if text else "")
@@ -44,23 +44,25 @@ class Line:
     asked: int = 0
     unread: dict[int, str] = field(default_factory=dict)
 
-    def ask(self, want: Sequence[str], jobs: Sequence[int]) -> Telling:
+    def ask(self, want: Sequence[str], jobs: Sequence[int]) -> CounterAnswer:
         assert all(job > 0 for job in jobs)
         self.asked += 1
         if self.fails is not None:
             raise self.fails
         told = {kind: dict(self.told.get(kind, {})) for kind in want}
-        return Telling(told, unread=dict(self.unread))
+        return CounterAnswer(told, unread=dict(self.unread))
 
 
-def v1_job(roots: Roots, number: int = 8, controllers: tuple[str, ...] = V1_CONTROLLERS) -> NodeJob:
+def v1_job(
+    roots: ProbeRoots, number: int = 8, controllers: tuple[str, ...] = V1_CONTROLLERS
+) -> NodeJob:
     return _job(
         number,
         *(JobFolder(each, f"{roots.cgroup}/{each}/{V1_JOB}") for each in controllers),
     )
 
 
-def v2_job(roots: Roots, number: int = 11) -> NodeJob:
+def v2_job(roots: ProbeRoots, number: int = 11) -> NodeJob:
     return _job(number, JobFolder("", f"{roots.cgroup}/{V2_JOB}"))
 
 
@@ -69,14 +71,14 @@ def _job(number: int, *folders: JobFolder) -> NodeJob:
     return NodeJob(identity=identity, started_by=StartSign.FOLDER, folders=folders)
 
 
-def values(readings: Sequence[Reading]) -> dict[str, float]:
+def values(readings: Sequence[MetricReading]) -> dict[str, float]:
     """By metric and labels."""
     return {_named(each): each.value for each in readings if isinstance(each, Sample)}
 
 
-def reasons(readings: Sequence[Reading]) -> dict[str, str]:
+def reasons(readings: Sequence[MetricReading]) -> dict[str, str]:
     return {_named(each): each.reason for each in readings if isinstance(each, Absence)}
 
 
-def _named(each: Reading) -> str:
+def _named(each: MetricReading) -> str:
     return " ".join((each.metric, *(value for _, value in each.labels)))

@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
-from lattice.domain.alert import Alert, Phase, Progress, Rule, Severity
+from lattice.domain.alert import Alert, AlertRule, Phase, Progress, Severity
 from lattice.domain.attempts import JobAttempt
 from lattice.domain.measured import JobSnapshot
-from lattice.domain.metric import Absence, Reading, Sample, labelled
-from lattice.domain.nodejobs import JobIdentity
-from lattice.domain.nodelook import (
+from lattice.domain.metric import Absence, MetricReading, Sample, labelled
+from lattice.domain.node_snapshot import (
     NodeBack,
     NodeMeasured,
     NodeNews,
-    NodeSight,
-    NodeSilence,
+    NodeSnapshot,
     NodeStale,
+    NodeUnreachable,
 )
+from lattice.domain.nodejobs import JobIdentity
 
 BEGUN = 1_794_700_000.0
 """When the job of these snapshots began."""
@@ -28,7 +28,7 @@ OTHER_CARD = "GPU-00000000-aaaa-bbbb-cccc-000000000002"
 
 
 def snapshot(
-    after_s: float, *readings: Reading, job_id: int = 1, resolution_s: float = 30.0
+    after_s: float, *readings: MetricReading, job_id: int = 1, resolution_s: float = 30.0
 ) -> JobSnapshot:
     """At so many seconds after the job began."""
     identity = JobIdentity("boot", job_id, 7, BEGUN)
@@ -70,7 +70,7 @@ def card(
 def alert(**changes: Any) -> Alert:
     """A GPU that has been idle since the beginning."""
     facts: dict[str, Any] = {
-        "rule": Rule.GPU_IDLE,
+        "rule": AlertRule.GPU_IDLE,
         "subject": CARD,
         "phase": Phase.FIRING,
         "severity": Severity.WARNING,
@@ -92,16 +92,16 @@ def sight(
     *,
     firing: tuple[Alert, ...] = (),
     progress: Progress | None = None,
-) -> NodeSight:
-    return NodeSight(node=node, before=before, now=now, firing=firing, progress=progress)
+) -> NodeSnapshot:
+    return NodeSnapshot(node=node, before=before, now=now, firing=firing, progress=progress)
 
 
 class InMemoryNodeLooks:
     """`NodeLooks`. `tell` reaches everyone who follows; who begins to is told how it stands."""
 
     def __init__(self) -> None:
-        self.sights: dict[str, NodeSight] = {}
-        self.silences: dict[str, NodeSilence] = {}
+        self.sights: dict[str, NodeSnapshot] = {}
+        self.silences: dict[str, NodeUnreachable] = {}
         self.followed: list[JobAttempt] = []
         """Every attempt that anyone began to follow, in turn."""
         self._following: list[asyncio.Queue[NodeNews]] = []
@@ -128,7 +128,7 @@ class InMemoryNodeLooks:
         *,
         only: Collection[str] | None = None,
         within_s: float = 3.0,  # noqa: ARG002
-    ) -> tuple[tuple[NodeSight, ...], tuple[NodeSilence, ...]]:
+    ) -> tuple[tuple[NodeSnapshot, ...], tuple[NodeUnreachable, ...]]:
         return (
             tuple(
                 each

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from lattice.adapters.slurm.commands import SlurmCommands
-from lattice.adapters.slurm.exchange import RestReply
+from lattice.adapters.slurm.http_client import RestReply
 from lattice.adapters.slurm.rest import SlurmRest
 from lattice.base.errors import Unavailable
 

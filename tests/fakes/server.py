@@ -2,61 +2,66 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import Any
 
-import structlog
 from joserfc import jwt
 from joserfc.jwk import OctKey
 
 from lattice.access.actor import ClaimNames
-from lattice.access.finding import AllocationFinder
 from lattice.access.grants import GrantSigner
-from lattice.access.output import OutputDoor
 from lattice.adapters.oidc.verify import HmacVerifier
 from lattice.base.clock import SystemClock
-from lattice.domain.factfinding import FactFinding
+from lattice.domain.attempts import AttemptFinder
 from lattice.domain.metricstore import MetricStore
-from lattice.domain.nodelook import NodeLooks
+from lattice.domain.node_facts import FactSource
+from lattice.domain.node_snapshot import NodeSnapshots
 from lattice.domain.stream import NodeStreams
-from lattice.domain.telemetry import Mode, ModeInForce
+from lattice.features.agents import wiring as agents_wiring
+from lattice.features.allocations import wiring as allocations
+from lattice.features.compare import wiring as compare
+from lattice.features.diag import wiring as diag
+from lattice.features.diag.section import DiagSection
+from lattice.features.health import wiring as health
+from lattice.features.identity import wiring as identity
 from lattice.features.identity.model import AuthDiscovery
-from lattice.features.link.service.probe import ProbeService
+from lattice.features.link import wiring as link
+from lattice.features.locks import wiring as locks_wiring
 from lattice.features.locks.service.book import LOCKS, LockBook
+from lattice.features.logs import wiring as logs
 from lattice.features.logs.service.archive import Archive
-from lattice.features.logs.service.feeds import Feeds
-from lattice.features.logs.service.naming import Naming
-from lattice.features.logs.service.reading import LogReading
-from lattice.features.prometheus.service.asking import PrometheusService
-from lattice.features.report.service.measuring import RunMeter
-from lattice.features.top.service.looking import TopService
-from lattice.features.watch.service.watch import Sources as WatchSources
-from lattice.features.watch.service.watching import Watching
-from lattice.server.compare import CompareNeeds, compare_service
-from lattice.server.compose import Faces, Parts, compose
-from lattice.server.diag import DiagNeeds, diag_service
-from lattice.server.diagsection import DiagSection
-from lattice.server.figures import Figures
-from lattice.server.report import ReportNeeds, report_service
-from lattice.server.top import TopParts
+from lattice.features.logs.service.live_feeds import Feeds
+from lattice.features.logs.service.log_keys import Naming
+from lattice.features.logs.service.log_service import LogService
+from lattice.features.nodes import wiring as nodes_wiring
+from lattice.features.prometheus import wiring as prometheus
+from lattice.features.report import wiring as report
+from lattice.features.sharing import wiring as sharing_wiring
+from lattice.features.submit import wiring as submit
+from lattice.features.telemetry import wiring as telemetry
+from lattice.features.telemetry.service.modes import MODES
+from lattice.features.top import wiring as top
+from lattice.features.watch import wiring as watch
+from lattice.foundation.foundation import NodeAccess
+from lattice.foundation.wiring import Wiring
+from lattice.server.cluster.bootstrap import CLUSTER_KEY
+from lattice.server.config.telemetry_section import TelemetrySection
+from lattice.server.listeners.faces import Faces, compose
+from lattice.server.listeners.rest_app import Description
+from lattice.server.measurement import agreed_modes
 from tests.fakes.agent_site import agent_parts
 from tests.fakes.attached import AttachReplica
 from tests.fakes.echoing_nodes import EchoingNodes
+from tests.fakes.foundation import in_memory_foundation
 from tests.fakes.held_terminals import HeldTerminals
 from tests.fakes.in_memory_facts import InMemoryFacts, InMemoryStacks
-from tests.fakes.in_memory_gate import InMemoryGate
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.in_memory_objects import InMemoryObjectStore
-from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.in_memory_view import InMemoryStateView
 from tests.fakes.node_looks import InMemoryNodeLooks
 from tests.fakes.sharing import sharing_parts
-from tests.fakes.telemetry import telemetry_parts
-
-_Silent = structlog.make_filtering_bound_logger(logging.CRITICAL)
 
 SECRET = b"a secret of the tests, long enough to be one"
 AUDIENCE = "lattice"
@@ -69,9 +74,9 @@ def composed(
     signer: GrantSigner | None = None,
     terminals: HeldTerminals | None = None,
     origins: tuple[str, ...] = (),
-    looks: NodeLooks | None = None,
+    looks: NodeSnapshots | None = None,
     metrics: MetricStore | None = None,
-    facts: FactFinding | None = None,
+    facts: FactSource | None = None,
 ) -> Faces:
     """Both faces, behind the real guard; tokens are signed with `SECRET`.
 
@@ -84,91 +89,71 @@ def composed(
     state = InMemoryStateStore(clock)
     agents = agent_parts(clock, state)
     sharing = sharing_parts(state)
-    logs = LogReading(
-        scheduler,
-        OutputDoor(AllocationFinder(scheduler, clock, sharing.shares), sharing.notes, clock),
-        Archive(InMemoryObjectStore(clock)),
-        Feeds(
-            nodes or EchoingNodes(),
-            signer or agents.signer,
-            clock,
-            Naming(scheduler, clock).of,
-        ),
+    modes = agreed_modes(
+        scheduler, state, clock, TelemetrySection(), InMemoryStateView(state, MODES)
+    )
+    access = NodeAccess(
+        streams=EchoingNodes("n1"),
+        signer=agents.signer,
+        looks=looks or InMemoryNodeLooks(),
+        modes=modes.of,
+        attempts=AttemptFinder(scheduler, clock),
+    )
+    locks = LockBook(state, InMemoryStateView(state, LOCKS), clock)
+    base = in_memory_foundation(
         clock,
-    )
-    watch = Watching(
-        WatchSources(scheduler, looks or InMemoryNodeLooks(), clock),
-        OutputDoor(AllocationFinder(scheduler, clock, sharing.shares), sharing.notes, clock),
-    )
-    held = terminals or HeldTerminals(clock)
-    attach = AttachReplica("r1", state, scheduler, held, held.signer)
-    needs = ReportNeeds(
         scheduler=scheduler,
-        store=None,
-        accounting=None,
-        objects=None,
+        state=state,
         sharing=sharing,
-        clock=clock,
+        locks=locks,
+        metrics=metrics or InMemoryMetricStore(),
+        nodes=access,
     )
-    report = report_service(needs, RunMeter(None, None, clock), None)
-    telemetry = telemetry_parts(scheduler, state, sharing, looks)
-    diag = diag_service(
-        DiagNeeds(
-            scheduler=scheduler,
-            telemetry=replace(telemetry, store=metrics) if metrics else telemetry,
-            facts=facts or InMemoryFacts(),
-            stacks=InMemoryStacks(),
-            sharing=sharing,
-            clock=clock,
+    unmeasured = replace(base, metrics=None)
+    held = terminals or HeldTerminals(clock)
+    replica = AttachReplica("r1", state, scheduler, held, held.signer)
+    feeds = Feeds(
+        nodes or EchoingNodes(), signer or agents.signer, clock, Naming(scheduler, clock).of
+    )
+    reading = LogService(scheduler, base.output, Archive(InMemoryObjectStore(clock)), feeds, clock)
+    wirings = (
+        allocations.wire(base),
+        submit.wire(base),
+        nodes_wiring.wire(base),
+        identity.wire(base, AuthDiscovery(idp_url="", client_id=AUDIENCE, issuer="")),
+        health.wire(
+            base,
+            InMemoryStateView(state, CLUSTER_KEY),
+            description=Description(lambda: faces.rest).text,
         ),
-        DiagSection(),
+        agents_wiring.wire(agents.enrolment, agents.trust),
+        link.wire(base, access),
+        Wiring(bindings=logs.bindings(reading), offer=logs.raw_logs(reading)),
+        sharing_wiring.wire(base, sharing.shares, sharing.terms),
+        locks_wiring.wire(base, locks),
+        replica.wiring(*origins),
+        telemetry.wire(base, modes),
+        watch.wire(base, access),
+        top.wire(base, access),
+        prometheus.wire(base),
+        report.wire(unmeasured),
+        compare.wire(base),
+        diag.wire(
+            base if metrics else unmeasured,
+            access,
+            DiagSection(),
+            facts or InMemoryFacts(),
+            InMemoryStacks(),
+        ),
     )
-    return compose(
-        Parts(
-            scheduler=scheduler,
-            operator=InMemoryNodeOperator(scheduler),
-            verifier=HmacVerifier(SECRET, audience=AUDIENCE, clock=clock),
-            claim_names=ClaimNames(service_accounts={"robot": "alice"}),
-            discovery=AuthDiscovery(idp_url="", client_id=AUDIENCE, issuer=""),
-            clock=clock,
-            figures=Figures(),
-            state=state,
-            gate=InMemoryGate(scheduler),
-            agents=agents,
-            logs=logs,
-            sharing=sharing,
-            locks=LockBook(state, InMemoryStateView(state, LOCKS), clock),
-            attach=attach.parts(*origins),
-            telemetry=telemetry,
-            diag=diag,
-            watch=watch,
-            report=report,
-            compare=compare_service(
-                CompareNeeds(
-                    scheduler=scheduler,
-                    store=metrics or InMemoryMetricStore(),
-                    objects=None,
-                    sharing=sharing,
-                    clock=clock,
-                )
-            ),
-            top=TopParts(
-                top=TopService(
-                    scheduler,
-                    OutputDoor(
-                        AllocationFinder(scheduler, clock, sharing.shares), sharing.notes, clock
-                    ),
-                    metrics or InMemoryMetricStore(),
-                    InMemoryNodeLooks(),
-                    lambda ref: ModeInForce(allocation=ref, mode=Mode.PROD, interval_s=30.0),
-                    clock,
-                ),
-                prometheus=PrometheusService(metrics or InMemoryMetricStore(), clock),
-            ),
-            probe=ProbeService(EchoingNodes("n1"), agents.signer, clock, "r1"),
-            log=structlog.wrap_logger(None, wrapper_class=_Silent),
-        )
+    faces = compose(
+        base,
+        wirings,
+        HmacVerifier(SECRET, audience=AUDIENCE, clock=clock),
+        ClaimNames(service_accounts={"robot": "alice"}),
+        locks.next_change,
     )
+    return faces
 
 
 def token(sub: str, **claims: Any) -> str:

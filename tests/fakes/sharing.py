@@ -1,13 +1,23 @@
-"""The server's part of sharing over a state in memory, with shares always in sight."""
+"""What is shared, over a state in memory, with shares always current."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from lattice.features.sharing.model import ShareTerms
 from lattice.features.sharing.service.reads import WrittenReads
 from lattice.features.sharing.service.shares import SHARES, SharedAllocations
-from lattice.server.sharing import SharingParts
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.in_memory_view import InMemoryStateView
+
+
+@dataclass(frozen=True, slots=True)
+class SharingParts:
+    """What the features that find or read allocations are given."""
+
+    shares: SharedAllocations
+    notes: WrittenReads
+    terms: ShareTerms
 
 
 def sharing_parts(state: InMemoryStateStore) -> SharingParts:

@@ -12,8 +12,8 @@ import msgspec
 
 from lattice.base.call import BytesCall, Call, StreamCall, TerminalCall
 from lattice.base.errors import LatticeError, NotFound
+from lattice.base.fast_start.decode import decode
 from lattice.base.style import Style
-from lattice.client.decode import decode
 from lattice.features.allocations.command.options import resolve
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class FakeShell:
         self.listening: Callable[[str], None] | None = None
         """What hears the keys that are typed."""
 
-    def call(self, call: Call[T], *, anonymous: bool = False) -> T:  # noqa: ARG002
+    def call(self, call: Call[T]) -> T:
         self.calls.append(call)
         told = self.routes.get(call.path, NotFound("not there"))
         told = told() if callable(told) else told

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from lattice.base.clock import Clock, SystemClock
@@ -25,8 +26,11 @@ class SupervisedLoops(Supervisor):
         """How often each loop has begun to run."""
         self._killed: dict[str, asyncio.Event] = {}
 
-    def running(self, *loops: Loop) -> AbstractAsyncContextManager[None]:
-        return super().running(*(replace(each, run=_Killable(self, each)) for each in loops))
+    @asynccontextmanager
+    async def running(self, *loops: Loop) -> AsyncIterator[None]:
+        killable = (replace(each, run=_Killable(self, each)) for each in loops)
+        async with super().running(*killable):
+            yield
 
     async def kill(self, name: str) -> None:
         """End what the loop is doing, and have it raise; returns when that was noticed."""

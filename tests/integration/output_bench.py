@@ -20,7 +20,7 @@ from lattice.access.grants import GrantSigner
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.outputs import HelperOutputs
 from lattice.base.clock import SystemClock
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.outputs import OpenedOutputs, OutputFile
 from lattice.domain.privileged import (
     OpenNoted,

@@ -18,7 +18,7 @@ from lattice.access.grants import GrantSigner
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.probed import HelperProbes
 from lattice.base.clock import SystemClock
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.privileged import (
     DumpStacks,
     ProbeMounts,

@@ -20,16 +20,17 @@ from lattice.agent.identity_issuer import GrpcIssuer, dial_terms
 from lattice.agent.identity_store import IdentityStore
 from lattice.base.clock import SystemClock
 from lattice.base.errors import LatticeError, PermissionRefused, Unavailable
-from lattice.base.signing import SigningKey
-from lattice.features.agents.rpc import AgentIdentityRpc, AgentRpc
+from lattice.base.signatures import SigningKey
+from lattice.features.agents.rpc import AgentIdentityRpc
+from lattice.features.agents.wiring import bindings
 from lattice.wire.guard import GuardInterceptor
 from lattice.wire.peerguard import PeerGuard, grpc_peer
 from lattice.wire.permissions import declared_permissions
+from lattice.wire.rpc import OperationHandlers
 from lattice.wire.v1 import agents_pb2 as pb
 from lattice.wire.v1.agents_pb2_grpc import (
     AgentIdentityServiceStub,
     add_AgentIdentityServiceServicer_to_server,
-    add_AgentServiceServicer_to_server,
 )
 from tests.fakes.agent_site import ADMIN, AgentSite
 from tests.fakes.certificates import new_key, request
@@ -97,7 +98,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
     permissions = {**declared_permissions(), "test.Link/Speak": "AGENT"}
     people = aio.server(interceptors=[GuardInterceptor(permissions, _nobody, defect)])
-    add_AgentServiceServicer_to_server(AgentRpc(site.enrolment, site.trust), people)
+    operations = OperationHandlers(bindings(site.enrolment, site.trust))
+    people.add_generic_rpc_handlers((operations,))
     made.people = f"{HOST}:{people.add_insecure_port(f'{HOST}:0')}"
     guard = PeerGuard(permissions, site.trust.admit, refused, defect, note_use=site.trust.note_use)
     agents = aio.server(interceptors=[guard])

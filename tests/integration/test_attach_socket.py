@@ -24,9 +24,9 @@ from lattice.base.clock import SystemClock
 from lattice.domain.stream import CarrierLost
 from lattice.domain.terminal import Output, Started, Stdin, read_message, write_message
 from lattice.features.attach.model import PROTOCOL, TICKET_PREFIX, Start, write_word
-from lattice.server.compose import Faces
-from lattice.server.listening import RestServer, rest_config
-from lattice.server.sections import ApiSection
+from lattice.server.config.sections import ApiSection
+from lattice.server.listeners.faces import Faces
+from lattice.server.listeners.listeners import RestServer, rest_config
 from lattice.wire.conduit import Conduit
 from tests.fakes.cluster import populated
 from tests.fakes.held_terminals import HeldTerminals
@@ -393,7 +393,7 @@ async def test_a_message_in_endless_pieces_is_refused_too(site: Site) -> None:
 async def test_who_says_nothing_first_is_let_go(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lattice.features.attach.service.attaching.START_S", 0.2)
+    monkeypatch.setattr("lattice.features.attach.service.session.START_S", 0.2)
     async with site.dialled() as line:
         word = json.loads(await line.recv())
         assert word["code"] == "usage"

@@ -20,12 +20,11 @@ from lattice.domain.metricstore import SeriesPoints
 from lattice.domain.promql import scope_of
 from lattice.features.compare.model import CompareQuery, Comparison, MetricComparison, Sureness
 from lattice.features.compare.service.comparing import CompareService
-from lattice.server.compare import CompareNeeds, compare_service
+from lattice.features.compare.wiring import compare_service
 from tests.contract.metric_stores import ENGINES, place_of
 from tests.fakes.cluster import ACCOUNTS, allocation
+from tests.fakes.foundation import in_memory_foundation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
-from tests.fakes.in_memory_state import InMemoryStateStore
-from tests.fakes.sharing import sharing_parts
 
 ALICE = Actor(sub="sub-alice", user="alice")
 STEP_S, SAMPLES, NODES = 30, 120, 2
@@ -160,15 +159,7 @@ async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             await place.store.write(minute_of(job, minute_began.timestamp(), used))
         await place.settle()
         scheduler.allocations += [a_day, *minutes]
-        yield compare_service(
-            CompareNeeds(
-                scheduler=scheduler,
-                store=place.store,
-                objects=None,
-                sharing=sharing_parts(InMemoryStateStore(clock)),
-                clock=clock,
-            )
-        )
+        yield compare_service(in_memory_foundation(clock, scheduler=scheduler, metrics=place.store))
 
 
 def row(answer: Comparison, metric: Shown) -> MetricComparison:

@@ -25,7 +25,7 @@ from lab import users
 from lattice.adapters.helper.counters import HelperCounterLine
 from lattice.base import packet
 from lattice.base.clock import SystemClock
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.counters import LATENCY
 from lattice.domain.latency import EDGES, timings_of
 from lattice.domain.measured import JobSnapshot, Shown, ShownValue, shown_of
@@ -34,7 +34,7 @@ from lattice.domain.nodejobs import JobIdentity, NodeJob, StartSign
 from lattice.helper import bpfload
 from lattice.helper.latency import GroupsByNumber, LatencyMaps, latency_maps
 from lattice.helper.privilege import Kernel
-from lattice.probes.helperlook import HelperLook
+from lattice.probes.helper_cache import HelperReadings
 from lattice.probes.latency import IO_LATENCY, RETRANSMITS, LatencyProbe
 from tests.contract.identities import being
 from tests.eventually import eventually
@@ -137,7 +137,7 @@ class Node:
         node_job = NodeJob(identity=identity, started_by=StartSign.FOLDER)
         clock = SystemClock()
         # A new one each time: what was told is good for half a second.
-        probe = LatencyProbe(HelperLook(self.line, clock), clock)
+        probe = LatencyProbe(HelperReadings(self.line, clock), clock)
         with being(users.AGENT_USER):
             readings = probe.read([node_job])[identity]
         return JobSnapshot(identity, time.time(), 1.0, tuple(readings))

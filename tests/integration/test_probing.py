@@ -18,9 +18,9 @@ import pytest
 
 from lab import users
 from lattice.base.errors import DataUnavailable, PermissionRefused
-from lattice.domain.jobfacts import Frame, StackLanguage
+from lattice.domain.jobfacts import StackFrame, StackLanguage
 from lattice.domain.privileged import DumpStacks, ReadTasks, write_request
-from lattice.helper.probing_places import MOST_OF_USER
+from lattice.helper.probe_slots import MOST_OF_USER
 from tests.contract.identities import being
 from tests.eventually import eventually
 from tests.integration.probing_bench import JOB, ProbingBench
@@ -81,7 +81,7 @@ def _name_the_line_in_which_a_python_stands(bench: ProbingBench) -> float:
     took_s = time.monotonic() - begun
     assert (python.rank, python.pid, python.language) == (3, pid, StackLanguage.PYTHON)
     assert python.trouble == ""
-    assert python.frames[:2] == (Frame("load", script, 4), Frame("train", script, 6))
+    assert python.frames[:2] == (StackFrame("load", script, 4), StackFrame("train", script, 6))
     assert (sleep.rank, sleep.language) == (4, StackLanguage.KERNEL)
     assert "nanosleep" in sleep.waits_in
     assert any("nanosleep" in each.function for each in sleep.frames)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from lattice.access.actor import Actor
-from lattice.access.finding import AllocationFinder
-from lattice.access.output import OutputDoor
+from lattice.access.allocation_finder import AllocationFinder
+from lattice.access.output import OutputAccess
 from lattice.base.clock import SystemClock
 from lattice.domain.allocation import State
 from lattice.domain.attempts import JobAttempt, attempts_of
@@ -23,7 +23,7 @@ from lattice.domain.metricstore import MetricStore, SeriesPoints
 from lattice.domain.promql import scope_of
 from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.prometheus.model import PrometheusQuestion
-from lattice.features.prometheus.service.asking import PrometheusService
+from lattice.features.prometheus.service.queries import PrometheusService
 from lattice.features.top.model import TopAnswer, TopMode, TopQuery, TopRow
 from lattice.features.top.service.looking import TopService
 from tests.contract.metric_stores import ENGINES, KINDS, place_of
@@ -94,7 +94,7 @@ async def site(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         allocation(3, "alice", "research", **facts, **over),
     ]
     sharing = sharing_parts(InMemoryStateStore(clock))
-    door = OutputDoor(AllocationFinder(scheduler, clock, sharing.shares), sharing.notes, clock)
+    door = OutputAccess(AllocationFinder(scheduler, clock, sharing.shares), sharing.notes, clock)
     async with place_of(request.param, tmp_path) as place:
         for each, times in zip(scheduler.allocations, (1.0, 1000.0, 2.0), strict=True):
             job = JobAttempt(each, attempts_of(each)[0])

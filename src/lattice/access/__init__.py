@@ -1,1 +1,1 @@
-"""Who the caller is and what that allows: pure rules, no I/O."""
+"""The identity of the caller and its permissions: pure rules, no I/O."""

@@ -1,7 +1,7 @@
-"""The actor: the verified caller, and where each fact about her came from. Pure.
+"""The actor: the verified caller, and the origin of each fact about it. Pure.
 
-Claims are only looked at here after the token has been verified; this module decides what they
-mean, not whether they are true.
+Claims are read here only after the token has been verified. This module interprets them, and does
+not check that they are true.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ WRITE_SCOPE = "allocations:write"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """Who is calling. `user` is the Unix user, empty for one who owns nothing.
+    """The caller. `user` is the Unix user, empty for a caller that owns nothing.
 
-    `tenant` is what the token says; the tenant a tenant admin governs falls back to Slurm's
-    accounts in the policy. The `*_from` fields say which claim gave what.
+    `tenant` is the token's value. For a tenant admin the policy falls back to Slurm's accounts. The
+    `*_from` fields name the claim that a value came from.
     """
 
     sub: str
@@ -68,7 +68,7 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class ClaimNames:
-    """Which claims carry the Unix user and the tenant, and which service is which user."""
+    """The claims with the Unix user and the tenant, and the users of service accounts."""
 
     user: str = "preferred_username"
     tenant: str = "tenant"
@@ -76,7 +76,7 @@ class ClaimNames:
 
 
 def actor_from(claims: Mapping[str, Any], names: ClaimNames) -> Actor:
-    """What verified claims make of the caller."""
+    """The actor for verified claims."""
     scopes = scopes_of(claims)
     role, role_from = _role_of(scopes, claims)
     sub = str(claims["sub"])
@@ -137,8 +137,8 @@ def _user_of(sub: str, claims: Mapping[str, Any], names: ClaimNames) -> tuple[st
 
 
 def _is_service(claims: Mapping[str, Any]) -> bool:
-    # With client credentials the client is its own subject (RFC 9068, section 2.2); Keycloak
-    # gives the service account a made-up user name with this prefix.
+    # With client credentials the client is its own subject (RFC 9068, section 2.2). Keycloak gives
+    # the service account an artificial user name with this prefix.
     if claims.get("sub") in (claims.get("client_id"), claims.get("azp")):
         return True
     return str(claims.get("preferred_username", "")).startswith("service-account-")

@@ -1,9 +1,9 @@
-"""Grants made and checked: the signer of a server, the checker of an agent or a helper. No I/O.
+"""Makes and checks grants: the signer of a server, the checker of an agent or a helper. No I/O.
 
-A grant is believed once: the checker remembers each until it has run out, and refuses new ones
-rather than forget one it has seen. That holds however its clock is set, back or forth.
+A grant is accepted once. The checker remembers each until it has expired, and refuses new ones
+before it forgets one. That holds for any change of its clock.
 
-The same keys sign the time, for helpers on nodes whose clocks are wrong, and the seals of logs.
+The same keys sign the time, for helpers on nodes with wrong clocks, and the seals of logs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from lattice.base.clock import Clock
-from lattice.base.signing import BadSignature, KeyRing, SigningKey
+from lattice.base.signatures import BadSignature, KeyRing, SigningKey
 from lattice.domain.grant import (
     LONGEST_LIFE_S,
     UNTIMELY,
@@ -32,14 +32,14 @@ from lattice.domain.signedtime import to_sign as time_to_sign
 
 LIFE_S = 30
 SEAL_MARK = b"lattice seal 1\n"
-"""Before all that `sign_seal` signs: no such signature can be one of a grant or of a time."""
+"""The prefix of all that `sign_seal` signs, so that it can't pass as a grant or a time."""
 _MOST_REMEMBERED = 65_536
-# Past its end by more than any checker's leeway, a grant is refused for its time alone.
+# Later than that, every checker refuses a grant for its time alone.
 _REMEMBERED_AFTER_S = LONGEST_LIFE_S
 
 
 class GrantSigner:
-    """Signs what the server has decided. `public_keys` is what agents must know of it."""
+    """Signs what the server has decided. Agents need its `public_keys`."""
 
     def __init__(self, key: SigningKey, clock: Clock, also_believed: Iterable[bytes] = ()) -> None:
         self._key = key
@@ -58,7 +58,7 @@ class GrantSigner:
         digest: str = "",
         life_s: int = LIFE_S,
     ) -> str:
-        """One act, once, at one place. `subject` is the verified caller."""
+        """A grant for one act, once, at one place. `subject` is the verified caller."""
         now = int(self._clock.now().timestamp())
         grant = Grant(
             id=secrets.token_hex(16),
@@ -76,18 +76,18 @@ class GrantSigner:
         return written(self._key.name, payload, self._key.sign(to_sign(payload)))
 
     def tell_time(self, place: str, nonce: str) -> str:
-        """This server's time, for the helper at that place that drew this word."""
+        """This server's signed time, for the helper at that place that drew this nonce."""
         now_ms = int(self._clock.now().timestamp() * 1000)
         payload = SignedTime(place=place, nonce=nonce, time_ms=now_ms).payload()
         return written(self._key.name, payload, self._key.sign(time_to_sign(payload)))
 
     def sign_seal(self, message: bytes) -> tuple[str, bytes]:
-        """The key's name and its signature. What it is for stands in a mark of its own."""
+        """The key's name and its signature. A prefix of its own marks the purpose."""
         return self._key.name, self._key.sign(SEAL_MARK + message)
 
 
 class GrantChecker:
-    """Stands at one place and believes what the server's keys signed for it, once."""
+    """Checks grants for one place, and accepts each once."""
 
     def __init__(
         self,
@@ -102,28 +102,28 @@ class GrantChecker:
         self._ring = KeyRing(public_keys)
         self._used: dict[str, int] = {}
         self._forgotten_s = 0
-        """No grant that ran out by then is remembered any more, and none is believed."""
+        """Grants that expired by then are not remembered any more, and never accepted."""
         self._most_remembered = most_remembered
 
     @property
     def key_names(self) -> frozenset[str]:
-        """The keys believed now."""
+        """The names of the trusted keys."""
         return self._ring.names
 
     def now(self) -> datetime:
-        """The time by which grants are judged here."""
+        """The time by which grants are checked here."""
         return self._clock.now()
 
     def trust(self, public_keys: Iterable[bytes]) -> None:
-        """Believe these from now on and no others. Raises `ValueError` for what is no key."""
+        """Trust only these keys from now on. Raises `ValueError` for an invalid key."""
         self._ring = KeyRing(public_keys)
 
     def check(self, text: str, act: Act, *, digest: str = "", since_s: int = 0) -> Grant:
-        """The grant, now used up. Raises `BadGrant`, or `Untimely`; the text is for the log.
+        """The grant, now used up. Raises `BadGrant` or `Untimely`; the text is for the log.
 
-        `digest` is that of the question as it arrived, where its words matter. Whose job it is
-        and who owns it, the caller compares himself. What was issued before `since_s` may have been
-        used when nobody here remembered.
+        `digest` is that of the received question, if its text matters. The caller compares the job
+        and its owner itself. A grant issued before `since_s` may have been used before this checker
+        began.
         """
         key, payload, signature = read_written(text)
         try:
@@ -142,7 +142,7 @@ class GrantChecker:
         return grant
 
     def read_time(self, text: str) -> SignedTime:
-        """What a server says of the time, to this place. Raises `BadTime`."""
+        """A server's signed time for this place. Raises `BadTime`."""
         try:
             key, payload, signature = read_written(text)
             self._ring.verify(key, time_to_sign(payload), signature)
@@ -157,7 +157,7 @@ class GrantChecker:
         if grant.id in self._used or grant.expires <= self._forgotten_s:
             raise BadGrant("it was used before")
         if len(self._used) >= self._most_remembered:
-            # A clock that is set back later must not make them new again.
+            # A clock that is set back later must not make them valid again.
             over = now_s - _REMEMBERED_AFTER_S
             past = [expires for expires in self._used.values() if expires < over]
             self._forgotten_s = max((self._forgotten_s, *past))

@@ -1,12 +1,12 @@
-"""What one caller may have and ask for at once: the kinds, the numbers, the buckets. Pure.
+"""Limits of one caller: the kinds, the numbers, the buckets. Pure.
 
-A caller is her verified `sub`, letter by letter; nothing a request says of itself counts.
+A caller is its verified `sub`, compared exactly; nothing else in a request counts.
 
-Two sorts. *Sessions* are counted: so many open at once, exact over all replicas. *Questions* are
-paced by a bucket of the generic cell rate algorithm: it holds a minute's worth, fills evenly, and
-never grants more than `burst + rate · t` in any stretch of time t. Nothing is ever queued.
+There are two sorts. *Sessions* are counted: so many open at once, exact over all replicas.
+*Questions* are paced by a bucket (generic cell rate algorithm). It holds a minute's worth, fills
+evenly, and never grants more than `burst + rate · t` in any time t. Nothing is ever queued.
 
-Where slots and buckets live, and who asks whom, is the server's part (`lattice.server.limits`).
+`lattice.server.cluster.limits` decides where slots and buckets are kept.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from lattice.base.errors import RateLimited
 
 MINUTE_S = 60.0
 MOST_BUCKETS = 200_000
-"""Held on one replica; about 200 bytes each."""
+"""On one replica; about 200 bytes each."""
 CLIENT_LOST_S = 30.0
-"""For so long a slot waits for its client to come back."""
+"""How long a slot waits for its client to reconnect."""
 
 
 class Sessions(StrEnum):
-    """What is counted while it is open."""
+    """Counted while open."""
 
     ATTACH = "attach"
     STREAM_LOGS = "stream_logs"
@@ -37,7 +37,7 @@ class Sessions(StrEnum):
 
 
 class Questions(StrEnum):
-    """What is paced."""
+    """Limited per minute."""
 
     QUERY_METRICS = "query_metrics"
     DIAGNOSTICS = "diagnostics"
@@ -58,7 +58,7 @@ DEFAULTS: Mapping[Limited, int] = {
     Questions.SUBMIT: 120,
     Questions.CANCEL: 300,
 }
-"""Open at once; a minute."""
+"""Sessions: open at once. Questions: per minute."""
 
 _ASKED = {
     Questions.QUERY_METRICS: "metric queries",
@@ -70,46 +70,46 @@ _ASKED = {
 
 
 class OpenSlot(Protocol):
-    """An open session, counted."""
+    """The slot of an open session."""
 
     async def wait_gone(self) -> None:
-        """Return when the session has to end: it was resumed elsewhere, or lost its place."""
+        """Return when the session has to end: it was resumed elsewhere, or lost its slot."""
 
     async def client_lost(self) -> None:
-        """The client is away. Its place is kept for 30 s, then the session has to end."""
+        """The client has disconnected. Its slot is kept for 30 s, then the session has to end."""
 
     async def client_back(self) -> None:
-        """The client is there again, at this replica."""
+        """The client is connected again, at this replica."""
 
     async def release(self) -> None:
-        """The session has ended. Harmless if it had to."""
+        """The session has ended. Safe to call after `wait_gone`."""
 
 
 class CallerLimits(Protocol):
-    """What features are given. `sub` is the verified caller's, as the token has it."""
+    """The limits as features use them. `sub` is the verified caller's, from the token."""
 
     async def open(self, sub: str, kind: Sessions, session: str) -> OpenSlot:
-        """A place for a session, or `RateLimited`. One that resumes names the same session."""
+        """A slot for a session, or `RateLimited`. A resumed session has the same name."""
 
     async def ask(self, sub: str, kind: Questions) -> None:
-        """Leave for a question, or `RateLimited`."""
+        """Permit a question, or raise `RateLimited`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitTable:
-    """The numbers in force: for single callers where named, else for all."""
+    """The limits in force: those of a named caller, else those of everyone."""
 
     everyone: Mapping[Limited, int] = field(default_factory=lambda: dict(DEFAULTS))
     callers: Mapping[str, Mapping[Limited, int]] = field(default_factory=dict)
 
     def of(self, sub: str, kind: Limited) -> int:
-        """How many, for this caller."""
+        """The limit for this caller."""
         own = self.callers.get(sub, {})
         return own[kind] if kind in own else self.everyone[kind]
 
 
 def too_many_sessions(limit: int, have: int) -> RateLimited:
-    """The refusal of one more session. When one will end nobody knows, so it names no time."""
+    """The refusal of one more session. It names no time, because no end is known."""
     shown = f"{max(have, limit)}/{limit}"
     return RateLimited(
         f"maximum concurrent sessions reached ({shown}). "
@@ -118,7 +118,7 @@ def too_many_sessions(limit: int, have: int) -> RateLimited:
 
 
 def too_many_questions(kind: Questions, limit: int, wait_s: float) -> RateLimited:
-    """The refusal of one more question, with the whole seconds after which one is granted."""
+    """The refusal of one more question, with the whole seconds until one is granted."""
     if limit == 0:
         return RateLimited(f"{_ASKED[kind]} are switched off for you.")
     after_s = max(1, math.ceil(wait_s))
@@ -130,35 +130,35 @@ def too_many_questions(kind: Questions, limit: int, wait_s: float) -> RateLimite
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Granted, or after how many seconds it would be."""
+class LimitVerdict:
+    """Granted, or the seconds until it would be."""
 
     granted: bool
     wait_s: float = 0.0
 
 
-def taken(full_at: float, now: float, per_minute: int) -> tuple[float, Verdict]:
-    """One question of a bucket: when it would be full from here on, and the verdict.
+def taken(full_at: float, now: float, per_minute: int) -> tuple[float, LimitVerdict]:
+    """Take one question from a bucket: when it would be full again, and the verdict.
 
-    `full_at` is all a bucket is. One that is full by now (`full_at <= now`) equals a new one.
+    `full_at` is the whole state of a bucket. A full one (`full_at <= now`) equals a new one.
     """
     if per_minute <= 0:
-        return full_at, Verdict(False, MINUTE_S)
+        return full_at, LimitVerdict(False, MINUTE_S)
     step_s = MINUTE_S / per_minute
     would_be = max(full_at, now) + step_s
     wait_s = would_be - now - MINUTE_S
-    # A hair of tolerance: so many steps of a minute, added up, are not exactly a minute.
+    # A small tolerance, because the steps of a minute don't add up to exactly a minute.
     if wait_s > step_s * 1e-6:
-        return full_at, Verdict(False, wait_s)
-    return would_be, Verdict(True)
+        return full_at, LimitVerdict(False, wait_s)
+    return would_be, LimitVerdict(True)
 
 
 class Buckets:
-    """The buckets of one replica, at most so many. Not shared, so it needs no lock.
+    """The buckets of one replica, at most `most`. Not shared, so it needs no lock.
 
-    A bucket nobody has touched for a minute is full, and a full one equals none: those are dropped
-    first, and nothing is lost. Only if all of them are in use does the one longest untouched go,
-    which hands its caller a fresh one; `early` counts that.
+    A bucket that is unused for a minute is full, and a full one equals none. Those are dropped
+    first, without loss. If all are in use, the least recently used one is dropped, and its caller
+    gets a fresh one; `early` counts that.
     """
 
     def __init__(self, most: int = MOST_BUCKETS) -> None:
@@ -169,8 +169,8 @@ class Buckets:
     def __len__(self) -> int:
         return len(self._full_at)
 
-    def take(self, sub: str, kind: str, per_minute: int, now: float) -> Verdict:
-        """One question of this caller's."""
+    def take(self, sub: str, kind: str, per_minute: int, now: float) -> LimitVerdict:
+        """Take one question for this caller."""
         key = (sub, kind)
         full_at, verdict = taken(self._full_at.get(key, now), now, per_minute)
         if full_at > now:
@@ -180,7 +180,7 @@ class Buckets:
         return verdict
 
     def _drop(self, now: float) -> None:
-        # Two at a time: it shrinks faster than it can grow, and no call pays for all.
+        # Two at a time, so that it shrinks faster than it can grow and no call pays for all.
         for _ in range(2):
             oldest = next(iter(self._full_at.items()), None)
             if oldest is None:
@@ -193,14 +193,14 @@ class Buckets:
 
 
 def caller_key(sub: str) -> str:
-    """A caller in a key of the state: any text becomes 32 hex digits."""
+    """A caller in a key of the state store: any text becomes 32 hex digits."""
     return hashlib.sha256(sub.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def owner_of(sub: str, kind: Questions, replicas: Iterable[str]) -> str | None:
-    """The replica that holds this bucket: the same on every replica that knows the same ones.
+    """The replica that holds this bucket: the same on every replica with the same list.
 
-    By rendezvous: when a replica comes or goes only its own buckets move.
+    Rendezvous hashing: when a replica comes or goes, only its own buckets move.
     """
     return max(sorted(replicas), key=lambda each: _weight(each, sub, kind), default=None)
 

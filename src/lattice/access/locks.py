@@ -20,15 +20,15 @@ ACTS = frozenset(
         Permission.OPERATE_NODES,
     }
 )
-"""What changes something. Refused while nobody can know who is locked."""
+"""Acts that change something. Refused while the locks may be out of date."""
 
 _LOCK_EVERYTHING = frozenset({Role.SYSTEM_ADMIN, Role.OPERATOR})
 
 
 def refuse_locked(actor: Actor, permission: Permission, locks: Locks) -> None:
-    """Raise `PermissionRefused` for a caller who is locked, whatever the call.
+    """Raise `PermissionRefused` for a locked caller, for any call.
 
-    A lock of everything leaves its own end open to those who may unlock it.
+    A lock of everything does not stop those who may remove it.
     """
     lock = locks.of_user(actor.sub, actor.user)
     if lock is None:
@@ -42,7 +42,7 @@ def refuse_locked(actor: Actor, permission: Permission, locks: Locks) -> None:
 
 
 def refuse_unknown(permission: Permission, locks: Locks) -> None:
-    """Raise `Unavailable` for an act on a replica that does not know who is locked now."""
+    """Raise `Unavailable` for an act on a replica without current locks."""
     if permission in ACTS and not locks.current:
         raise Unavailable(
             "This server has not heard from the agreed state for some seconds, so it can't know "
@@ -54,7 +54,7 @@ def refuse_unknown(permission: Permission, locks: Locks) -> None:
 def may_lock(actor: Actor, kind: LockKind, target: str, accounts: AccountTree) -> bool:
     """True if this caller may lock and unlock this target.
 
-    A tenant admin: users who may charge work in her tenant and in no other.
+    A tenant admin may lock users who can charge its tenant and no other.
     """
     if actor.role in _LOCK_EVERYTHING:
         return True

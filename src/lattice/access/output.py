@@ -1,24 +1,24 @@
-"""The one door to what a job wrote and what was measured of it: find, write down, look again.
+"""The only access to a job's output and measurements: find, record, check again.
 
-A read by anyone but the owner is written down where the owner sees it before anything is
-answered; what can't be written down is not answered. A read that lasts is looked at again every
-few seconds, so it ends soon after the right to it does. The owner passes without either.
+A read by anyone but the owner is recorded for the owner before anything is answered. If that fails,
+nothing is answered. A long read is checked again every few seconds, so it ends soon after the right
+to it. The owner's reads need neither.
 """
 
 from __future__ import annotations
 
 from lattice.access.actor import Actor
-from lattice.access.finding import AllocationFinder, Found
+from lattice.access.allocation_finder import AllocationFinder, Found
 from lattice.access.permission import Permission
 from lattice.base.clock import Clock
-from lattice.domain.sharing import ReadNotes, Standing, Way
+from lattice.domain.sharing import ReadKind, ReadNotes, Standing
 
 LOOK_EVERY_S = 3.0
-"""How long after its end a right may still be used."""
+"""How long a right may still be used after its end."""
 _NOTE_EVERY_S = 600.0
 
 
-class OutputDoor:
+class OutputAccess:
     """For every feature that shows a job's output or its measurements."""
 
     def __init__(self, finder: AllocationFinder, notes: ReadNotes, clock: Clock) -> None:
@@ -31,19 +31,19 @@ class OutputDoor:
         return await self._finder.find(actor, Permission.READ_OUTPUT, name)
 
     def find_live(self, actor: Actor, name: str) -> Found | None:
-        """The same at once, from the last reading; None where only `find` can tell."""
+        """The same at once, from the last reading; None if only `find` can decide."""
         return self._finder.find_live(actor, Permission.READ_OUTPUT, name)
 
-    async def enter(self, actor: Actor, found: Found, way: Way) -> Visit:
-        """Write the read down; whatever is shown is shown after this. Raises `Unavailable`."""
+    async def enter(self, actor: Actor, found: Found, way: ReadKind) -> AccessSession:
+        """Record the read before anything is shown. Raises `NotFound` and `Unavailable`."""
         if found.standing is not Standing.OWNER:
             await self._finder.confirm(actor, found)
             reader = actor.user or actor.sub
             await self._notes.note(reader, found.standing, found.allocation, way)
-        return Visit(self._finder, self._notes, self._clock, actor, found, way)
+        return AccessSession(self._finder, self._notes, self._clock, actor, found, way)
 
 
-class Visit:
+class AccessSession:
     """One read by one caller, from its first answer to its last."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Visit:
         clock: Clock,
         actor: Actor,
         found: Found,
-        way: Way,
+        way: ReadKind,
     ) -> None:
         self._finder = finder
         self._notes = notes
@@ -65,11 +65,11 @@ class Visit:
 
     @property
     def is_owners(self) -> bool:
-        """True if it needs no second look."""
+        """True if it needs no further checks."""
         return self._found.standing is Standing.OWNER
 
     async def check(self) -> None:
-        """Raise if it may not go on: `NotFound` once the right has ended, or `Unavailable`."""
+        """Raise if it may not continue: `NotFound` once the right has ended, or `Unavailable`."""
         if self.is_owners:
             return
         self._finder.check(self._actor, Permission.READ_OUTPUT, self._found.allocation)

@@ -1,6 +1,6 @@
-"""The permissions. Every rpc names one of these in its proto; what names none is refused.
+"""The permissions. Every rpc names one of these in its proto; an rpc without one is refused.
 
-The names equal those of `lattice.v1.Permission`; a test holds the two lists together.
+The names equal those of `lattice.v1.Permission`; a test compares the two lists.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from enum import StrEnum
 
 
 class Permission(StrEnum):
-    """What a call needs. The first two need no role, the others stand in the policy's table."""
+    """What a call needs. `PUBLIC` needs no token; the policy has the roles of the others."""
 
     PUBLIC = "PUBLIC"
     IDENTIFIED = "IDENTIFIED"
     VIEW_ALLOCATIONS = "VIEW_ALLOCATIONS"
     READ_OUTPUT = "READ_OUTPUT"
-    """What a job wrote, and what was measured of it."""
+    """A job's output and its measurements."""
     ATTACH_ALLOCATION = "ATTACH_ALLOCATION"
     SUBMIT_ALLOCATION = "SUBMIT_ALLOCATION"
     CANCEL_ALLOCATION = "CANCEL_ALLOCATION"
     SHARE_ALLOCATION = "SHARE_ALLOCATION"
     VIEW_SHARES = "VIEW_SHARES"
     SWITCH_TELEMETRY = "SWITCH_TELEMETRY"
-    """How closely a job is measured."""
+    """How often a job is sampled."""
     VIEW_NODES = "VIEW_NODES"
     DRAIN_NODES = "DRAIN_NODES"
     OPERATE_NODES = "OPERATE_NODES"
@@ -32,7 +32,7 @@ class Permission(StrEnum):
     OBSERVE_SERVER = "OBSERVE_SERVER"
     ADMINISTER = "ADMINISTER"
     LOCK_ACCESS = "LOCK_ACCESS"
-    """Shut users, nodes and terminals out of Lattice, and let them in again."""
-    # Not people: certificates, on the agents' own listener. No token ever holds one of these.
+    """Lock users, nodes and terminals, and unlock them."""
+    # For certificates on the agents' own listener, not for people. No token has one of these.
     AGENT = "AGENT"
     REPLICA = "REPLICA"

@@ -1,9 +1,11 @@
-"""The policy: which role may do what, and on whose allocations. Pure; default deny.
+"""The policy: which role may do what, and on which allocations. Pure; default deny.
 
-Two questions, asked in this order by every call:
-`admits`  may this actor make this kind of call at all (role and scope)?
-`scope_of` on which allocations? The answer is a filter, and it is the only place that decides
-what "yours" means: lists are cut with it, single look-ups are matched against it.
+Every call checks two things in this order:
+
+`admits`: may this actor make this kind of call at all (role and scope)?
+
+`scope_of`: on which allocations? The answer is a filter, and the only definition of "yours". Lists
+are filtered by it, and single look-ups are matched against it.
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ ALLOWED: dict[Permission, frozenset[Role]] = {
     Permission.MANAGE_TENANTS: frozenset({Role.SYSTEM_ADMIN}),
     Permission.OBSERVE_SERVER: frozenset({Role.SYSTEM_ADMIN, Role.OPERATOR}),
     Permission.ADMINISTER: frozenset({Role.SYSTEM_ADMIN}),
-    # A tenant admin: users of her tenant alone, see `lattice.access.locks`.
+    # A tenant admin: users of its tenant alone, see `lattice.access.locks`.
     Permission.LOCK_ACCESS: frozenset({Role.SYSTEM_ADMIN, Role.TENANT_ADMIN, Role.OPERATOR}),
-    # No role has these: they are certificates', on the agents' own listener.
+    # No role has these: they belong to certificates, on the agents' own listener.
     Permission.AGENT: frozenset(),
     Permission.REPLICA: frozenset(),
 }
@@ -50,13 +52,13 @@ _NEEDED_SCOPES: dict[Permission, frozenset[str]] = {
     Permission.ATTACH_ALLOCATION: frozenset({ATTACH_SCOPE}),
     Permission.SUBMIT_ALLOCATION: frozenset({WRITE_SCOPE}),
     Permission.CANCEL_ALLOCATION: frozenset({WRITE_SCOPE}),
-    # Nobody passes on what she may not read herself.
+    # A caller can't share what it may not read itself.
     Permission.SHARE_ALLOCATION: frozenset({READ_SCOPE, WRITE_SCOPE}),
     Permission.SWITCH_TELEMETRY: frozenset({WRITE_SCOPE}),
 }
 
-# Only the owner, whatever the role: a terminal is the power to act as her, and whom she lets read
-# is hers to say and to know, as is how closely her job is measured.
+# Only the owner, in any role. A terminal is the power to act as the owner. The owner alone decides
+# and sees who may read, and decides how often the job is sampled.
 _OWNER_ONLY = frozenset(
     {
         Permission.ATTACH_ALLOCATION,
@@ -66,7 +68,7 @@ _OWNER_ONLY = frozenset(
     }
 )
 
-# What a share gives: the card of that one allocation and its output. Nothing that acts.
+# What a share permits: the card of one allocation and its output. Nothing that acts.
 _BY_SHARE = frozenset({Permission.VIEW_ALLOCATIONS, Permission.READ_OUTPUT})
 
 
@@ -80,7 +82,7 @@ def admits(actor: Actor | None, permission: Permission) -> bool:
 
 
 def lacking_scopes(actor: Actor, permission: Permission) -> frozenset[str]:
-    """What the token lacks for this. One without any `allocations:` scope has all of them."""
+    """The scopes that the token lacks. A token without any `allocations:` scope lacks none."""
     if not any(scope.startswith("allocations:") for scope in actor.scopes):
         return frozenset()
     return _NEEDED_SCOPES.get(permission, frozenset()) - actor.scopes
@@ -105,9 +107,9 @@ def scope_of(actor: Actor, permission: Permission, accounts: AccountTree) -> Sco
 def standing_of(
     actor: Actor, permission: Permission, accounts: AccountTree, allocation: Allocation
 ) -> Standing | None:
-    """By which right of hers this caller may use this permission on this allocation, if by any.
+    """The caller's own right to use this permission on this allocation, or None.
 
-    What others share with her is not looked at here.
+    Shares of others are not considered here.
     """
     if not scope_of(actor, permission, accounts).covers(allocation):
         return None
@@ -119,24 +121,24 @@ def standing_of(
 
 
 def takes_shares(actor: Actor, permission: Permission) -> bool:
-    """True if what others share with this caller counts for this permission."""
+    """True if shares of others count for this caller and this permission."""
     return permission in _BY_SHARE and actor.user != "" and admits(actor, permission)
 
 
 def operates_own_nodes_only(actor: Actor) -> bool:
-    """True if this caller takes only nodes out of service that serve no other tenant."""
+    """True if this caller may only operate nodes that serve no other tenant."""
     return actor.role is Role.TENANT_ADMIN
 
 
 def governed_tenant(actor: Actor, accounts: AccountTree) -> str:
-    """The tenant a tenant admin governs: the token's, else the one whose accounts she coordinates.
+    """The tenant of a tenant admin: the token's, else the one of the accounts that it coordinates.
 
-    Coordinating accounts of several tenants names none of them: the token has to say which.
+    An admin with accounts in several tenants governs none, unless the token names one.
     """
     if actor.role is not Role.TENANT_ADMIN:
         return ""
     if actor.tenant:
-        # Only a top account is a tenant; a claim that names a project governs nothing.
+        # Only a top account is a tenant; a claim with a project governs nothing.
         return actor.tenant if accounts.tenant_of(actor.tenant) == actor.tenant else ""
     tenants = {accounts.tenant_of(name) for name in accounts.coordinated_by(actor.user)} - {""}
     return tenants.pop() if len(tenants) == 1 else ""

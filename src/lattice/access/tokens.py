@@ -1,8 +1,8 @@
-"""The port to whatever verifies tokens, and the one way in which a token is refused. Pure.
+"""The port for verifying tokens, and the one refusal of a token. Pure.
 
-A refusal has two faces. The caller reads one fixed message, whatever was wrong, so that nobody
-learns by trying how close a forgery came. The log gets the reason. The hint may say more only to
-one whose token is genuine in all but one respect: it has run out, or was made for someone else.
+The caller gets one fixed message, whatever was wrong, so that attempts teach a forger nothing. The
+log gets the reason. The hint has more only for a token that is genuine but has expired or was made
+for another audience.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOGIN_HINT = "Run `lattice login`."
 
 
 class TokenRefused(LoginRequired):
-    """`reason` says which check failed: for the log, never for the caller."""
+    """`reason` is the failed check: for the log, never for the caller."""
 
     def __init__(self, reason: str, *, hint: str = LOGIN_HINT) -> None:
         super().__init__(REFUSED, hint=hint)
@@ -25,14 +25,14 @@ class TokenRefused(LoginRequired):
 
 
 class TokenVerifier(Protocol):
-    """Tells whether a token is genuine, meant for this server, and still holds."""
+    """Checks that a token is genuine, meant for this server, and not expired."""
 
     @property
     def needs_token(self) -> bool:
-        """False where callers are not asked for one at all."""
+        """False if callers need no token at all."""
 
     async def verify(self, token: str) -> Mapping[str, Any]:
-        """The claims of a token that passed every check; `sub` and `exp` can be relied on.
+        """The claims of a token that passed every check; `sub` and `exp` are reliable.
 
-        Raises `TokenRefused`, or `Unavailable` while no token at all can be judged.
+        Raises `TokenRefused`, or `Unavailable` while no token can be checked.
         """

@@ -1,1 +1,1 @@
-"""The outside world behind the domain's ports: one folder an engine."""
+"""Implementations of the domain's ports: one folder for each engine."""

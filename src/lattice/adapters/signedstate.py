@@ -1,17 +1,16 @@
-"""Records of the agreed state that carry a server's signature: the port `StateStore` over another.
+"""Signs the records of the state store: the port `StateStore` over another one.
 
-    value  = `LS1` key-name signature (base64) newline, then the record as it was given
-    signed = domain, the record's key, newline, the record
+    value  = `LS1`, key name, signature (base64), newline; then the record as given.
+    signed = domain, the record's key, newline, the record.
 
-Whoever can write etcd but has no key of the servers can then make no record that is believed, and
-can't move one to another key. A record that is not believed reads as an empty value, which every
-reader takes for one that can't be read: it gives nothing, and it is swept like any other.
+Without a key of the servers, a writer to etcd can create no trusted record and can't move one to
+another key. An untrusted record reads as an empty value, which every reader treats as unreadable.
+It gives no rights, and it is swept like any other.
 
-Some records only take rights away, such as a revocation. Those are obeyed without a signature as
-well: not to obey could only help whoever wrote them, and those from before there were signatures
-must go on holding.
+Some records only take rights away, such as a revocation. Those are also obeyed without a signature.
+Ignoring them could only help an attacker, and records from before signatures must stay valid.
 
-Not covered: a record that is deleted, or put back as it once was under the same key.
+Not covered: a record that is deleted, or restored to an earlier value under the same key.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
-from lattice.base.signing import BadSignature, KeyRing, SigningKey
+from lattice.base.signatures import BadSignature, KeyRing, SigningKey
 from lattice.domain.state import Change, Changed, Entry, Expect, Lease, Listing, Put, StateStore
 
 _log = logging.getLogger("lattice.state")
@@ -36,12 +35,12 @@ _MARK = b"LS1 "
 _LONGEST_PREFIX = 128
 _MOST_REMEMBERED = 65_536
 _MANY = 64
-"""So many signatures are checked in a thread."""
+"""From this number on, signatures are checked in a thread."""
 UNBELIEVED = b""
 
 
 class RecordSigner:
-    """Signs with one key, and believes others too while keys are exchanged."""
+    """Signs with one key, and also trusts others while keys are replaced."""
 
     def __init__(self, key: SigningKey, also_believed: Iterable[bytes] = ()) -> None:
         self._key = key
@@ -68,7 +67,7 @@ class RecordSigner:
         return record if believed else None
 
     def is_checked(self, key: str, value: bytes) -> bool:
-        """True if `open` costs no signature."""
+        """True if `open` needs no signature check."""
         return _digest(key, value) in self._checked
 
     def _verify(self, key: str, head: bytes, record: bytes) -> bool:
@@ -82,7 +81,7 @@ class RecordSigner:
 
 
 class SignedStateStore:
-    """Signs what is put, and believes only what is signed."""
+    """Signs on writes, and trusts only signed values on reads."""
 
     def __init__(
         self, store: StateStore, signer: RecordSigner, *, obeyed_unsigned: tuple[str, ...] = ()
@@ -94,12 +93,12 @@ class SignedStateStore:
         self._reported: dict[str, int] = {}
 
     async def get(self, key: str) -> Entry | None:
-        """The key as it stands."""
+        """The current value of the key."""
         entry = await self._store.get(key)
         return self._opened(entry) if entry is not None else None
 
     async def list(self, prefix: str) -> Listing:
-        """Every key that begins with the prefix, by key."""
+        """Every key that begins with the prefix, sorted by key."""
         listing = await self._store.list(prefix)
         entries = listing.entries
         new = [each for each in entries if not self._signer.is_checked(each.key, each.value)]
@@ -108,15 +107,15 @@ class SignedStateStore:
         return Listing(tuple(self._opened(each) for each in entries), listing.revision)
 
     async def put(self, key: str, value: bytes, lease: int = 0) -> int:
-        """Set it, whatever it was; the revision of the change."""
+        """Set it unconditionally; returns the revision of the change."""
         return await self._store.put(key, self._signer.sign(key, value), lease)
 
     async def commit(self, expect: Sequence[Expect], changes: Sequence[Change]) -> int | None:
-        """All changes at once if everything expected holds: their revision, or None if not."""
+        """Make all changes at once if all expectations hold; their revision, or None if not."""
         return await self._store.commit(expect, [self._signed(each) for each in changes])
 
     async def lease(self, ttl_s: int) -> Lease:
-        """A lease, kept alive in the background until released or lost."""
+        """A lease, renewed in the background until released or lost."""
         return await self._store.lease(ttl_s)
 
     def watch(

@@ -1,9 +1,9 @@
-"""`WatchedStateView`: the port `StateView` over any `StateStore`, kept by a watch and by lists.
+"""`WatchedStateView`: the port `StateView` over any `StateStore`, updated by a watch and by lists.
 
-`run` lists, then watches from the listing's revision, and lists again every half minute: etcd's
-reads are strictly serialisable, its watch is not, so what a watch missed is put right by then.
-While the store is away the last copy stays and grows old, and says so. Not for decisions: whoever
-writes fences with the revision he read.
+`run` lists, then watches from the listing's revision, and lists again every half minute. etcd's
+reads are strictly serialisable, but its watch is not, so the lists correct what a watch missed.
+While the store is down the last copy stays, ages, and is marked as old. Don't use it for decisions:
+a writer must fence with the revision it read.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _log = logging.getLogger(__name__)
 _LIST_EVERY_S = 30.0
 _RETRY_S = 1.0
 _STALE_AFTER_S = 40.0
-"""A list is due every 30 s and may take 5: nothing heard for longer is a sign of trouble."""
+"""A list is due every 30 s and may take 5 s: a longer silence is an error."""
 
 
 class WatchedStateView:
-    """One prefix. `run` keeps it current; whoever composes the process owns that task."""
+    """One prefix. `run` updates it; the code that builds the process owns that task."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class WatchedStateView:
 
     @property
     def entries(self) -> Mapping[str, Entry]:
-        """A snapshot: it stays as it is while it is read."""
+        """A snapshot: it does not change while it is read."""
         if self._as_of is None:
             raise Unavailable(
                 f"The agreed state has not answered yet{f': {self._error}' if self._error else ''}",
@@ -69,7 +69,7 @@ class WatchedStateView:
 
     @property
     def source(self) -> Source:
-        """Age counts from when the store last said something about this prefix."""
+        """The age counts from the store's last answer about this prefix."""
         age_s = None if self._as_of is None else self._clock.monotonic() - self._as_of_s
         return Source(
             name=AGREED,
@@ -80,11 +80,11 @@ class WatchedStateView:
         )
 
     async def wait_first(self) -> None:
-        """Return once there is something to read."""
+        """Return once there is a copy to read."""
         await self._first.wait()
 
     async def refresh(self) -> None:
-        """Read all of it now. Raises `Unavailable`, and the last stays."""
+        """Read all of it now. Raises `Unavailable`, and the last copy stays."""
         async with self._listing:
             # The watch may have been faster than the answer.
             await self._list(takes=lambda revision: revision >= self._revision)
@@ -106,11 +106,11 @@ class WatchedStateView:
             self._as_of, self._as_of_s = as_of, as_of_s
 
     async def run(self) -> None:
-        """Keep the copy current until cancelled."""
+        """Update the copy until cancelled."""
         while True:
             try:
                 async with self._listing:
-                    # Whatever its revision: a store restored from a backup has gone back.
+                    # With any revision: a store that was restored from a backup has a lower one.
                     await self._list(takes=lambda _revision: True)
                 await self._follow()
             except Compacted:
@@ -121,7 +121,7 @@ class WatchedStateView:
 
     @asynccontextmanager
     async def changes(self) -> AsyncIterator[AsyncIterator[tuple[Changed, ...]]]:
-        """First every entry there is, then what changes; the newest of each key to the slow."""
+        """First every entry, then changes; a slow reader gets only the newest of each key."""
         reader = _Reader()
         if self._entries:
             reader.give(Changed(each.key, each, each.revision) for each in self._entries.values())
@@ -132,7 +132,7 @@ class WatchedStateView:
             self._readers.discard(reader)
 
     async def _follow(self) -> None:
-        # Ends after half a minute, so that `run` lists again; the next watch begins there.
+        # Ends after half a minute, so that `run` lists again; the next watch starts there.
         async with self._store.watch(self._prefix, after=self._revision) as batches:
             watching = asyncio.create_task(self._consume(batches), name=f"state {self._prefix}")
             due = asyncio.ensure_future(self._sleep(self._list_every_s))
@@ -177,7 +177,7 @@ class WatchedStateView:
 
 
 class _Reader:
-    """What one reader has not read yet: of each key the newest, so it is bounded by the keys."""
+    """Unread changes of one reader: only the newest of each key, so the keys limit its size."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Changed] = {}

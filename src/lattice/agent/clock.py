@@ -1,8 +1,8 @@
-"""Tells the root helper the servers' time, on a node whose own clock is wrong.
+"""Passes the servers' time to the root helper, on a node with a wrong clock.
 
-The helper believes a server's signature and nothing else; the agent only carries it. That is done
-ahead of need wherever the link measures a difference, and once more whenever the helper refuses a
-grant for its time: a helper that was told nothing yet, or a clock that was set since.
+The helper trusts only a server's signature; the agent only passes it on. It does so when the link
+measures a difference, and again when the helper refuses a grant for its time. The latter happens if
+the helper has no proven time yet, or if the clock was set since.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from grpc import aio
 from lattice.adapters.helper.clock import HelperClock
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, Unavailable
-from lattice.features.link.node.dialling import Dialling
+from lattice.features.link.node.dialler import Dialling
 from lattice.features.link.node.servertime import ServerTime
 from lattice.wire.status import error_of
 from lattice.wire.v1 import agents_pb2 as pb
@@ -27,7 +27,7 @@ from lattice.wire.v1.agents_pb2_grpc import AgentIdentityServiceStub
 _log = logging.getLogger("lattice.agent.clock")
 
 _WORTH_S = 2.0
-"""Grants bear more; what names moments by the second does not."""
+"""Grants tolerate more, but times with a resolution of a second don't."""
 _CHANGED_S = 1.0
 _LOOK_EVERY_S = 2.0
 _AGAIN_S = 600.0
@@ -35,14 +35,14 @@ _RETRY_S = 30.0
 _ASK_S = 4.0
 """The helper waits five seconds for its answer."""
 _LONGEST_REASON = 80
-"""What a node says in refusal is cut at 300 letters."""
+"""A node's refusal is cut at 300 characters."""
 
 Ask = Callable[[str], Awaitable[str]]
-"""Has a server sign its time with this word."""
+"""Requests a server's time, signed with this nonce."""
 
 
 class HelperTime:
-    """The port `Telling`. `run` tells the time ahead of need."""
+    """The port `HelperReply`. `run` sends the time before it is needed."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class HelperTime:
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`servers` is the time as the link measures it, `clock` the node's own."""
+        """`servers` is the time that the link measures, `clock` the node's own."""
         self._helper = helper
         self._ask = ask
         self._servers = servers
@@ -61,23 +61,23 @@ class HelperTime:
         self._sleep = sleep
         self._turn = asyncio.Lock()
         self._told: tuple[float, float] | None = None
-        """The difference that was last told, and when by the monotonic clock."""
+        """The last difference that was sent, and when by the monotonic clock."""
         self._retry_at = 0.0
         self._trouble = ""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             if self._due():
                 await self.tell()
             await self._sleep(_LOOK_EVERY_S)
 
     async def tell(self) -> str:
-        """Why the helper could not be told, or an empty text."""
+        """Why the helper could not be given the time, or an empty string."""
         ahead_s, asked = self._servers.ahead_s or 0.0, self._clock.monotonic()
         async with self._turn:
             if self._told is not None and self._told[1] > asked:
-                return ""  # by another, while this one waited
+                return ""  # another task did it while this one waited
             try:
                 await self._helper.set(await self._ask(await self._helper.challenge()))
             except LatticeError as error:
@@ -94,7 +94,7 @@ class HelperTime:
             return ""
 
     def words(self, why: str) -> str:
-        """Both clocks, for whoever asked for what the helper's clock refuses."""
+        """Both clocks, for a caller with a grant that the helper refuses for its time."""
         node, server = self._clock.now(), self._servers.now()
         ahead_s = (node - server).total_seconds()
         reason = why.removesuffix(".")[:_LONGEST_REASON]
@@ -118,7 +118,7 @@ class HelperTime:
 
 
 class LinkedTime:
-    """Asks the replica that this node is linked to; `address` is empty while there is none."""
+    """Requests the time from the linked replica; `address` returns "" while there is none."""
 
     def __init__(self, dialling: Dialling, address: Callable[[], str]) -> None:
         self._dialling = dialling

@@ -1,4 +1,4 @@
-"""The agent's configuration from its file, the environment and flags, and what must hold of it."""
+"""The agent's configuration from its file, the environment and flags, and its checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from lattice.adapters.metricstore.writeurl import BadWriteUrl, checked_write_url
 from lattice.agent.metrics_door import door_place
 from lattice.agent.sections import AgentConfig
-from lattice.base.config import Report, load, refused
+from lattice.base.config import ConfigReport, load, refused
 from lattice.domain.peer import BadName, checked_name
 from lattice.probes.dcgm import BadExporter, address_of
 
@@ -22,8 +22,8 @@ _LINK_PORT = 50052
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What is in force: names and addresses completed, secrets from the environment."""
+class AgentSettings:
+    """The effective settings: names and addresses completed, secrets from the environment."""
 
     config: AgentConfig
     node: str
@@ -36,10 +36,10 @@ class Told:
 
 def load_agent_config(
     file: Path | None, flags: Mapping[str, Any], environ: Mapping[str, str]
-) -> Told:
-    """Everything there is, or `ConfigurationError` with every problem in it.
+) -> AgentSettings:
+    """Load the settings. Raises `ConfigurationError` with every problem.
 
-    Flags win over the file. Without `file` the usual one is read if it is there.
+    Flags override the file. Without `file` the default file is read if it exists.
     """
     config, report = _read(file, environ)
     config = _with_flags(config, flags)
@@ -49,7 +49,7 @@ def load_agent_config(
     return told
 
 
-def _read(file: Path | None, environ: Mapping[str, str]) -> tuple[AgentConfig, Report]:
+def _read(file: Path | None, environ: Mapping[str, str]) -> tuple[AgentConfig, ConfigReport]:
     if file is None and not DEFAULT_FILE.exists():
         return load(AgentConfig, Path("/dev/null"), environ)
     return load(AgentConfig, file or DEFAULT_FILE, environ)
@@ -81,7 +81,9 @@ def _with_flags(config: AgentConfig, flags: Mapping[str, Any]) -> AgentConfig:
     )
 
 
-def _completed(config: AgentConfig, report: Report, environ: Mapping[str, str]) -> Told:
+def _completed(
+    config: AgentConfig, report: ConfigReport, environ: Mapping[str, str]
+) -> AgentSettings:
     node = config.node_id or socket.gethostname().partition(".")[0]
     try:
         checked_name(node)
@@ -95,7 +97,7 @@ def _completed(config: AgentConfig, report: Report, environ: Mapping[str, str]) 
         report.problem("bootstrap", "cert and key go together")
     _check_measuring(config, report)
     beside = tuple(f"{address.rpartition(':')[0]}:{_LINK_PORT}" for address in enrol_at)
-    return Told(
+    return AgentSettings(
         config=config,
         node=node,
         enrol_at=enrol_at,
@@ -106,7 +108,7 @@ def _completed(config: AgentConfig, report: Report, environ: Mapping[str, str]) 
     )
 
 
-def _check_measuring(config: AgentConfig, report: Report) -> None:
+def _check_measuring(config: AgentConfig, report: ConfigReport) -> None:
     try:
         door_place(config.metrics.listen)
     except ValueError:
@@ -127,7 +129,7 @@ def _check_measuring(config: AgentConfig, report: Report) -> None:
         report.problem("telemetry.remote_write", str(fault))
 
 
-def _addresses(path: str, texts: Sequence[str], port: int, report: Report) -> tuple[str, ...]:
+def _addresses(path: str, texts: Sequence[str], port: int, report: ConfigReport) -> tuple[str, ...]:
     found = []
     for text in texts:
         try:

@@ -1,4 +1,4 @@
-"""The agent's part of diagnoses, put together: facts about jobs' surroundings, and their stacks."""
+"""Builds the agent's part of diagnoses: facts about jobs' environment, and their stacks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.probed import HelperProbes
 from lattice.adapters.linux.nodejobs import NodeJobs
-from lattice.agent.config import Told
+from lattice.agent.config import AgentSettings
 from lattice.agent.telemetry import TelemetryParts
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
@@ -20,12 +20,12 @@ from lattice.domain.jobfacts import FactAbsence, FactKind, GpuFact, MountFact, T
 from lattice.domain.nodejobs import JobIdentity
 from lattice.domain.probed import MOST_PROCESSES, TaskLook
 from lattice.domain.stream import Serve, StreamKind
-from lattice.features.diag.node.facts import FactFeed, Found, NetworkFound, Sources
-from lattice.features.diag.node.lives import FirstLooks, Lives
+from lattice.features.diag.node.facts import FactFeed, FactSources, FoundFacts, NetworkFound
+from lattice.features.diag.node.lives import Baselines, JobRuns
 from lattice.features.diag.node.stacks import StackFeed
 from lattice.features.link.node.servertime import ServerTime
 from lattice.probes.facts.gpus import Widths, gpu_facts
-from lattice.probes.facts.links import NetworkLook, NetworkProbe, since
+from lattice.probes.facts.links import LinkProbe, NetworkLook, since
 from lattice.probes.facts.mounts import mount_facts
 
 _PROC, _SYS = Path("/proc"), Path("/sys")
@@ -33,11 +33,11 @@ _PATIENCE_S = 2.0
 
 
 class DiagParts:
-    """What answers a server that asks how a job is off here."""
+    """Answers servers' requests for facts and stacks of a job."""
 
     def __init__(
         self,
-        told: Told,
+        told: AgentSettings,
         jobs: NodeJobs,
         clock: Clock,
         servers: ServerTime,
@@ -48,11 +48,11 @@ class DiagParts:
         self._telemetry = telemetry
         self._probes = HelperProbes(helper)
         self._widths = Widths(_PROC, _SYS)
-        probe = NetworkProbe(_PROC, _SYS)
+        probe = LinkProbe(_PROC, _SYS)
         self._network = NetworkLooks(lambda: probe.look(clock.monotonic()))
-        self._first = FirstLooks(jobs, self._network.or_none)
-        lives = Lives(jobs, servers.told)
-        sources = Sources(
+        self._first = Baselines(jobs, self._network.or_none)
+        lives = JobRuns(jobs, servers.told)
+        sources = FactSources(
             network=self._network_of,
             mounts=self._mounts,
             tasks=self._tasks,
@@ -67,11 +67,11 @@ class DiagParts:
 
     @property
     def serving(self) -> dict[StreamKind, Serve]:
-        """The streams it answers."""
+        """The streams that it serves."""
         return {StreamKind.FACTS: self._facts, StreamKind.STACKS: self._stacks}
 
     def loops(self) -> tuple[Loop, ...]:
-        """What has to run."""
+        """Its background loops."""
         return (Loop("diag", self._first.run, OnFailure.RESTART),)
 
     def _now(self) -> float:
@@ -82,30 +82,30 @@ class DiagParts:
         told = now if before is None else since(before, now)
         return NetworkFound(told.links, told.transport, told.absences())
 
-    async def _mounts(self, request: bytes) -> Found[MountFact]:
+    async def _mounts(self, request: bytes) -> FoundFacts[MountFact]:
         look = await self._probes.mounts(request)
-        # Small files of the kernel's, of which none waits for a share.
-        return Found(*mount_facts(look))
+        # These are small kernel files; none of them waits for a file share.
+        return FoundFacts(*mount_facts(look))
 
-    async def _tasks(self, request: bytes) -> Found[TaskFact]:
+    async def _tasks(self, request: bytes) -> FoundFacts[TaskFact]:
         looks = await self._probes.tasks(request)
         facts = tuple(task_fact(each, self._now()) for each in looks)
         if not facts:
             reason = "no process of the job's ranks runs here"
-            return Found((), (FactAbsence(FactKind.TASKS, reason),))
+            return FoundFacts((), (FactAbsence(FactKind.TASKS, reason),))
         if len(facts) >= MOST_PROCESSES:
             reason = f"the job has more than {MOST_PROCESSES} here"
-            return Found(facts, (FactAbsence(FactKind.TASKS, reason, "others"),))
-        return Found(facts)
+            return FoundFacts(facts, (FactAbsence(FactKind.TASKS, reason, "others"),))
+        return FoundFacts(facts)
 
-    async def _gpus(self, identity: JobIdentity) -> Found[GpuFact]:
+    async def _gpus(self, identity: JobIdentity) -> FoundFacts[GpuFact]:
         watch = self._telemetry.gpu_health
         uuids = self._telemetry.gpus_of(identity.job_id)
-        return Found(*gpu_facts(uuids, watch.last, watch.current(), self._widths))
+        return FoundFacts(*gpu_facts(uuids, watch.last, watch.current(), self._widths))
 
 
 class NetworkLooks:
-    """One look at a time, in a thread of its own: a driver can hold up whoever asks it."""
+    """Reads the network, one reading at a time, in a thread: a driver can block its caller."""
 
     def __init__(self, look: Callable[[], NetworkLook], *, patience_s: float = _PATIENCE_S) -> None:
         """`look` blocks."""
@@ -114,7 +114,7 @@ class NetworkLooks:
         self._under_way: asyncio.Future[NetworkLook] | None = None
 
     async def __call__(self) -> NetworkLook:
-        """The next one. Raises `Unavailable`, or whatever the look raised."""
+        """The next reading. Raises `Unavailable`, or the exception of `look`."""
         if self._under_way is None:
             self._under_way = self._begin()
         looking = self._under_way
@@ -126,10 +126,10 @@ class NetworkLooks:
         return looking.result()
 
     async def or_none(self) -> NetworkLook | None:
-        """None where it failed."""
+        """None if it failed."""
         try:
             return await self()
-        except Exception:  # noqa: BLE001 - then nobody looked
+        except Exception:  # noqa: BLE001 - then there is no reading
             return None
 
     def _begin(self) -> asyncio.Future[NetworkLook]:
@@ -148,7 +148,7 @@ class NetworkLooks:
             told: NetworkLook | Exception
             try:
                 told = self._look()
-            except Exception as error:  # noqa: BLE001 - it is told to whoever asked
+            except Exception as error:  # noqa: BLE001 - it is passed to the caller
                 told = error
             try:
                 loop.call_soon_threadsafe(tell, told)
@@ -160,7 +160,7 @@ class NetworkLooks:
 
 
 def task_fact(look: TaskLook, now: float) -> TaskFact:
-    """The helper's word, with times by the servers' clock."""
+    """The helper's values, with times by the servers' clock."""
     return TaskFact(
         rank=look.rank,
         pid=look.pid,

@@ -1,7 +1,7 @@
-"""How this node's GPUs are, looked at now and then, whether a job uses them or not.
+"""The health of this node's GPUs, checked every 30 s, whether a job uses them or not.
 
-A driver can hang for good. So each look has a thread of its own that nobody waits for at the end,
-and while one hangs, that is what is said of the node.
+A driver can hang forever. So each check runs in a daemon thread that does not delay the agent's
+end. While a check hangs, the node's health is "the NVIDIA driver does not answer".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SILENT = "the NVIDIA driver does not answer"
 
 
 class GpuHealthWatch:
-    """`current` is the last judgement."""
+    """`current` is the last verdict."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class GpuHealthWatch:
         self._under_way: asyncio.Future[GpuLook] | None = None
         self._health = NOT_LOOKED
         self.last: GpuLook | None = None
-        """The newest look; None: there was none yet."""
+        """The newest reading; None: there was none yet."""
 
     def current(self) -> NodeHealth:
         return self._health
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             self.last = await self.looked()
             health = self._judge.see(self.last)
@@ -60,7 +60,7 @@ class GpuHealthWatch:
             await self._sleep(EVERY_S)
 
     async def looked(self) -> GpuLook:
-        """The next look; or that the last one is not over."""
+        """The next reading, or a failure if the last one is not finished."""
         if self._under_way is None:
             self._under_way = self._begin()
         done, _ = await asyncio.wait((self._under_way,), timeout=self._patience_s)
@@ -80,7 +80,7 @@ class GpuHealthWatch:
         def work() -> None:
             try:
                 look = self._look()
-            except Exception as error:  # noqa: BLE001 - whatever a binding does is told, not raised
+            except Exception as error:  # noqa: BLE001 - a failed binding is a reading
                 now = self._clock.now().timestamp()
                 look = GpuLook(time=now, failure=f"{type(error).__name__}: {error}")
             try:

@@ -1,10 +1,10 @@
-"""The node's identity while the agent runs: held, renewed in time, exchanged without a break.
+"""The node's identity while the agent runs: it is renewed in time, without interruption.
 
-Each dial asks for credentials anew, so a new certificate is used for new connections while open
-ones live on under theirs. The key is a new one each time and never leaves the node.
+Each dial requests the credentials again. So new connections use a new certificate, and open ones
+continue with theirs. Each renewal uses a new key, which never leaves the node.
 
-A new certificate is used once it is on disk, and not before. Its first use spends the one before
-it, and an agent that started again with a spent one would put its node in quarantine.
+A new certificate is used only after it is on disk. Its first use makes the previous one invalid. An
+agent that restarted with an invalid one would put its node in quarantine.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from lattice.agent.identity_cascade import Cascade, expired
 from lattice.agent.identity_issuer import Issuer, dial_terms
 from lattice.agent.identity_store import (
     MADE_ELSEWHERE,
-    Held,
     IdentityRefused,
     IdentityStore,
+    StoredIdentity,
     held,
     new_request,
 )
@@ -39,9 +39,9 @@ _JITTER = 0.1
 
 
 class AgentIdentity:
-    """Who this node is. `checker` believes what the cluster's servers say it should.
+    """The identity of this node. `checker` gets the grant keys that come with a certificate.
 
-    `replicas` are the agents' listeners as configured; those a server named go before them.
+    `replicas` are the configured listeners for agents; those that a server named come first.
     """
 
     def __init__(
@@ -64,22 +64,22 @@ class AgentIdentity:
         self._replicas = tuple(replicas)
         self._sleep = sleep
         self._chance = chance
-        self._held: Held | None = None
+        self._held: StoredIdentity | None = None
         self._stamp = store.stamp()
         self._renew_at: datetime | None = None
         self._changed = asyncio.Event()
         self.generation = 0
-        """Rises with each change."""
+        """Increases with each new certificate."""
 
     @property
-    def held(self) -> Held:
-        """What is in force; there is something once `obtain` has returned."""
+    def held(self) -> StoredIdentity:
+        """The identity in force. Available after `obtain` has returned."""
         assert self._held is not None, "no identity was obtained yet"
         return self._held
 
     @property
     def replicas(self) -> tuple[str, ...]:
-        """Where the agents' listeners are, the best known first."""
+        """The addresses of the listeners for agents, preferred ones first."""
         return tuple(dict.fromkeys((*self.held.replicas, *self._replicas)))
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
@@ -87,17 +87,17 @@ class AgentIdentity:
         return dial_terms(self.held)[0]
 
     def channel_options(self) -> tuple[tuple[str, str], ...]:
-        """What the other end must prove: that it is a replica of this cluster."""
+        """The name that the other end must prove: that of a replica of this cluster."""
         return dial_terms(self.held)[1]
 
     async def wait_changed(self) -> None:
-        """Return at the next change of the identity, or of what comes with it."""
+        """Return at the next change of the identity, or of the data that comes with it."""
         await self._changed.wait()
 
     async def obtain(self) -> None:
-        """Go through the cascade until it gives an identity. Raises `NoIdentity`.
+        """Try the cascade until it gives an identity. Raises `NoIdentity`.
 
-        Waits for as long as it takes where only a server's answer is missing.
+        Waits without a limit if only a server's answer is missing.
         """
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -112,19 +112,21 @@ class AgentIdentity:
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     def learned(self, replicas: Iterable[str]) -> None:
-        """What a server said at the start of a link: replicas to dial.
+        """Store the replicas that a server named at the start of a link.
 
-        Keys of grants are not learned there: a replica's certificate alone must not name them.
+        Grant keys are not taken from there: a replica's certificate alone must not be able to set
+        them.
         """
         news = replace(self.held, replicas=tuple(replicas) or self.held.replicas)
         if news != self._held:
             if news.origin != MADE_ELSEWHERE:
-                # That one lacks the keys of grants: kept as our own, it would stay without them.
+                # A bootstrap identity has no grant keys: stored as our own, it would never get
+                # them.
                 self._keep(news)
             self._adopt(news, same_certificate=True)
 
     def doubt(self) -> None:
-        """A server refused the certificate: ask for another now, with a token if one was given."""
+        """A server refused the certificate: request another now, with a token if one was given."""
         self._renew_at = self._clock.now()
 
     def reload(self) -> bool:
@@ -145,7 +147,7 @@ class AgentIdentity:
         return True
 
     async def run(self) -> None:
-        """Renew in time, and follow the file, until cancelled."""
+        """Renew in time, and reload the file when it changes, until cancelled."""
         pause_s = _FIRST_PAUSE_S
         while True:
             due_s = self._due_s()
@@ -169,7 +171,7 @@ class AgentIdentity:
         try:
             if fault:
                 _log.error(fault)
-                # Nothing can be renewed any more; a new token or new files may have come.
+                # It can't be renewed any more; there may be a new token or new files.
                 self._adopt(await self._cascade.obtain())
                 return True
             key, csr = new_request(self.held.peer.name)
@@ -178,13 +180,13 @@ class AgentIdentity:
             _log.warning("certificate not renewed", extra={"reason": error.message})
             return False
         if not self._keep(found):
-            # Used and not on disk it would spend the one that a restart finds there.
+            # Using it would invalidate the one on disk, which a restart would load.
             return False
         self._adopt(found)
         _log.info("certificate renewed", extra={"until": found.peer.not_after.isoformat()})
         return True
 
-    async def _asked(self, key: str, csr: str) -> Held:
+    async def _asked(self, key: str, csr: str) -> StoredIdentity:
         node = self.held.peer.name
         try:
             given = await self._issuer.renew(self.held, self.replicas, csr)
@@ -193,7 +195,7 @@ class AgentIdentity:
             return await self._cascade.obtain(with_tokens_alone=True)
         return held(given, key, node, "renewal", believed=self.held.authorities)
 
-    def _keep(self, found: Held) -> bool:
+    def _keep(self, found: StoredIdentity) -> bool:
         try:
             self._store.save(found)
         except IdentityRefused as error:
@@ -203,7 +205,7 @@ class AgentIdentity:
             self._stamp = self._store.stamp()
         return True
 
-    def _adopt(self, found: Held, *, same_certificate: bool = False) -> None:
+    def _adopt(self, found: StoredIdentity, *, same_certificate: bool = False) -> None:
         self._held = found
         self._stamp = self._store.stamp()
         self._believe(found.grant_keys)
@@ -221,10 +223,10 @@ class AgentIdentity:
         except ValueError:
             _log.error("keys of grants can't be read, the old stay")
 
-    def _moment_to_renew(self, found: Held) -> datetime:
+    def _moment_to_renew(self, found: StoredIdentity) -> datetime:
         now = self._clock.now()
         if found.origin == MADE_ELSEWHERE:
-            # Made elsewhere, perhaps for years and for every node at once: get one of our own.
+            # It may be valid for years and shared by all nodes, so get our own soon.
             return now + timedelta(seconds=5 * self._chance())
         life = found.peer.not_after - found.peer.not_before
         return found.peer.not_before + life * (2 / 3 - _JITTER * self._chance())

@@ -1,10 +1,10 @@
-"""Where a node's identity comes from: the first of five steps that has one.
+"""Gets a node's identity from the first of five steps that has one.
 
-SPIRE               named, and not built in yet
-own certificate     in the state folder, from an earlier run
-enrolment token     one-time, from an administrator
-bootstrap files     certificate, key and authorities made elsewhere
-development token   LATTICE_AGENT_TOKEN, which the server only takes on loopback
+SPIRE               Planned, not built in yet.
+own certificate     In the state folder, from an earlier run.
+enrolment token     One-time, from an administrator.
+bootstrap files     Certificate, key and authorities made elsewhere.
+development token   LATTICE_AGENT_TOKEN, which the server accepts only on loopback.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from lattice.agent.identity_issuer import Issuer
 from lattice.agent.identity_store import (
     MADE_ELSEWHERE,
-    Held,
     IdentityRefused,
     IdentityStore,
+    StoredIdentity,
     held,
     held_from_files,
     new_request,
@@ -33,7 +33,7 @@ _log = logging.getLogger("lattice.agent.identity")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityOptions:
-    """What flags and environment say of the node's identity."""
+    """The flags and environment variables for the node's identity."""
 
     node: str
     state_dir: Path
@@ -47,15 +47,15 @@ class IdentityOptions:
 
 
 class NoIdentity(ConfigurationError):
-    """No step gave one; `problems` says why of each."""
+    """No step gave an identity; `problems` has the reason for each."""
 
 
 class _Nothing(Exception):
-    """This step has none; the text says why."""
+    """This step has no identity; the text is the reason."""
 
 
 class Cascade:
-    """Goes through the steps once, each time it is asked."""
+    """Tries the steps once for each call."""
 
     def __init__(
         self, options: IdentityOptions, store: IdentityStore, issuer: Issuer, clock: Clock
@@ -65,11 +65,11 @@ class Cascade:
         self._issuer = issuer
         self._clock = clock
 
-    async def obtain(self, *, with_tokens_alone: bool = False) -> Held:
-        """The first identity there is, and in the log why the steps before it had none.
+    async def obtain(self, *, with_tokens_alone: bool = False) -> StoredIdentity:
+        """The first identity; the log has the reasons of the steps before it.
 
-        `with_tokens_alone`: what is on disk was refused. Raises `NoIdentity`, or `Unavailable`
-        where a server that could not be asked might help.
+        `with_tokens_alone`: skip the identities on disk, which were refused. Raises `NoIdentity`,
+        or `Unavailable` if a server that could not be reached might help.
         """
         reasons: list[str] = []
         asked_in_vain: LatticeError | None = None
@@ -96,7 +96,7 @@ class Cascade:
             problems=tuple(reasons),
         )
 
-    def _steps(self) -> tuple[tuple[str, Callable[[], Awaitable[Held]]], ...]:
+    def _steps(self) -> tuple[tuple[str, Callable[[], Awaitable[StoredIdentity]]], ...]:
         if self._options.spire_socket:
             raise ConfigurationError(
                 "SPIRE is not built in yet.", hint="Unset LATTICE_SPIRE_SOCKET and enrol the node."
@@ -109,16 +109,16 @@ class Cascade:
             ("development token", self._development),
         )
 
-    async def _spire(self) -> Held:
+    async def _spire(self) -> StoredIdentity:
         raise _Nothing("no SPIRE socket")
 
-    async def _own(self) -> Held:
+    async def _own(self) -> StoredIdentity:
         kept = self._store.load()
         if kept is None:
             raise _Nothing(f"none in {self._store.path.parent}")
         return self._living(kept)
 
-    async def _enrol(self) -> Held:
+    async def _enrol(self) -> StoredIdentity:
         token = self._options.enrol_token
         if not token and self._options.enrol_token_file is not None:
             try:
@@ -129,35 +129,35 @@ class Cascade:
             raise _Nothing("none given")
         return await self._with(token, "enrolment token")
 
-    async def _bootstrap(self) -> Held:
+    async def _bootstrap(self) -> StoredIdentity:
         named = self._options
         if not (named.bootstrap_cert and named.bootstrap_key and named.bootstrap_ca):
             raise _Nothing("certificate, key and authorities are not all named")
         files = (named.bootstrap_cert, named.bootstrap_key, named.bootstrap_ca)
         return self._living(held_from_files(*files, named.node))
 
-    async def _development(self) -> Held:
+    async def _development(self) -> StoredIdentity:
         if not self._options.agent_token:
             raise _Nothing("LATTICE_AGENT_TOKEN is not set")
         _log.warning("LATTICE_AGENT_TOKEN is for development")
         return await self._with(self._options.agent_token, "development token")
 
-    async def _with(self, token: str, origin: str) -> Held:
+    async def _with(self, token: str, origin: str) -> StoredIdentity:
         key, csr = new_request(self._options.node)
         given = await self._issuer.enrol(token, self._options.node, csr)
         found = held(given, key, self._options.node, origin)
         self._store.save(found)
         return found
 
-    def _living(self, found: Held) -> Held:
+    def _living(self, found: StoredIdentity) -> StoredIdentity:
         fault = expired(found, self._clock)
         if fault:
             raise IdentityRefused(fault)
         return found
 
 
-def expired(identity: Held, clock: Clock) -> str:
-    """The words for a certificate that has run out, or an empty text."""
+def expired(identity: StoredIdentity, clock: Clock) -> str:
+    """The message for an expired certificate, or an empty string."""
     gone_s = (clock.now() - identity.peer.not_after).total_seconds()
     if gone_s < 0:
         return ""

@@ -1,6 +1,7 @@
-"""Asks a server for certificates: with a token on the people's port, with one's own on the other.
+"""Requests certificates from servers: the first with a token, renewals with the current one.
 
-Each address is tried once, in turn; who can be reached and refuses has the last word.
+Enrolment uses the port for people, renewal the agents' port. Each address is tried once, in order.
+A server that answers with a refusal ends the search.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any, Protocol
 import grpc
 from grpc import aio
 
-from lattice.agent.identity_store import Held
+from lattice.agent.identity_store import StoredIdentity
 from lattice.base.errors import ConfigurationError, LatticeError, Unavailable
 from lattice.domain.peer import server_name
-from lattice.features.agents.convert import credentials_of
 from lattice.features.agents.model import Credentials
+from lattice.wire.convert import value_of
 from lattice.wire.status import error_of
 from lattice.wire.v1 import agents_pb2 as pb
 from lattice.wire.v1.agents_pb2_grpc import AgentIdentityServiceStub, AgentServiceStub
@@ -26,15 +27,17 @@ _TIMEOUT_S = 15.0
 
 
 class Issuer(Protocol):
-    """Gives certificates. Raises errors of the tree; `Unavailable` where nobody could be asked."""
+    """Issues certificates. Raises `LatticeError`; `Unavailable` if no server could be reached."""
 
     async def enrol(self, token: str, node: str, csr: str) -> Credentials: ...
 
-    async def renew(self, identity: Held, replicas: Sequence[str], csr: str) -> Credentials: ...
+    async def renew(
+        self, identity: StoredIdentity, replicas: Sequence[str], csr: str
+    ) -> Credentials: ...
 
 
 class GrpcIssuer:
-    """The servers themselves. `servers` are their ports for people, where enrolment is."""
+    """Issues by the servers. `servers` are their ports for people, where enrolment is."""
 
     def __init__(self, servers: Sequence[str], authorities: Path | None) -> None:
         self._servers = tuple(servers)
@@ -49,7 +52,7 @@ class GrpcIssuer:
                 answer: pb.Credentials = await stub.Enrol(request, timeout=_TIMEOUT_S)
                 return answer
 
-        return credentials_of(await _first(self._servers, ask))
+        return value_of(await _first(self._servers, ask), Credentials)
 
     def _people(self, address: str) -> aio.Channel:
         if self._authorities is None and _is_loopback(address):
@@ -60,7 +63,9 @@ class GrpcIssuer:
             raise ConfigurationError(f"{self._authorities}: {error.strerror}") from None
         return aio.secure_channel(address, grpc.ssl_channel_credentials(roots))
 
-    async def renew(self, identity: Held, replicas: Sequence[str], csr: str) -> Credentials:
+    async def renew(
+        self, identity: StoredIdentity, replicas: Sequence[str], csr: str
+    ) -> Credentials:
         async def ask(address: str) -> pb.Credentials:
             credentials, options = dial_terms(identity)
             async with aio.secure_channel(address, credentials, options) as channel:
@@ -70,11 +75,13 @@ class GrpcIssuer:
                 )
                 return answer
 
-        return credentials_of(await _first(replicas, ask))
+        return value_of(await _first(replicas, ask), Credentials)
 
 
-def dial_terms(identity: Held) -> tuple[grpc.ChannelCredentials, tuple[tuple[str, str], ...]]:
-    """What to show and what to expect when dialling the agents' listener of any replica."""
+def dial_terms(
+    identity: StoredIdentity,
+) -> tuple[grpc.ChannelCredentials, tuple[tuple[str, str], ...]]:
+    """Credentials and options for dialling the agents' listener of any replica."""
     credentials = grpc.ssl_channel_credentials(
         identity.authorities.encode(), identity.key.encode(), identity.certificate.encode()
     )

@@ -1,6 +1,6 @@
-"""The node's own identity on disk: one file, for this user alone, replaced whole or not at all.
+"""The node's own identity on disk: one file, readable by this user only, replaced atomically.
 
-Key and certificate stand in one file so that no moment exists in which they don't fit.
+Key and certificate are in one file, so that they always match.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from lattice.wire.peer import read_peer
 
 FILE = "identity.json"
 MADE_ELSEWHERE = "bootstrap files"
-"""The origin of what an administrator put there."""
+"""The origin of files that an administrator provided."""
 _LARGEST_BYTES = 1 << 20
 
 
 class IdentityRefused(ConfigurationError):
-    """What was found can't be this node's identity; the text says why."""
+    """The data can't be this node's identity; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """An identity that fits together. `origin` is the step of the cascade that gave it."""
+class StoredIdentity:
+    """A consistent identity. `origin` is the step of the cascade that gave it."""
 
     peer: PeerIdentity
     key: str = field(repr=False)
@@ -53,11 +53,13 @@ class _Written:
     replicas: tuple[str, ...]
 
 
-def held(credentials: Credentials, key: str, node: str, origin: str, *, believed: str = "") -> Held:
-    """What a server gave for a key of ours. Raises `IdentityRefused`.
+def held(
+    credentials: Credentials, key: str, node: str, origin: str, *, believed: str = ""
+) -> StoredIdentity:
+    """The identity from a server's answer for our key. Raises `IdentityRefused`.
 
-    With `believed`, one of these authorities must have signed it: then whoever answered holds the
-    cluster's key, and not only a replica's certificate, and may say which keys sign grants.
+    With `believed`, one of these authorities must have signed the certificate. Then the server
+    holds the cluster's key, not only a replica's certificate, and may set the grant keys.
     """
     if believed and not _signed_by(credentials.certificate, believed):
         raise IdentityRefused("the certificate is not signed by an authority of this cluster")
@@ -65,7 +67,7 @@ def held(credentials: Credentials, key: str, node: str, origin: str, *, believed
         keys = tuple(bytes.fromhex(each) for each in credentials.grant_keys)
     except ValueError:
         raise IdentityRefused("the server's keys can't be read") from None
-    return Held(
+    return StoredIdentity(
         peer=_fitting(credentials.certificate, key, credentials.authorities, node),
         key=key,
         certificate=credentials.certificate,
@@ -76,8 +78,8 @@ def held(credentials: Credentials, key: str, node: str, origin: str, *, believed
     )
 
 
-def held_from_files(certificate: Path, key: Path, authorities: Path, node: str) -> Held:
-    """What an administrator put there. Raises `IdentityRefused`."""
+def held_from_files(certificate: Path, key: Path, authorities: Path, node: str) -> StoredIdentity:
+    """The identity from an administrator's files. Raises `IdentityRefused`."""
     texts = []
     for file in (certificate, key, authorities):
         try:
@@ -85,7 +87,7 @@ def held_from_files(certificate: Path, key: Path, authorities: Path, node: str) 
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "is no PEM"
             raise IdentityRefused(f"{file}: {why}") from None
-    return Held(
+    return StoredIdentity(
         peer=_fitting(texts[0], texts[1], texts[2], node),
         key=texts[1],
         certificate=texts[0],
@@ -135,15 +137,15 @@ class IdentityStore:
         self._node = node
 
     def stamp(self) -> tuple[int, int]:
-        """Changes when the file does."""
+        """Changes when the file changes."""
         try:
             facts = self.path.stat()
         except OSError:
             return (0, 0)
         return (facts.st_ino, facts.st_mtime_ns)
 
-    def load(self) -> Held | None:
-        """What is kept, or None. Raises `IdentityRefused` for what can't be believed."""
+    def load(self) -> StoredIdentity | None:
+        """The stored identity, or None. Raises `IdentityRefused` if it can't be trusted."""
         try:
             with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
                 mode = os.fstat(file.fileno()).st_mode
@@ -159,7 +161,7 @@ class IdentityStore:
             keys = tuple(bytes.fromhex(each) for each in kept.grant_keys)
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
             raise IdentityRefused(f"{self.path} can't be read") from None
-        return Held(
+        return StoredIdentity(
             peer=_fitting(kept.certificate, kept.key, kept.authorities, self._node),
             key=kept.key,
             certificate=kept.certificate,
@@ -169,10 +171,11 @@ class IdentityStore:
             origin="own certificate",
         )
 
-    def save(self, identity: Held) -> None:
-        """Replace what is kept, and return once it outlasts a power cut. Raises `IdentityRefused`.
+    def save(self, identity: StoredIdentity) -> None:
+        """Replace the file, and return once it survives a power failure. Raises `IdentityRefused`.
 
-        The folder is synced too: else the old file could come back, whose certificate is spent.
+        The folder is synced too: otherwise the old file, with its invalid certificate, could come
+        back.
         """
         raw = msgspec.json.encode(
             _Written(
@@ -202,7 +205,7 @@ class IdentityStore:
 
 
 def new_request(node: str) -> tuple[str, str]:
-    """A new key that never leaves this machine, and a request to sign its public half."""
+    """A new key that never leaves this machine, and a signing request for its public key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, node)])
     csr = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())

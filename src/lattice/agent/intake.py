@@ -1,4 +1,4 @@
-"""The port `Intake` over the replica that this node is linked to."""
+"""The port `Intake`, by the replica that this node is linked to."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from grpc import aio
 
 from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.domain.logs import LogKind, LogSource
-from lattice.features.link.node.dialling import Dialling
+from lattice.features.link.node.dialler import Dialling
 from lattice.features.link.node.servertime import ServerTime
-from lattice.features.logs.node.intake import Admission, PastJob, PastJobs
-from lattice.features.logs.node.spool import Stored
+from lattice.features.logs.node.intake import OutputAdmission, PastJob, PastJobs
+from lattice.features.logs.node.spool import StoredChunk
 from lattice.wire.status import error_of
 from lattice.wire.v1 import link_pb2
 from lattice.wire.v1 import logs_pb2 as pb
@@ -24,9 +24,9 @@ _T = TypeVar("_T")
 
 
 class LinkedIntake:
-    """Asks whoever holds the link; `address` is where that is, empty while nobody does.
+    """Calls the linked replica; `address` returns "" while there is none.
 
-    The node's moments go out in the servers' time, and theirs come in in the node's.
+    Times of the node are converted to the servers' time, and times of the servers to the node's.
     """
 
     def __init__(self, dialling: Dialling, address: Callable[[], str], servers: ServerTime) -> None:
@@ -42,7 +42,7 @@ class LinkedIntake:
         *,
         kind: LogKind = LogKind.STDOUT,
         tell_stored: bool = False,
-    ) -> Admission:
+    ) -> OutputAdmission:
         request = pb.AdmitOutputRequest(
             job_id=job_id,
             started=self._servers.told(started),
@@ -60,7 +60,7 @@ class LinkedIntake:
         until: float = 0.0,
         skip: int = 0,
         tell_stored: bool = False,
-    ) -> Admission:
+    ) -> OutputAdmission:
         until = self._servers.told(until) if until > 0 else until
         noted = pb.NotedOutput(until=until, skip=skip)
         admission = await self._admission(
@@ -75,17 +75,17 @@ class LinkedIntake:
             raise DataUnavailable("This server is older than the node and knows of no notes.")
         return admission
 
-    async def _admission(self, request: pb.AdmitOutputRequest) -> Admission:
+    async def _admission(self, request: pb.AdmitOutputRequest) -> OutputAdmission:
         answer: pb.AdmittedOutput = await self._ask(
             lambda stub: stub.AdmitOutput(request, timeout=_ASK_S)
         )
         stored = {
-            (LogKind(each.kind), LogSource.parse(each.source)): Stored(
+            (LogKind(each.kind), LogSource.parse(each.source)): StoredChunk(
                 each.chunks, each.offset, each.line, each.last
             )
             for each in answer.stored
         }
-        return Admission(
+        return OutputAdmission(
             answer.grant, answer.path, stored, answer.noted_since_ms, answer.noted_until_ms
         )
 

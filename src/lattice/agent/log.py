@@ -1,7 +1,7 @@
-"""The agent's log: one line an event on stderr, without secrets, as servers write theirs.
+"""The agent's log: one line an event on stderr, without secrets, in the servers' format.
 
-By Python's own logging: an agent shares its node with jobs, and what servers log with would be one
-tenth of all the memory it has.
+It uses Python's own logging. An agent shares its node with jobs, and the servers' logging library
+would take a tenth of the agent's memory.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _OF_EVERY_RECORD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "
 
 
 def configure_logging(level: str, *, console: bool = False, stream: TextIO | None = None) -> None:
-    """Set up the whole process, once."""
+    """Set up logging for the process. Call it once."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Columns() if console else _Json())
     install(handler, level)
 
 
 class _Json(logging.Formatter):
-    """One object a line, for machines."""
+    """One JSON object a line, for programs."""
 
     def format(self, record: logging.LogRecord) -> str:
         return json.dumps(self.facts(record), sort_keys=True)
 
     def facts(self, record: logging.LogRecord) -> dict[str, Any]:
-        """What is known of an event, by name."""
+        """The fields of an event, by name."""
         extra = {
             name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD
         }
@@ -48,7 +48,7 @@ class _Json(logging.Formatter):
 
 
 class _Columns(_Json):
-    """For a person at a terminal, which must not act on anything."""
+    """For people; without escape sequences that a terminal would act on."""
 
     def format(self, record: logging.LogRecord) -> str:
         told = self.facts(record)

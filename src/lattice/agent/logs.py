@@ -1,4 +1,4 @@
-"""The agent's part of logs, put together: collecting, its budget, and shipping."""
+"""Builds the agent's part of logs: collecting, its budget, and shipping."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.outputs import HelperOutputs
 from lattice.adapters.linux.nodejobs import NodeJobs
-from lattice.adapters.linux.processlook import process_look
-from lattice.agent.config import Told
+from lattice.adapters.linux.process_info import process_look
+from lattice.agent.config import AgentSettings
 from lattice.agent.intake import LinkedIntake
 from lattice.base.clock import Clock
 from lattice.base.supervisor import Loop, OnFailure
-from lattice.features.link.node.dialling import Dialling
-from lattice.features.link.node.keeper import Line
+from lattice.features.link.node.dialler import Dialling
+from lattice.features.link.node.keeper import LinkLine
 from lattice.features.link.node.servertime import ServerTime
 from lattice.features.logs.node.budget import Budget
-from lattice.features.logs.node.collecting import Collecting
+from lattice.features.logs.node.collector import Collecting
 from lattice.features.logs.node.feed import LogFeed
 from lattice.features.logs.node.quota import NO_QUOTA
-from lattice.features.logs.node.shipping import Shipping
+from lattice.features.logs.node.shipper import Shipping
 from lattice.features.logs.node.spool import StreamSpool
 from lattice.features.logs.node.writers import ProcessLook
 
@@ -29,14 +29,14 @@ _PROC = Path("/proc")
 
 
 class LogParts:
-    """What follows the output of this node's jobs."""
+    """Follows the output of this node's jobs."""
 
     def __init__(
         self,
-        told: Told,
+        told: AgentSettings,
         jobs: NodeJobs,
         dialling: Dialling,
-        link: Callable[[], Line | None],
+        link: Callable[[], LinkLine | None],
         clock: Clock,
         servers: ServerTime,
         helper: HelperChannel,
@@ -69,10 +69,10 @@ class LogParts:
         self.shipping = Shipping(intake, self._spools, self.collecting.stored)
 
     def loops(self) -> tuple[Loop, ...]:
-        """What has to run."""
+        """Its background loops."""
         return (
-            # A reader that hangs on a dead share ends with the process only. Beside it, a second
-            # one would write to the same spool.
+            # A reader that hangs on a dead share ends only with the process. A second one beside it
+            # would write to the same spool.
             Loop("logs", self.collecting.run, OnFailure.END),
             Loop("logs missed", self.collecting.take_up_missed, OnFailure.RESTART),
             Loop("logs budget", self.budget.run, OnFailure.RESTART),
@@ -80,7 +80,7 @@ class LogParts:
         )
 
     def _chunk_closed(self) -> None:
-        # In the thread of a capture.
+        # Called in the thread of a capture.
         self._loop.call_soon_threadsafe(self.shipping.nudge)
 
     def _spools(self) -> tuple[StreamSpool, ...]:

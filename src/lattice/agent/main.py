@@ -1,4 +1,4 @@
-"""`lattice-agent`: one a node, as a user of its own. Flags, then the log, then `run`."""
+"""`lattice-agent`: one on each node, as its own user. Parses flags and calls `run`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from lattice.agent.config import load_agent_config
 from lattice.agent.log import configure_logging
 from lattice.agent.run import run
 from lattice.base.errors import LatticeError, status_of
-from lattice.base.inherited import reset_inherited_signals
 from lattice.base.logsection import LogFormat
 from lattice.base.pauses import LoopPauses
+from lattice.base.process import reset_inherited_signals
 
 _M_ARENA_MAX = -8
-"""Of `malloc.h`."""
+"""From `malloc.h`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 78 for what can't be worked with, 0 after an orderly stop.
+    """Exit code 78 for a bad configuration, 0 after a normal stop.
 
-    1 if a background loop failed without which there is no agent.
+    1 if a required background loop failed.
     """
     options = vars(_parser().parse_args(arguments))
     file, check = options.pop("config"), options.pop("check_config")
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _share_memory() -> None:
-    """Threads that mostly wait need no pool of the C library each: one is enough for all."""
+    """Use one malloc arena for all threads: most of them wait, so they don't need one each."""
     with suppress(AttributeError):  # not every C library has it
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 

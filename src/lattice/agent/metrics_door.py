@@ -1,8 +1,8 @@
-"""The agent's `/metrics`, off unless the site says where: a unix socket, or a loopback address.
+"""The agent's `/metrics`, off by default: on a unix socket or a loopback address.
 
-An agent opens no port to the network, so any other address is refused with the configuration. Every
-account of the node reaches a loopback address, and with it figures of all jobs there; a unix socket
-is for those whom its folder lets in.
+An agent opens no port to the network, so the configuration refuses any other address. Every account
+of the node can reach a loopback address, and so the metrics of all jobs there. The rights of its
+folder restrict access to a unix socket.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class DoorPlace:
-    """Where it is: a path, or a host and a port."""
+    """A path, or a host and a port."""
 
     path: Path | None = None
     host: str = ""
@@ -37,7 +37,7 @@ class DoorPlace:
 
 
 def door_place(listen: str) -> DoorPlace | None:
-    """None for an empty text. Raises `ValueError` for what is not on this node alone."""
+    """None for an empty string. Raises `ValueError` for an address that other hosts can reach."""
     if not listen:
         return None
     path = listen.removeprefix("unix:")
@@ -53,7 +53,7 @@ def door_place(listen: str) -> DoorPlace | None:
 
 
 class MetricsDoor:
-    """Answers GET and HEAD of one page; nothing else, and nobody for long."""
+    """Answers GET and HEAD of one page, with limits on time and connections."""
 
     def __init__(self, place: DoorPlace, page: Callable[[], str]) -> None:
         self._place = place
@@ -62,7 +62,7 @@ class MetricsDoor:
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Until cancelled; a place that is taken is tried again."""
+        """Run until cancelled; if the address is in use, try again."""
         while True:
             try:
                 server = await self._listen()
@@ -87,7 +87,7 @@ class MetricsDoor:
                 self._take, self._place.host, self._place.port, limit=_LARGEST_HEAD_BYTES
             )
         if path.is_socket():
-            path.unlink()  # of an agent before this one
+            path.unlink()  # left by an earlier agent
         server = await asyncio.start_unix_server(self._take, path, limit=_LARGEST_HEAD_BYTES)
         path.chmod(_SOCKET_MODE)
         return server
@@ -110,7 +110,7 @@ class MetricsDoor:
             async with asyncio.timeout(_ANSWER_S):
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever asked is gone, slow, or says too much
+            pass  # the client is gone, too slow, or sent too much
         finally:
             await _closed(writer)
 

@@ -1,6 +1,6 @@
-"""The agent at work: every part of it is made here, in the order it is needed.
+"""Runs the agent: creates all its parts, in the order in which they are needed.
 
-It opens no port. Everything that runs has an owner here and ends with it.
+It opens no port to the network. Everything that it starts ends with it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 import logging
 import secrets
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,11 @@ from lattice import __version__
 from lattice.access.grants import GrantChecker
 from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.clock import HelperClock
+from lattice.adapters.helper.terminals import HelperTerminals
 from lattice.adapters.linux.nodejobs import NodeJobs, Roots
-from lattice.agent.attach import terminal_passing
 from lattice.agent.clock import HelperTime, LinkedTime
-from lattice.agent.config import Told
+from lattice.agent.config import AgentSettings
 from lattice.agent.diag import DiagParts
-from lattice.agent.figures import process_figures
 from lattice.agent.identity import AgentIdentity
 from lattice.agent.identity_cascade import Cascade, IdentityOptions
 from lattice.agent.identity_issuer import GrpcIssuer
@@ -32,28 +31,60 @@ from lattice.agent.identity_store import IdentityStore
 from lattice.agent.logs import LogParts
 from lattice.agent.telemetry import TelemetryParts
 from lattice.base.clock import Clock, SystemClock
-from lattice.base.garbage import settle
 from lattice.base.pauses import LoopPauses
+from lattice.base.process import settle
 from lattice.base.supervisor import Loop, OnFailure, Supervisor
+from lattice.domain.metric import MetricKind
 from lattice.domain.node import NodeHealth
 from lattice.domain.stream import StreamKind
-from lattice.features.link.node.dialling import Dialling
+from lattice.features.attach.node.session_end import TerminalPassing
+from lattice.features.link.node.dialler import Dialling
 from lattice.features.link.node.echo import serve_echo
-from lattice.features.link.node.keeper import Line, LinkKeeper, NodeSelf
+from lattice.features.link.node.keeper import LinkKeeper, LinkLine, NodeSelf
 from lattice.features.link.node.redial import Redial
 from lattice.features.link.node.servertime import ServerTime
-from lattice.features.link.node.sessions import Sessions
+from lattice.features.link.node.sessions import NodeSessions
+from lattice.features.telemetry.node.exposition import ExposedFigure
 from lattice.wire.v1.link_pb2 import Welcome
+
+
+def process_figures(supervisor: Supervisor, pauses: LoopPauses) -> Iterator[ExposedFigure]:
+    """Metrics of the process, read at each scrape."""
+    for name, count in supervisor.failures.items():
+        yield ExposedFigure(
+            "lattice_loop_failures_total",
+            MetricKind.COUNTER,
+            "failures of background loops",
+            float(count),
+            (("loop", name),),
+        )
+    for name, kind, words, value in (
+        (
+            "longest_pause_seconds",
+            MetricKind.GAUGE,
+            "longest turn of the last minutes",
+            pauses.longest_s,
+        ),
+        ("busy_seconds_total", MetricKind.COUNTER, "time its turns took", pauses.busy_s),
+        ("turns_total", MetricKind.COUNTER, "turns of the event loop", float(pauses.turns)),
+    ):
+        yield ExposedFigure(f"lattice_event_loop_{name}", kind, words, value)
+
+
+def terminal_passing(helper: HelperChannel) -> TerminalPassing:
+    """Passes frames between the link and terminals in this node's jobs."""
+    return TerminalPassing(HelperTerminals(helper))
+
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 _log = logging.getLogger("lattice.agent")
 
 
-async def run(told: Told, pauses: LoopPauses) -> None:
-    """Until SIGTERM or SIGINT.
+async def run(told: AgentSettings, pauses: LoopPauses) -> None:
+    """Run until SIGTERM or SIGINT.
 
-    Raises `LoopFailed` after an orderly stop, if a loop failed that an agent can't do without.
+    Raises `LoopFailed` after an orderly stop, if a required loop failed.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -65,21 +96,21 @@ async def run(told: Told, pauses: LoopPauses) -> None:
 
 
 async def run_until(
-    stop: asyncio.Event, told: Told, supervisor: Supervisor, pauses: LoopPauses
+    stop: asyncio.Event, told: AgentSettings, supervisor: Supervisor, pauses: LoopPauses
 ) -> None:
-    """Everything an agent does, until it is to stop."""
+    """Run all parts of the agent until `stop` is set."""
     clock = SystemClock()
     loop = asyncio.get_running_loop()
     keeper: LinkKeeper | None = None
 
-    def link() -> Line | None:
+    def link() -> LinkLine | None:
         return keeper.line if keeper else None
 
     def address() -> str:
         return line.address if (line := link()) else ""
 
     async with AsyncExitStack() as stack:
-        # The node's own clock until the link has measured; nothing is granted before it stands.
+        # Until the link has measured, this is the node's own clock; grants need the link anyway.
         servers = ServerTime(clock, lambda: line.ahead_s if (line := link()) else None)
         checker = GrantChecker(told.node, servers)
         identity = _identity(told, checker, clock)
@@ -112,7 +143,7 @@ async def run_until(
         )
         stack.callback(telemetry.close)
         diag = DiagParts(told, jobs, clock, servers, helper, telemetry)
-        sessions = Sessions(
+        sessions = NodeSessions(
             dialling,
             checker,
             {
@@ -159,7 +190,7 @@ async def run_until(
 
 
 def without_helper(socket: Path) -> str:
-    """What an agent can't do because its node has no helper; empty if it has one."""
+    """What the agent can't do without a helper on its node; empty if there is one."""
     if socket.is_socket():
         return ""
     return (
@@ -168,7 +199,7 @@ def without_helper(socket: Path) -> str:
     )
 
 
-def _identity(told: Told, checker: GrantChecker, clock: Clock) -> AgentIdentity:
+def _identity(told: AgentSettings, checker: GrantChecker, clock: Clock) -> AgentIdentity:
     config = told.config
     store = IdentityStore(config.state_dir, told.node)
     issuer = GrpcIssuer(told.enrol_at, config.bootstrap.ca)
@@ -204,7 +235,7 @@ def _myself(node: str, health: Callable[[], NodeHealth]) -> NodeSelf:
 
 
 async def _follow(identity: AgentIdentity, keeper: LinkKeeper) -> None:
-    """Link anew under each new certificate; streams that are open live on under theirs."""
+    """Reconnect the link with each new certificate; open streams continue with theirs."""
     generation = identity.generation
     while True:
         await identity.wait_changed()

@@ -1,7 +1,7 @@
-"""What lattice-agent can be told: every key, typed, with its words for the reference.
+"""The configuration of lattice-agent: every key, its type, and its text for the reference.
 
-One file a process; every key can be left out where a flag or the node itself says it. What the
-agent can find out by itself needs no key.
+One file a process. Every key is optional if a flag or the node itself gives the value. What the
+agent can detect has no key.
 """
 # ruff: noqa: RUF009 - `setting` declares a field, as `dataclasses.field` does.
 
@@ -12,6 +12,10 @@ from pathlib import Path
 
 from lattice.base.logsection import LogSection
 from lattice.base.setting import setting
+from lattice.observe.thresholds import Thresholds
+
+_USUAL = Thresholds()
+_MS_PER_S = 1000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +49,7 @@ class SlurmdSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogsSection:
+class AgentLogsSection:
     spool_mb: int = setting(
         2048,
         "How much of what jobs wrote may wait on this node to be stored. When that is full, no "
@@ -61,7 +65,7 @@ class LogsSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TelemetrySection:
+class AgentTelemetrySection:
     enabled: bool = setting(True, "Whether this node's jobs are measured.")
     buffer_mb: int = setting(
         32,
@@ -101,30 +105,53 @@ class MetricsSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertsSection:
-    gpu_idle_percent: float = setting(10.0, "A GPU that is used less is idle.", least=0, most=100)
-    gpu_idle_s: float = setting(60.0, "For how long, until that is told.", least=1)
+    gpu_idle_percent: float = setting(
+        _USUAL.gpu_idle_percent, "A GPU that is used less is idle.", least=0, most=100
+    )
+    gpu_idle_s: float = setting(_USUAL.gpu_idle_s, "For how long, until that is told.", least=1)
     gpu_hang_percent: float = setting(
-        95.0,
+        _USUAL.gpu_hang_percent,
         "A GPU that seems used more, with power near idle and no progress of the job, hangs.",
         least=0,
         most=100,
     )
-    gpu_hang_s: float = setting(60.0, "For how long, until that is told.", least=1)
+    gpu_hang_s: float = setting(_USUAL.gpu_hang_s, "For how long, until that is told.", least=1)
     gpu_memory_percent: float = setting(
-        95.0, "A GPU whose memory is fuller is told of.", least=0, most=100
+        _USUAL.gpu_memory_percent, "A GPU whose memory is fuller is told of.", least=0, most=100
     )
     network_error_percent: float = setting(
-        0.1, "More packets lost to errors are told of.", least=0, most=100
+        _USUAL.network_error_percent, "More packets lost to errors are told of.", least=0, most=100
     )
     io_p99_ms: float = setting(
-        10.0, "Reads and writes of which one in a hundred takes longer are told of.", least=0
+        _USUAL.io_alert_p99_s * _MS_PER_S,
+        "Reads and writes of which one in a hundred takes longer are told of.",
+        least=0,
     )
     io_jump: float = setting(
-        5.0, "So many times longer than in the job's own past is told of too.", least=1
+        _USUAL.io_jump_ratio,
+        "So many times longer than in the job's own past is told of too.",
+        least=1,
     )
     power_throttle_s: float = setting(
-        60.0, "How long a card may be held at its power limit untold.", least=0
+        _USUAL.power_throttle_s,
+        "How long a card may be held at its power limit untold.",
+        least=0,
     )
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """The defaults with the values of this section."""
+        return Thresholds(
+            gpu_idle_percent=self.gpu_idle_percent,
+            gpu_idle_s=self.gpu_idle_s,
+            gpu_hang_percent=self.gpu_hang_percent,
+            gpu_hang_s=self.gpu_hang_s,
+            gpu_memory_percent=self.gpu_memory_percent,
+            network_error_percent=self.network_error_percent,
+            io_alert_p99_s=self.io_p99_ms / _MS_PER_S,
+            io_jump_ratio=self.io_jump,
+            power_throttle_s=self.power_throttle_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +168,7 @@ class ExpectedSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """The whole of it."""
+    """The whole configuration."""
 
     node_id: str = setting("", "The node's name in Slurm. Empty: its host name, without domain.")
     quorum_endpoint: tuple[str, ...] = setting(
@@ -164,8 +191,8 @@ class AgentConfig:
     )
     helper: HelperSection = setting(HelperSection(), "The privileged part, where there is one.")
     slurmd: SlurmdSection = setting(SlurmdSection(), "Slurm on this node.")
-    logs: LogsSection = setting(LogsSection(), "What jobs write.")
-    telemetry: TelemetrySection = setting(TelemetrySection(), "What jobs use.")
+    logs: AgentLogsSection = setting(AgentLogsSection(), "What jobs write.")
+    telemetry: AgentTelemetrySection = setting(AgentTelemetrySection(), "What jobs use.")
     alerts: AlertsSection = setting(
         AlertsSection(), "From where on those who watch a job are told."
     )

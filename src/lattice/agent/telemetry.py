@@ -1,4 +1,4 @@
-"""The agent's part of telemetry, put together: probes, sampling, sending, answers to looks."""
+"""Builds the agent's part of telemetry: probes, sampling, sending, and the feed of metrics."""
 
 from __future__ import annotations
 
@@ -6,49 +6,47 @@ import asyncio
 import hashlib
 import resource
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import asdict
 from typing import Any
 
 from grpc import aio
 
 from lattice.adapters.helper.counters import HelperCounterLine
 from lattice.adapters.linux.nodejobs import NodeJobs
-from lattice.agent.config import Told
+from lattice.agent.config import AgentSettings
 from lattice.agent.gpuhealth import GpuHealthWatch
 from lattice.agent.metrics_door import MetricsDoor, door_place
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, Unavailable
 from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.measured import JobSnapshot
-from lattice.domain.metric import Kind
+from lattice.domain.metric import MetricKind
 from lattice.domain.nodejobs import JobIdentity
 from lattice.domain.stream import Serve, StreamKind
-from lattice.features.link.node.dialling import Dialling
-from lattice.features.link.node.keeper import Line
+from lattice.features.link.node.dialler import Dialling
+from lattice.features.link.node.keeper import LinkLine
 from lattice.features.link.node.servertime import ServerTime
-from lattice.features.logs.node.followed import Followed
+from lattice.features.logs.node.followed import FollowedFile
 from lattice.features.telemetry.node.buffer import SampleBuffer
-from lattice.features.telemetry.node.exposition import Figure, page
+from lattice.features.telemetry.node.direct_write import DirectIntake, WriteRoute
+from lattice.features.telemetry.node.exposition import ExposedFigure, page
 from lattice.features.telemetry.node.feed import MetricFeed
+from lattice.features.telemetry.node.job_settings import JobSettings
 from lattice.features.telemetry.node.plan import Plan
-from lattice.features.telemetry.node.rows import Row
-from lattice.features.telemetry.node.sampling import Sampling
-from lattice.features.telemetry.node.sending import SampleIntake, Sending, Stored
-from lattice.features.telemetry.node.sights import Sights
+from lattice.features.telemetry.node.rows import SampleRow
+from lattice.features.telemetry.node.sampler import Sampling
+from lattice.features.telemetry.node.sender import SampleSender, Sending, StoredBatch
+from lattice.features.telemetry.node.snapshots import SnapshotStore
 from lattice.features.telemetry.node.steadytime import SteadyTime
-from lattice.features.telemetry.node.straight import StraightIntake, Ways
-from lattice.features.telemetry.node.told import JobsTold
-from lattice.features.watch.node.bounds import Bounds
 from lattice.features.watch.node.judging import judge_factory
 from lattice.probes.cgroup import CgroupProbe
 from lattice.probes.dcgm import DcgmProbe
 from lattice.probes.gpuhealth import ExpectedGpus, GpuHealthJudge
-from lattice.probes.helperlook import HelperLook
+from lattice.probes.helper_cache import HelperReadings
 from lattice.probes.latency import LatencyProbe
 from lattice.probes.machine import ExpectedMachine, machine_differences
 from lattice.probes.network import NetworkProbe
 from lattice.probes.nvidia import NvidiaProbe
-from lattice.probes.probe import Probe, Roots
+from lattice.probes.probe import Probe, ProbeRoots
 from lattice.probes.processes import ProcessesProbe
 from lattice.probes.registry import Registry
 from lattice.wire.carriers import EOF
@@ -60,27 +58,27 @@ from lattice.wire.v1.telemetry_pb2_grpc import MetricIntakeStub
 _STORE_S = 30.0
 _LOOK_S = 2.0
 _PATIENCE_S = 2.0
-"""A probe that takes longer has not answered: a look at a job waits for no more."""
+"""A probe that takes longer counts as failed: a request for a job's metrics waits no longer."""
 _MIB = 1024 * 1024
 
 
 class TelemetryParts:
-    """What measures this node's jobs. `close` when it is over."""
+    """Measures this node's jobs. Call `close` at the end."""
 
     def __init__(
         self,
-        told: Told,
+        told: AgentSettings,
         jobs: NodeJobs,
         dialling: Dialling,
-        link: Callable[[], Line | None],
+        link: Callable[[], LinkLine | None],
         clock: Clock,
         servers: ServerTime,
-        followed: Callable[[], Iterable[Followed]],
-        process: Callable[[], Iterable[Figure]] = tuple,
+        followed: Callable[[], Iterable[FollowedFile]],
+        process: Callable[[], Iterable[ExposedFigure]] = tuple,
     ) -> None:
-        """`link`: the one that stands; `followed`: whose output is collected.
+        """`link` returns the current link; `followed` the files with collected output.
 
-        `process`: what the agent counts of itself besides telemetry.
+        `process` returns the agent's own metrics other than telemetry.
         """
         config = told.config.telemetry
         self._node = told.node
@@ -89,7 +87,7 @@ class TelemetryParts:
         share = _share_of(told.node)
         self.time = SteadyTime(clock, lambda: servers.ahead_s)
         linked = LinkedTelemetry(dialling, link)
-        self.told = JobsTold(linked.follow, self.time.now, share=share)
+        self.told = JobSettings(linked.follow, self.time.now, share=share)
         self._counters = HelperCounterLine(told.config.helper.socket, clock)
         expected = told.config.expected
         nvidia = NvidiaProbe(self.told.gpus_of, clock, devices=told.config.gpus.devices)
@@ -103,8 +101,8 @@ class TelemetryParts:
         self.time.on_leap = self.buffer.shift
         self.output = OutputSigns(followed, self.time.now)
         self.gpus_of = nvidia.uuids_of
-        self.sights = Sights(
-            judge_factory(Bounds(**asdict(told.config.alerts))),
+        self.sights = SnapshotStore(
+            judge_factory(told.config.alerts.thresholds),
             self.output,
             told=servers.told,
             leaps=lambda: self.time.leaps,
@@ -124,11 +122,11 @@ class TelemetryParts:
 
     @property
     def serving(self) -> dict[StreamKind, Serve]:
-        """The streams it answers."""
+        """The streams that it serves."""
         return {StreamKind.METRICS: self.feed} if self._enabled else {}
 
     def loops(self) -> Iterator[Loop]:
-        """What has to run."""
+        """Its background loops."""
         if self._enabled:
             yield Loop("telemetry", self.sampling.run, OnFailure.RESTART)
             for each in self.sendings:
@@ -142,11 +140,11 @@ class TelemetryParts:
     def _sendings(
         self, url: str, linked: LinkedTelemetry, plan: Plan, share: float
     ) -> tuple[Sending, ...]:
-        """Over the servers; and straight to the store, where the site has it so."""
+        """Sends through the servers, and directly to the store if the site configures that."""
         began = self.sights.began
 
         def sending(
-            way: str, intake: SampleIntake, wanted: Callable[[Row], bool] | None = None
+            way: str, intake: SampleSender, wanted: Callable[[SampleRow], bool] | None = None
         ) -> Sending:
             return Sending(
                 self.buffer,
@@ -160,18 +158,18 @@ class TelemetryParts:
 
         if not url:
             return (sending("over servers", linked),)
-        # Most sites write over their servers, and keep this out of their nodes' memory.
+        # Most sites write through their servers; this saves memory on their nodes.
         from lattice.adapters.metricstore.onlywrite import OnlyWrite  # noqa: PLC0415
 
-        ways = Ways(self.told.stamps, began, self.time.now)
-        straight = StraightIntake(self._node, self.told.stamps, OnlyWrite(url), linked)
+        ways = WriteRoute(self.told.stamps, began, self.time.now)
+        straight = DirectIntake(self._node, self.told.stamps, OnlyWrite(url), linked)
         return (
             sending("over servers", linked, ways.over_servers),
             sending("straight", straight, ways.straight),
         )
 
     def close(self) -> None:
-        """Let go of threads and of the helper."""
+        """Close the threads of the probes and the connection to the helper."""
         self._registry.close()
         self._counters.close()
 
@@ -179,9 +177,9 @@ class TelemetryParts:
         """For a scraper on this node."""
         return page(self._node, self.sights.newest(), self._figures(), self.time.now())
 
-    def _figures(self) -> Iterator[Figure]:
+    def _figures(self) -> Iterator[ExposedFigure]:
         used = resource.getrusage(resource.RUSAGE_SELF)
-        counter, gauge = Kind.COUNTER, Kind.GAUGE
+        counter, gauge = MetricKind.COUNTER, MetricKind.GAUGE
         stored = sum(each.stored_total for each in self.sendings)
         refused = sum(each.refused_total for each in self.sendings)
         for name, kind, words, value in (
@@ -204,17 +202,18 @@ class TelemetryParts:
                 used.ru_utime + used.ru_stime,
             ),
         ):
-            yield Figure(f"lattice_agent_{name}", kind, words, float(value))
+            yield ExposedFigure(f"lattice_agent_{name}", kind, words, float(value))
         yield from self._process()
 
 
 def _registry(
-    told: Told, nvidia: NvidiaProbe, counters: HelperCounterLine, clock: Clock
+    told: AgentSettings, nvidia: NvidiaProbe, counters: HelperCounterLine, clock: Clock
 ) -> Registry:
-    """Where two probes tell of the same series, the first is believed."""
+    """If two probes give the same series, the first one counts."""
     config = told.config
-    # These share a thread, and a look at the helper; what asks a driver has a thread of its own.
-    roots, look = Roots(), HelperLook(counters, clock)
+    # These share a thread and the helper's readings; a probe that calls a driver has its own
+    # thread.
+    roots, look = ProbeRoots(), HelperReadings(counters, clock)
     together: list[Probe] = [
         CgroupProbe(roots, clock),
         ProcessesProbe(look, clock),
@@ -223,36 +222,36 @@ def _registry(
     ]
     apart: list[Probe] = [nvidia]
     dcgm = DcgmProbe(config.telemetry.dcgm_url, nvidia.uuids_of, clock)
-    # Without an exporter it only says so, for which it needs no thread.
+    # Without an exporter it only reports that, which needs no thread.
     (apart if config.telemetry.dcgm_url else together).append(dcgm)
     return Registry(apart, clock, together=together)
 
 
 class Waiting:
-    """What was measured waits to be sent."""
+    """Puts measurements into the buffer for sending."""
 
     def __init__(self, buffer: SampleBuffer) -> None:
         self._buffer = buffer
 
     def appeared(self, identity: JobIdentity) -> None:
-        """Nothing to send yet."""
+        """Do nothing: there is nothing to send yet."""
 
     def measured(self, snapshot: JobSnapshot) -> None:
         self._buffer.add(snapshot)
 
     def ended(self, identity: JobIdentity) -> None:
-        """What waits is sent all the same."""
+        """Do nothing: buffered samples are still sent."""
 
 
 class OutputSigns:
-    """When a job last wrote output: when more of it was read than at the last look.
+    """When a job last wrote output: when more of it was read than at the last call.
 
-    By the places of what is collected, which are in memory: to ask a file on a dead share would
-    stop the whole agent.
+    It uses the offsets of the collected files, which are in memory. A stat of a file on a dead
+    share would block the whole agent.
     """
 
     def __init__(
-        self, followed: Callable[[], Iterable[Followed]], now: Callable[[], float]
+        self, followed: Callable[[], Iterable[FollowedFile]], now: Callable[[], float]
     ) -> None:
         self._followed = followed
         self._now = now
@@ -277,14 +276,14 @@ class OutputSigns:
 
 
 class LinkedTelemetry:
-    """The servers' side, over the replica that this node is linked to."""
+    """Calls the replica that this node is linked to."""
 
-    def __init__(self, dialling: Dialling, link: Callable[[], Line | None]) -> None:
+    def __init__(self, dialling: Dialling, link: Callable[[], LinkLine | None]) -> None:
         self._dialling = dialling
         self._link = link
 
-    async def store(self, batch: pb.SampleBatch) -> Stored:
-        """Raises `LatticeError`."""
+    async def store(self, batch: pb.SampleBatch) -> StoredBatch:
+        """Send a batch. Raises `LatticeError`."""
         address = self._linked().address
         async with self._dialling.lane(address, link_pb2.BULK) as channel:
             stub: Any = MetricIntakeStub(channel)
@@ -292,10 +291,10 @@ class LinkedTelemetry:
                 told: pb.StoredSamples = await stub.StoreSamples(batch, timeout=_STORE_S)
             except aio.AioRpcError as error:
                 raise self._error(address, error) from None
-        return Stored(told.stored, told.refused, told.reason)
+        return StoredBatch(told.stored, told.refused, told.reason)
 
     async def follow(self) -> AsyncIterator[pb.JobsTold]:
-        """Until the server ends it or the node is linked anew. Raises `LatticeError`."""
+        """Yield until the server ends it or the node gets a new link. Raises `LatticeError`."""
         line = self._linked()
         async with self._dialling.lane(line.address, link_pb2.BULK) as channel:
             stub: Any = MetricIntakeStub(channel)
@@ -317,10 +316,10 @@ class LinkedTelemetry:
                 if reading is not None:
                     await asyncio.gather(reading, return_exceptions=True)
 
-    async def _come(self, reading: asyncio.Future[Any], line: Line) -> bool:
-        """False if the node is linked anew meanwhile: the server may be frozen or gone.
+    async def _come(self, reading: asyncio.Future[Any], line: LinkLine) -> bool:
+        """False if the node got a new link meanwhile: the server may be frozen or gone.
 
-        A stream on which nothing is sent does not notice; the link, which is pinged, does.
+        An idle stream does not notice that; the link does, because it sends pings.
         """
         while not reading.done():
             await asyncio.wait((reading,), timeout=_LOOK_S)
@@ -330,7 +329,7 @@ class LinkedTelemetry:
                 return False
         return True
 
-    def _linked(self) -> Line:
+    def _linked(self) -> LinkLine:
         line = self._link()
         if line is None:
             raise Unavailable("This node is not linked to any server.", hint="It dials again.")
@@ -343,5 +342,5 @@ class LinkedTelemetry:
 
 
 def _share_of(node: str) -> float:
-    """Each node's own, 0 to 1, the same after every restart."""
+    """A fixed value for each node, from 0 to 1, the same after every restart."""
     return int.from_bytes(hashlib.sha256(node.encode()).digest()[:4]) / 2**32

@@ -1,1 +1,1 @@
-"""What every process stands on: errors, time, configuration, calls, text. Knows nothing else."""
+"""The basis of every process: errors, time, configuration, calls, text. Imports no other layer."""

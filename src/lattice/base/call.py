@@ -1,10 +1,10 @@
 """A call to the server, described but not made.
 
-Each feature's `api.py` turns its verbs into calls; the SDK makes them, through its asynchronous
-or its blocking door. So a verb is written once, and neither door can drift from the other.
+Each feature's `api.py` turns its verbs into calls, and the SDK makes them. The asynchronous and the
+blocking client use the same calls, so a verb is written once.
 
-Named tuples, where all else is dataclasses: whoever waits for a prompt waits for these to load,
-and dataclasses load a tenth of what a whole command may take.
+These are named tuples and not dataclasses, because a person waits while the CLI loads them. Loading
+dataclasses takes a tenth of the time that a whole command may take.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ T = TypeVar("T")
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 KEY_OPTIONAL = "Lattice-Key-Optional"
-"""The header of an act whose key nobody asked for: without agreed state it is done all the same."""
+"""The header of an act with a key that the caller did not give. Without a state store the server
+carries out such an act all the same.
+"""
 REPEATED = "Lattice-Repeated"
 """The header of a request that was sent before and may have been carried out then."""
 
 
 class Call(NamedTuple, Generic[T]):
-    """One request: its answer is JSON that reads as the dataclass `answer`."""
+    """One request. The answer is JSON that decodes into the dataclass `answer`."""
 
     method: str
     path: str
@@ -33,79 +35,81 @@ class Call(NamedTuple, Generic[T]):
     """A JSON document."""
     headers: tuple[tuple[str, str], ...] = ()
     timeout_s: float | None = None
-    """Where an answer may take longer than others."""
+    """Set where an answer may take longer than usual."""
     patience_s: float = 0.0
-    """How long refusals that name a time to wait are waited out."""
+    """How long to wait out refusals that name a time to wait."""
     parts: Parts[T] | None = None
-    """Where an answer may come in parts."""
+    """Set where an answer may come in parts."""
     idempotent: bool = False
     """An act that has the same effect when it is carried out twice."""
     takes_key: bool = False
     """An act that the server carries out once for one idempotency key."""
+    anonymous: bool = False
+    """It sends no token and needs none."""
 
     @property
     def key(self) -> str:
-        """Its idempotency key, or nothing."""
+        """The idempotency key, or an empty text."""
         return dict(self.headers).get(IDEMPOTENCY_KEY, "")
 
     @property
     def repeatable(self) -> bool:
-        """True if asking twice is the same as asking once."""
+        """True if a repeated request has the effect of one."""
         return self.method == "GET" or self.idempotent or bool(self.key)
 
     def with_header(self, name: str, value: str) -> Call[T]:
-        """The same with one header more."""
+        """A copy with one more header."""
         return self._replace(headers=(*self.headers, (name, value)))
 
 
 class Parts(Protocol[T]):
-    """How an answer that came in part is completed. No I/O."""
+    """Completes an answer that came in part. No I/O."""
 
     def rest(self, call: Call[T], answer: T) -> Call[T] | None:
-        """What to ask for next, given all that came; None once the answer is whole."""
+        """The next request, given all parts so far; None once the answer is complete."""
 
     def joined(self, answer: T, part: T) -> T:
-        """Both as one answer."""
+        """Join both into one answer."""
 
 
-class Reading(Protocol[T]):
-    """What the records of a stream mean: the feature's own part of following one. No I/O."""
+class StreamInterpreter(Protocol[T]):
+    """Interprets the records of a stream, which is the feature's part of following one. No I/O."""
 
     def record(self, record: T) -> Iterable[T]:
-        """What to pass on of a record that came."""
+        """What to pass on for a record."""
 
     def alive(self, now: datetime) -> Iterable[T]:
-        """What to pass on of a sign of life."""
+        """What to pass on for a sign of life."""
 
     def lost(self, why: str, now: datetime) -> Iterable[T]:
-        """What to tell when the connection is gone and is to be made anew."""
+        """What to report when the connection is lost and will be made again."""
 
     def back(self, away_s: float, now: datetime) -> Iterable[T]:
-        """What to tell when it is there again."""
+        """What to report when the connection is back."""
 
 
 class StreamCall(NamedTuple, Generic[T]):
-    """A request whose answer is a stream of records, which goes on where it broke off.
+    """A request that is answered with a stream of records, and that resumes after a disconnect.
 
-    Each comes as an event, whose name says which of the `kinds` its JSON reads as; other names
-    are passed over. The last id seen, as parameter `cursor`, is where to go on.
+    Each record comes as an event. The name of the event selects one of the `kinds`; other names are
+    ignored. To resume, the last id is sent as the parameter `cursor`.
     """
 
     path: str
     kinds: Mapping[str, type[T]]
-    reading: Callable[[], Reading[T]]
+    reading: Callable[[], StreamInterpreter[T]]
     params: tuple[tuple[str, str], ...] = ()
     beginning: tuple[str, ...] = ()
-    """Parameters that say where to begin, and so mean nothing once there is a cursor."""
+    """Parameters that set the start. They mean nothing once there is a cursor."""
     silence_s: float = 15.0
-    """How long nothing at all may come before the connection counts as lost."""
+    """After so long without any byte the connection counts as lost."""
     patience_s: float = 900.0
-    """How long it is tried to get it back."""
+    """How long to try to reconnect."""
     answered: bool = False
-    """A server has just answered: if none can be reached when the stream begins, that will pass."""
+    """A server has just answered. If none can be reached when the stream begins, retry."""
 
     def from_cursor(self, cursor: str) -> StreamCall[T]:
-        """The same from there on."""
+        """A copy that continues from the cursor."""
         kept = tuple(pair for pair in self.params if pair[0] not in self.beginning)
         return self._replace(params=_with(kept, "cursor", cursor))
 
@@ -119,21 +123,21 @@ class BytesCall(NamedTuple):
     patience_s: float = 120.0
 
     def from_offset(self, offset: int) -> BytesCall:
-        """The same from there on."""
+        """A copy that begins at the offset."""
         return self._replace(params=_with(self.params, "offset", str(offset)))
 
 
 class TerminalCall(NamedTuple):
-    """A request for a terminal, or for a program with pipes where its caller has no terminal."""
+    """A request for a terminal, or for a program with pipes if the caller has no terminal."""
 
     path: str
     node: str = ""
-    """Empty: the server's choice."""
+    """Empty: the server chooses."""
     rank: int | None = None
     command: tuple[str, ...] = ()
     """Empty: the login shell."""
     tools: str = ""
-    """The path of an image to mount for it."""
+    """The path of an image to mount for the session."""
 
 
 def _with(pairs: tuple[tuple[str, str], ...], name: str, value: str) -> tuple[tuple[str, str], ...]:
@@ -142,7 +146,7 @@ def _with(pairs: tuple[tuple[str, str], ...], name: str, value: str) -> tuple[tu
 
 
 def params(**values: str | int | bool | tuple[str, ...] | None) -> tuple[tuple[str, str], ...]:
-    """Query parameters: `None`, empty and False are left out, tuples repeat their name."""
+    """Query parameters. `None`, empty and False are left out; a tuple repeats its name."""
     pairs: list[tuple[str, str]] = []
     for name, value in values.items():
         if value is None or value is False or value in {"", ()}:

@@ -1,4 +1,4 @@
-"""Time as a port, so that nothing tested has to sleep. `SystemClock` is the real one."""
+"""Time as a port, so that no test has to sleep. `SystemClock` is the real one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Clock(Protocol):
     """Wall time for what people read, monotonic time for durations."""
 
     def now(self) -> datetime:
-        """The present, always in UTC and always aware."""
+        """The current time, always aware and in UTC."""
 
     def monotonic(self) -> float:
         """Seconds from an arbitrary start that never goes back."""

@@ -1,9 +1,8 @@
-"""A command of the `lattice` program, declared as data: its options, its texts, what it does.
+"""A command of the `lattice` program, declared as data: its options, its texts, its function.
 
-Features declare their commands in this form; the shell makes of it what it needs: click's tree
-for help, errors and completion, and a small direct reading of the argument list for the usual
-case, because importing click costs more time than all else a short command does. Both come from
-the same declaration, so they can't drift apart.
+Features declare their commands in this form. The shell derives two parsers from a declaration. One
+is click's tree, for help, errors and completion. The other is a small direct parser for the usual
+case, because importing click takes longer than the rest of a short command.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from collections.abc import Callable
 
 
 class Option:
-    """`--name VALUE`, or a switch. `read` turns the text into a value, raising UsageError.
+    """`--name VALUE`, or a switch. `read` converts the text and raises `UsageError`.
 
-    The value of one that is `dashed` may itself begin with a dash.
+    The value of a `dashed` option may begin with a dash.
     """
 
     __slots__ = (
@@ -54,9 +53,9 @@ class Option:
 
 
 class Argument:
-    """A word without a dash. At most one of a command may repeat, the last.
+    """A word without a dash. Only the last argument of a command may repeat.
 
-    One that stands `behind` takes all words after a `--`, whatever they look like, and no others.
+    An argument that is `behind` takes all words after a `--`, and no others.
     """
 
     __slots__ = ("behind", "choices", "complete", "name", "repeat", "required")
@@ -80,11 +79,11 @@ class Argument:
 
 
 class Command:
-    """One verb. `run(shell, **values)` does it and returns the exit code.
+    """One verb. `run(shell, **values)` carries it out and returns the exit code.
 
-    One that is `offline` needs no server and runs without a configuration: `run(**values)`.
-    In one that `passes_on`, options end at the first word without a dash, or at `--`, which is
-    then the first word itself: what follows belongs to the program that is to be run.
+    An `offline` command needs no server and no configuration: `run(**values)`. In a command that
+    `passes_on`, options end at the first word without a dash or at `--`. That word and all that
+    follow belong to the program to be run.
     """
 
     __slots__ = (
@@ -99,7 +98,7 @@ class Command:
         "text",
     )
 
-    def __init__(  # noqa: PLR0913 - each is one thing a person reads or the shell must know
+    def __init__(  # noqa: PLR0913 - each is shown to people or needed by the shell
         self,
         name: str,
         *,
@@ -134,4 +133,4 @@ COMMON: tuple[Option, ...] = (
     Option("--api-url", metavar="URL", help="The server; several replicas with commas between."),
     Option("--ca", metavar="FILE", help="Trust these certificates instead of the system's."),
 )
-"""What every command understands."""
+"""Options that every command takes."""

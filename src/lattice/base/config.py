@@ -1,12 +1,11 @@
-"""Configuration files: YAML text into frozen dataclasses, with every problem told at once.
+"""Configuration files: YAML text into frozen dataclasses, with all problems reported at once.
 
-The dataclasses are the schema: a field made with `setting` is a key, and its type decides how the
-text is read. This module knows no key by name and judges no
-meaning: rules over several keys are the owner's, who reports them into the same `Report`, so that
-one run shows all that is wrong.
+The dataclasses are the schema. A field made with `setting` is a key, and its type decides how the
+text is read. This module has no key names and no rules about meaning. The owner of several keys
+reports problems between them into the same `ConfigReport`, so that one run shows everything.
 
-A value that can't be read is replaced by its default, or a blank, only so that the remaining
-rules can still be checked; such a configuration is never handed out.
+An unreadable value is replaced by its default or a blank, so that the other rules can still be
+checked. A configuration with problems is never used.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any, TypeVar, cast
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from lattice.base.errors import ConfigurationError
-from lattice.base.setting import Secret, Setting, Unread, setting_of
+from lattice.base.setting import ConfigSetting, Secret, Unread, setting_of
 from lattice.base.yamltree import (
     NotATree,
     below,
@@ -44,8 +43,8 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?")
 _BROKEN: Any = object()
 
 
-class Report:
-    """Everything found wrong or worth a word, each at its place in the file."""
+class ConfigReport:
+    """All problems and warnings, each with its place in the file."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -65,17 +64,17 @@ class Report:
         return tuple(text for _, text in sorted(self._warnings, key=lambda each: each[0]))
 
     def problem(self, path: str, text: str, *also: str) -> None:
-        """A rule is broken at `path`; unsaid while `path` or what it rests on is broken itself."""
+        """A rule is broken at `path`. Not reported if `path` or one of `also` is unreadable."""
         if not any(self._is_broken(each) for each in (path, *also)):
             self._problems.append(self._placed(path, text))
 
     def warning(self, path: str, text: str) -> None:
-        """Allowed, and worth a word; unsaid where the value could not be read."""
+        """Allowed, but worth a warning. Not reported if the value could not be read."""
         if not self._is_broken(path):
             self._warnings.append(self._placed(path, text))
 
     def unreadable(self, path: str, text: str, *, line: int | None = None, env: str = "") -> None:
-        """A value that could not be read at all; what depends on it is not judged."""
+        """A value that could not be read at all. Rules that depend on it are skipped."""
         self._broken.add(path)
         if env:
             self._problems.append((0, f"environment {env}: {text}"))
@@ -83,11 +82,11 @@ class Report:
             self._problems.append(self._placed(path, text, line))
 
     def distrust(self, path: str) -> None:
-        """Don't judge what depends on this either; its fault was told elsewhere."""
+        """Skip rules that depend on this path; its fault is reported elsewhere."""
         self._broken.add(path)
 
     def place(self, path: str, line: int) -> None:
-        """Remember where a key stands."""
+        """Record the line of a key. The first one counts."""
         self._lines.setdefault(path, line)
 
     def _is_broken(self, path: str) -> bool:
@@ -106,19 +105,19 @@ class Report:
         return line or 0, f"{place}: {path}: {text}" if path else f"{place}: {text}"
 
 
-def load(kind: type[T], file: Path, environ: Mapping[str, str]) -> tuple[T, Report]:
-    """Read the file as `kind`. Raises only where nothing can be read at all.
+def load(kind: type[T], file: Path, environ: Mapping[str, str]) -> tuple[T, ConfigReport]:
+    """Read the file as `kind`. Raises only if nothing can be read at all.
 
-    The caller adds its own rules to the report and must not use the value while it holds problems.
+    The caller adds its own rules to the report. It must not use the value if there are problems.
     """
-    report = Report(str(file))
+    report = ConfigReport(str(file))
     root = _tree_of(file)
     for path, line, text in blemishes(root) if root is not None else ():
         report.unreadable(path, text, line=line)
     return cast("T", _Reader(report, file.parent, environ).section(kind, root, "")), report
 
 
-def refused(report: Report) -> ConfigurationError:
+def refused(report: ConfigReport) -> ConfigurationError:
     """The error that carries all problems of a report."""
     return _refused(report.source, report.problems)
 
@@ -156,9 +155,9 @@ def _text_of(file: Path) -> str:
 
 
 class _Reader:
-    """Walks nodes and types side by side, and goes on after each problem."""
+    """Walks nodes and types in parallel, and continues after each problem."""
 
-    def __init__(self, report: Report, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, report: ConfigReport, folder: Path, environ: Mapping[str, str]) -> None:
         self._report = report
         self._folder = folder
         self._environ = environ
@@ -202,13 +201,13 @@ class _Reader:
         return members
 
     def _take(self, members: dict[str, Node], name: str, value: Node, at: str) -> None:
-        # Repeated keys were reported before; two names of one key have to be told here.
+        # Repeated keys were reported before. Two names of one key are reported here.
         if name in members and not at.endswith(name):
             self._report.unreadable(at, f"is another name of {name}, which is set too")
         members.setdefault(name, value)
 
     def _member(
-        self, kind: Any, about: Setting, nodes: Mapping[str, Node], name: str, path: str
+        self, kind: Any, about: ConfigSetting, nodes: Mapping[str, Node], name: str, path: str
     ) -> Any:
         node = nodes.get(name)
         bare = _bare(kind)
@@ -222,7 +221,7 @@ class _Reader:
             return None
         return self.value(bare, node, about, path)
 
-    def value(self, kind: Any, node: Node, about: Setting, path: str) -> Any:
+    def value(self, kind: Any, node: Node, about: ConfigSetting, path: str) -> Any:
         kind = _bare(kind)
         if kind is Unread:
             return Unread(present=True)
@@ -238,7 +237,7 @@ class _Reader:
             return _BROKEN
         return self._scalar(kind, node.value, about, path, quoted=node.style in {"'", '"'})
 
-    def _sequence(self, kind: Any, node: Node, about: Setting, path: str) -> Any:
+    def _sequence(self, kind: Any, node: Node, about: ConfigSetting, path: str) -> Any:
         if not isinstance(node, SequenceNode):
             self._report.unreadable(path, f"must be a list, not {shape_of(node)}")
             return _BROKEN
@@ -247,11 +246,11 @@ class _Reader:
             at = f"{path}[{index}]"
             self._report.place(at, line_of(each))
             value = self.value(kind, each, about, at)
-            # A blank in its place, so that what the rules say of the others has the right number.
+            # A blank keeps the index of the others, which problems name.
             items.append(_blank(kind) if value is _BROKEN else value)
         return tuple(items)
 
-    def _mapping(self, kind: Any, node: Node, about: Setting, path: str) -> Any:
+    def _mapping(self, kind: Any, node: Node, about: ConfigSetting, path: str) -> Any:
         if not isinstance(node, MappingNode):
             self._report.unreadable(path, f"must hold keys and values, not {shape_of(node)}")
             return _BROKEN
@@ -264,9 +263,9 @@ class _Reader:
                 items[key.value] = value
         return items
 
-    def _secret(self, node: Node | None, file: Node | None, about: Setting, path: str) -> Any:
+    def _secret(self, node: Node | None, file: Node | None, about: ConfigSetting, path: str) -> Any:
         if file is None:
-            # An empty secret is a mistake, never the same as none: none may switch checks off.
+            # An empty secret is a mistake and not the same as none, which may switch checks off.
             return None if node is None else self.value(Secret, node, about, path)
         at = f"{path}_file"
         if node is not None:
@@ -292,7 +291,7 @@ class _Reader:
         self,
         kind: Any,
         text: str,
-        about: Setting,
+        about: ConfigSetting,
         path: str,
         *,
         env: str = "",
@@ -336,7 +335,7 @@ def _plain(kind: Any, text: str) -> bool | int | float | None:
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
-def _within(value: Any, about: Setting) -> None:
+def _within(value: Any, about: ConfigSetting) -> None:
     if isinstance(value, int | float) and not isinstance(value, bool):
         if about.least is not None and value < about.least:
             raise ValueError(f"must be at least {about.least:g}, not {value:g}")
@@ -345,7 +344,7 @@ def _within(value: Any, about: Setting) -> None:
 
 
 def _accepted(kind: type[Any]) -> dict[str, str]:
-    """Every key a section knows, and the name it is kept under."""
+    """Every key that a section accepts, and the name it is kept under."""
     names: dict[str, str] = {}
     hints = typing.get_type_hints(kind)
     for key in fields(kind):
@@ -368,7 +367,7 @@ def _bare(kind: Any) -> Any:
 
 
 def _blank(kind: Any) -> Any:
-    """Something of the type, for the rules to pass over: its place is known to be broken."""
+    """A value of the type as a placeholder. The report marks its place as unreadable."""
     kind = _bare(kind)
     return next(iter(kind)) if issubclass(kind, Enum) else kind()
 
@@ -387,7 +386,7 @@ def _either(choices: Sequence[str]) -> str:
 
 
 def _nearest(text: str, known: Sequence[str]) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - only whoever errs needs it
+    from difflib import get_close_matches  # noqa: PLC0415 - needed only for mistakes
 
     near = get_close_matches(text, known, n=1)
     return f"; did you mean {near[0]}?" if near else ""

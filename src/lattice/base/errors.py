@@ -1,19 +1,19 @@
-"""The one tree of errors, and the one table that maps each to gRPC, HTTP and an exit code.
+"""The tree of errors, and the table that maps each to gRPC, HTTP and an exit code.
 
     LatticeError
-    ├── UsageError           the request makes no sense as asked
-    ├── LoginRequired        no token, or one that no longer holds
-    ├── PermissionRefused    known caller, act not allowed whatever the object
-    ├── NotFound             not there, or not the caller's: one answer for both (AUTH-12)
+    ├── UsageError           the request makes no sense
+    ├── LoginRequired        no token, or one that is not valid any more
+    ├── PermissionRefused    known caller, act not allowed on any object
+    ├── NotFound             absent, or not the caller's: one answer for both (AUTH-12)
     ├── RateLimited          over a limit; carries retry_after_s where there is one
-    ├── Unavailable          a part Lattice stands on does not answer; a retry may help
-    ├── DataUnavailable      the parts answer, the data does not exist
-    ├── JobEnded             the job was over first
-    ├── ConfigurationError   the process was told something it can't work with
+    ├── Unavailable          an engine or a node does not answer; a retry may help
+    ├── DataUnavailable      all parts answer, the data does not exist
+    ├── JobEnded             the job ended first
+    ├── ConfigurationError   the process can't work with its configuration
     └── InternalError        a defect of Lattice itself
 
-A module raises one of these with a message (what happened) and a hint (what to do); only the
-shells turn them into a status. "No data" is a value, never an error of this tree.
+A module raises one of these with a message (what happened) and a hint (what to do). Only the shells
+turn them into a status. "No data" is a value, never an error of this tree.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import ClassVar, NamedTuple
 
 
 class LatticeError(Exception):
-    """Something a person should read: `message` says what happened, `hint` what to do."""
+    """An error for people: `message` is what happened, `hint` is what to do."""
 
     code: ClassVar[str] = "internal"
 
@@ -71,7 +71,7 @@ class JobEnded(LatticeError):
 
 
 class ConfigurationError(LatticeError):
-    """Carries every problem found, so that one run of `--check-config` shows them all."""
+    """Carries all problems, so that one run of `--check-config` shows them all."""
 
     code = "configuration"
 
@@ -87,7 +87,7 @@ class InternalError(LatticeError):
 
 
 class Status(NamedTuple):
-    """How one kind of error leaves each of the three processes."""
+    """How one kind of error appears in gRPC, in HTTP and as an exit code."""
 
     grpc: str
     http: int
@@ -111,7 +111,7 @@ BY_CODE: dict[str, type[LatticeError]] = {kind.code: kind for kind in STATUS}
 
 
 def status_of(error: LatticeError) -> Status:
-    """The row of the table for this error or the nearest kind above it."""
+    """The row for the class of this error or its nearest base class."""
     for kind in type(error).__mro__:
         if kind in STATUS:
             return STATUS[kind]

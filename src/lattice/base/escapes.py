@@ -1,9 +1,9 @@
-"""What a program wrote, as a terminal may be given it: nothing in it acts, and it reads the same.
+"""Makes program output safe for a terminal and keeps it readable.
 
-Colours (SGR) are let through and end with their line. Everything else that a terminal obeys is
-shown as visible text, by the rule of `lattice.base.text`: escapes, C1, bidirectional marks, NUL.
-A carriage return is folded: the line is shown as a terminal would show it in the end, so that a
-progress bar becomes its last state. Pure, and fast for text that has nothing of this in it.
+Colours (SGR) pass and end with their line. Everything else that a terminal obeys is shown as
+visible text, by the rule of `lattice.base.text`: escapes, C1, bidirectional marks, NUL. Carriage
+returns are folded: the line shows what a terminal would show in the end, so a progress bar becomes
+its last state. Pure, and fast for text without any of this.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PLAIN = bytes(range(0x20, 0x7F)) + b"\t\n"
 _COLOUR = (
     r"(?:[349][0-7]|10[0-7]|[34]9|[34]8[;:]5[;:]\d{1,3}|[34]8[;:]2[;:]\d{0,3}(?:[;:]\d{1,3}){2,3})"
 )
-# Not among them: 5 and 6 blink, 8 hides, 10 to 20 change the font.
+# Left out: 5 and 6 blink, 8 hides, 10 to 20 change the font.
 _LOOK = rf"(?:{_COLOUR}|4:[0-5]|0{{0,2}}[0-4]|0{{0,2}}[79]|2[1-5]|2[789])"
 _SGR = re.compile(rf"(\x1b\[(?:{_LOOK})?(?:;(?:{_LOOK})?){{0,15}}m)")
 _ANY_SGR = re.compile(r"\x1b\[[\d;:]{0,64}m")
@@ -25,14 +25,14 @@ RESET = "\x1b[0m"
 
 
 def plain(text: str) -> bool:
-    """True if every letter is visible, a tab or a line feed: then nothing has to be done."""
+    """True if every character is printable, a tab or a line feed, so nothing has to be done."""
     if text.isascii():
         return not text.encode("ascii").translate(None, _PLAIN)
     return text.replace("\n", "").replace("\t", "").isprintable()
 
 
 def safe(line: str, *, colour: bool = True) -> str:
-    """One line, without its line feed, made safe. Without `colour` its own colours are left out."""
+    """Make one line, without its line feed, safe. Without `colour` its own colours are removed."""
     if "\r" in line:
         line = folded(line)
     if plain(line):
@@ -42,7 +42,7 @@ def safe(line: str, *, colour: bool = True) -> str:
     if "\x1b" not in line:
         return _visible(line)
     parts = _SGR.split(line)
-    # The parts at odd places are what the pattern has found.
+    # The parts at odd indexes are matches of the pattern.
     shown = "".join(part if at % 2 else _visible(part) for at, part in enumerate(parts))
     return shown + RESET if len(parts) > 1 else shown
 
@@ -52,9 +52,9 @@ def _visible(text: str) -> str:
 
 
 def folded(line: str) -> str:
-    """What a terminal would show of a line in the end, when carriage returns overwrite it.
+    """What a terminal shows of a line after carriage returns have overwritten it.
 
-    Its escapes stay for `safe` to judge, but for those that erase: they are part of the redrawing.
+    Its escapes stay for `safe`, except those that erase: they are part of the redrawing.
     """
     *before, last = [part for part in line.split("\r") if part] or [""]
     shown, erased = _erased(last)
@@ -63,7 +63,7 @@ def folded(line: str) -> str:
     width = _width(shown)
     for part in reversed(before):
         older, erased = _erased(part)
-        # What was longer than what overwrote it still shows behind; its colours are not kept.
+        # The end of a longer, older text is still visible. Its colours are dropped.
         tail = _from_cell(_ANY_SGR.sub("", older), width)
         if tail:
             shown += (RESET if "\x1b" in shown else "") + tail

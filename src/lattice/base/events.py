@@ -1,8 +1,8 @@
-"""Server-sent events out of bytes as they come. Pure: pieces in, events out.
+"""A parser for server-sent events. Pure: pieces in, events out.
 
-The part of the standard that a stream of JSON needs: `event`, `data`, `id` and comments, lines that
-end in LF or CR LF. A lone CR ends no line here: JSON has none, and only CR LF comes from proxies.
-What is held between two pieces is bounded.
+It covers what a stream of JSON needs: `event`, `data`, `id` and comments, lines that end in LF or
+CR LF. A lone CR does not end a line: JSON has none, and proxies only produce CR LF. What is kept
+between two pieces is bounded.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 LONGEST_EVENT_BYTES = 16 * 1024 * 1024
-"""Far above what a server sends as one event: 256 KiB of text, each byte escaped in six."""
+"""Far above what a server sends as one event: 256 KiB of text, each byte escaped to six."""
 
 
 class BadEvents(OSError):
-    """These bytes are no stream of events; the connection they come from is of no use."""
+    """The bytes are no stream of events, so the connection is of no use."""
 
 
 class Event(NamedTuple):
-    """One event. A comment, which only says that the other side is there, has no name."""
+    """One event. A comment, which only shows that the server is alive, has no name."""
 
     name: str
     data: bytes
@@ -30,7 +30,7 @@ ALIVE = Event("", b"", "")
 
 
 class EventReader:
-    """Feed it pieces of any size; it answers with the events that are whole by now."""
+    """Takes pieces of any size and returns the events that are complete."""
 
     def __init__(self, limit_bytes: int = LONGEST_EVENT_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -42,8 +42,8 @@ class EventReader:
         self._data_bytes = 0
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """The events that end in this piece, in their order."""
-        # By `find`: `split` looks at every byte of a flood by itself.
+        """The events that end in this piece, in order. Raises `BadEvents` if one is too large."""
+        # `find`, because `split` is slow on a large piece.
         begin = 0
         while (end := piece.find(b"\n", begin)) >= 0:
             line = piece[begin:end]

@@ -1,7 +1,8 @@
-"""Named places at which a test can have the process killed, as a power switch would.
+"""Named places at which a test can have the process killed, as a power failure would.
 
-`LATTICE_FAILPOINT=spool.frame.written` kills at the first time that place is reached,
-`spool.frame.written:3` at the third. Unset, a failpoint is one comparison.
+`LATTICE_FAILPOINT=spool.frame.written` kills the process when it first reaches that place,
+`spool.frame.written:3` when it does so for the third time. If unset, a failpoint costs one
+comparison.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ _left = int(_times) if _times.isdigit() else 1
 
 
 def failpoint(name: str) -> None:
-    """End here, if that was asked for."""
-    global _left  # noqa: PLW0603 - the process has one end
+    """Kill the process here, if the variable names this place."""
+    global _left  # noqa: PLW0603 - a process is killed once
     if name != _armed:
         return
     _left -= 1

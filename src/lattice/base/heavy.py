@@ -1,8 +1,8 @@
-"""Short pieces of heavy work in a few threads.
+"""Runs short pieces of heavy work in a few threads.
 
-`asyncio.to_thread` starts up to 32 threads, each of which takes the interpreter from the event loop
-now and then. These few keep the priority of the loop: a thread of lower priority can hold the
-interpreter while it waits for a processor, and the loop would wait with it.
+`asyncio.to_thread` starts up to 32 threads, each of which competes with the event loop for the
+interpreter. These few have the priority of the loop. A thread of lower priority could hold the
+interpreter while it waits for a processor, and the loop would wait too.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _Found = TypeVar("_Found")
 
 
 def few() -> int:
-    """As many threads as leave the event loop a processor."""
+    """Half of the processors and at most 4, so that the event loop keeps one."""
     return max(1, min(_MOST_THREADS, (os.cpu_count() or 1) // 2))
 
 
 async def in_few_threads(
     work: Callable[_Arguments, _Found], *arguments: _Arguments.args, **named: _Arguments.kwargs
 ) -> _Found:
-    """What `work` returns or raises. It waits until a thread is free."""
+    """Return what `work` returns, or raise what it raises. Waits until a thread is free."""
     return await asyncio.get_running_loop().run_in_executor(
         _pool(), lambda: work(*arguments, **named)
     )

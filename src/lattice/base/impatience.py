@@ -1,15 +1,15 @@
-"""Reads what may never answer, in threads that can be left behind. Knows nothing of processes.
+"""Reads that may never return, in threads that can be abandoned. It reads no process itself.
 
-The kernel can hold whoever reads a process of a job for as long as that job likes. So what is read
-of a job (its `key`) is read by a daemon thread, which notes the process it is about to read
-(`Progress.reads`), and the caller waits. A thread without progress for `patience_s` is left behind,
-and another one goes on with the next key.
+The kernel can block a read of a job's process for as long as that job likes. So a daemon thread
+reads each job (its `key`), and the caller waits. The thread records the process that it is about to
+read (`ThreadProgress.reads`). A thread without progress for `patience_s` is abandoned, and another
+one continues with the next key.
 
-Bounds: `most_a_key` threads hang for one key and `most` in all. A key that has hung rests, longer
-each time. A process that holds a thread is not read again while it does: the thread that comes
-back shows that the process can be read. Threads that hang don't keep Python from ending.
+Bounds: at most `most_a_key` threads hang for one key, and `most` in all. A key that has hung is
+left alone for a while, longer each time. A process that blocks a thread is not read again until
+that thread returns. Threads that hang don't keep Python from exiting.
 
-Without a hang a call costs one hand-over to a thread that is kept, however many keys there are.
+Without a hang, a call costs one hand-over to an idle thread, for any number of keys.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Generic
 
-from lattice.base.impatience_threads import K, Progress, Read, Round, Stuck, T, Threads
+from lattice.base.impatience_threads import K, Read, Round, Stuck, T, ThreadProgress, Threads
 
 PATIENCE_S = 2.0
 _QUICK_S = 0.2
-"""The patience for further keys of a call in which one has hung."""
+"""The patience for further keys of a call after one has hung."""
 
 
 class ImpatientReader(Generic[K]):
-    """Safe from several threads. `close` when it is over."""
+    """Safe for several threads. Call `close` at the end."""
 
     def __init__(
         self,
@@ -41,29 +41,29 @@ class ImpatientReader(Generic[K]):
         most: int = 256,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`within_s`: how long a call goes on with further keys once one has hung."""
+        """`within_s`: how long a call continues with further keys once one has hung."""
         self._patience_s = patience_s
         self._within_s = within_s
         self._threads: Threads[K] = Threads(name, most_a_key, most, monotonic)
 
     @property
     def cpu_s(self) -> float:
-        """Processor time that the threads took, all calls together."""
+        """Processor time of the threads in seconds, all calls together."""
         return self._threads.cpu_s
 
     @property
     def stuck(self) -> int:
-        """How many threads hang."""
+        """The number of threads that hang."""
         with self._threads.lock:
             return self._threads.hanging
 
     def hangs_for(self, key: K) -> bool:
-        """Whether a thread hangs for this key."""
+        """True if a thread hangs for this key."""
         with self._threads.lock:
             return bool(self._threads.pids(key))
 
     def read_each(self, keys: Sequence[K], read: Read[K, T]) -> dict[K, T | Stuck]:
-        """What was read of each key. Raises what `read` raises."""
+        """Read each key; `Stuck` for keys that could not be read. Raises what `read` raises."""
         woken = threading.Event()
         call = self._call(keys, read, woken.set)
         while not call.over():
@@ -71,12 +71,12 @@ class ImpatientReader(Generic[K]):
         return call.result()
 
     async def read_one(self, key: K, read: Read[K, T]) -> T | Stuck:
-        """The same for one key, in an event loop. It may be cancelled."""
+        """Read one key from an event loop. It may be cancelled."""
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
 
         def wake() -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed, so no caller waits any more
                 loop.call_soon_threadsafe(woken.set)
 
         call = self._call((key,), read, wake)
@@ -91,7 +91,7 @@ class ImpatientReader(Generic[K]):
         return call.result()[key]
 
     def close(self) -> None:
-        """End the threads that can be ended."""
+        """End the idle threads. Threads that hang end when they return."""
         self._threads.close()
 
     def _call(self, keys: Sequence[K], read: Read[K, T], wake: Callable[[], None]) -> _Call[K, T]:
@@ -99,10 +99,10 @@ class ImpatientReader(Generic[K]):
 
 
 class _Call(Generic[K, T]):
-    """One caller's keys, over as many threads as it takes."""
+    """The keys of one caller, read by as many threads as needed."""
 
-    _seen: tuple[Progress | None, int]
-    """How far the thread was when progress was last seen."""
+    _seen: tuple[ThreadProgress | None, int]
+    """The state of the thread when progress was last seen."""
 
     def __init__(
         self,
@@ -124,17 +124,17 @@ class _Call(Generic[K, T]):
         with threads.lock:
             refused = [key for key in self._keys if threads.refuses(key)]
             self._found.update((key, Stuck(threads.pids(key))) for key in refused)
-            # Those that have hung before come last, so that they hold up nobody else.
+            # Keys that have hung before come last, so that they delay no others.
             admitted = [key for key in self._keys if key not in self._found]
             self._begin(sorted(admitted, key=threads.has_hung))
 
     @property
     def pause_s(self) -> float:
-        """When to look again, if nobody wakes the caller before."""
+        """When to check again if no thread wakes the caller before."""
         return self._patience_now_s / 4
 
     def over(self) -> bool:
-        """True when `result` is there; else to be asked again."""
+        """True when `result` can be called; otherwise call it again."""
         with self._threads.lock:
             turn, now = self._turn, self._threads.monotonic()
             if turn.finished or not turn.keys:
@@ -150,7 +150,7 @@ class _Call(Generic[K, T]):
             if now - self._since_s < self._patience_now_s or self._worker_is_starved():
                 return False
             if not self._suspected:
-                # It may only wait for the interpreter, which this thread has: give it a turn.
+                # It may only be waiting for the interpreter, which this thread holds.
                 self._suspected = True
                 return False
             self._go_on_without(turn, progress)
@@ -183,7 +183,7 @@ class _Call(Generic[K, T]):
         self._since_s = self._threads.monotonic()
         self._suspected = False
 
-    def _go_on_without(self, turn: Round[K, T], progress: Progress) -> None:
+    def _go_on_without(self, turn: Round[K, T], progress: ThreadProgress) -> None:
         key = turn.key
         assert key is not None  # there is progress on it
         self._hung = True

@@ -1,4 +1,4 @@
-"""The threads of `impatience`: what they are asked for, and for which keys they hang."""
+"""The threads of `impatience`, their work, and the keys for which they hang."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 _REST_S, _LONGEST_REST_S = 1.0, 60.0
 _FORGET_S = 600.0
-"""A key that has not hung for so long is a key like the others."""
+"""After so long without a hang a key counts as new."""
 _MOST_IDLE = 2
 
 K = TypeVar("K", bound=Hashable)
@@ -19,41 +19,41 @@ T = TypeVar("T")
 
 
 class LeftBehind(Exception):
-    """Raised in a thread that nobody waits for any more, so that it ends."""
+    """Raised in an abandoned thread so that it ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """Nothing was read of a key. `pids` are the processes that hold a thread; maybe none now."""
+    """Nothing was read of a key. `pids` are the processes that block a thread now, if any."""
 
     pids: frozenset[int] = frozenset()
 
 
-class Progress:
-    """What a thread does for one key. The thread writes it, but for `left`."""
+class ThreadProgress:
+    """The progress of a thread on one key. The thread writes all of it except `left`."""
 
     __slots__ = ("at", "count", "left", "skip")
 
     def __init__(self, skip: frozenset[int] = frozenset()) -> None:
         self.skip = skip
-        """Processes that hold another thread: not to be read."""
+        """Processes that block another thread and must not be read."""
         self.at = 0
         self.count = 0
         self.left = False
 
     def reads(self, pid: int) -> None:
-        """Call it before anything of this process is read. Raises `LeftBehind`."""
+        """Call it before reading anything of this process. Raises `LeftBehind`."""
         if self.left:
             raise LeftBehind
         self.at = pid
         self.count += 1
 
 
-Read: TypeAlias = Callable[[K, Progress], T]
+Read: TypeAlias = Callable[[K, ThreadProgress], T]
 
 
 class Round(Generic[K, T]):
-    """Keys that one thread reads in turn."""
+    """Keys that one thread reads one after another."""
 
     __slots__ = ("cut", "error", "finished", "found", "key", "keys", "progress", "read", "wake")
 
@@ -64,25 +64,25 @@ class Round(Generic[K, T]):
         self.found: dict[K, T] = {}
         self.error: Exception | None = None
         self.key: K | None = None
-        self.progress: Progress | None = None
+        self.progress: ThreadProgress | None = None
         self.cut = False
-        """True: no further key is begun."""
+        """True: begin no further key."""
         self.finished = False
 
 
-class Worker:
-    """A thread, and what it is asked for."""
+class ImpatientWorker:
+    """A thread and its queue."""
 
     __slots__ = ("rounds", "thread")
 
-    def __init__(self, name: str, work: Callable[[Worker], None]) -> None:
+    def __init__(self, name: str, work: Callable[[ImpatientWorker], None]) -> None:
         self.rounds: queue.SimpleQueue[Round[Any, Any] | None] = queue.SimpleQueue()
-        # A daemon: one that the kernel holds must not keep the process from ending.
+        # A daemon, because a thread that the kernel blocks must not keep the process from exiting.
         self.thread = threading.Thread(target=work, args=(self,), name=name, daemon=True)
         self.thread.start()
 
     def waits_for_processor(self) -> bool:
-        """Then it does not hang, however long it takes."""
+        """True if it only waits for a processor, which is not a hang."""
         try:
             with open(f"/proc/self/task/{self.thread.native_id}/stat", "rb") as file:  # noqa: PTH123
                 return file.read(512).rpartition(b")")[2].split()[0] == b"R"
@@ -91,7 +91,7 @@ class Worker:
 
 
 class Threads(Generic[K]):
-    """The threads of one reader, and for which keys they hang. Its lock is held by callers."""
+    """The threads of one reader, and the keys for which they hang. Callers hold its lock."""
 
     def __init__(
         self, name: str, most_a_key: int, most: int, monotonic: Callable[[], float]
@@ -102,8 +102,8 @@ class Threads(Generic[K]):
         self._name = name
         self._most_a_key = most_a_key
         self._most = most
-        self._idle: list[Worker] = []
-        self._left: dict[K, list[Progress]] = {}
+        self._idle: list[ImpatientWorker] = []
+        self._left: dict[K, list[ThreadProgress]] = {}
         self._hangs: dict[K, tuple[int, float]] = {}
         """How often a key has hung, and when it last did."""
         self._closed = False
@@ -114,7 +114,7 @@ class Threads(Generic[K]):
 
     @property
     def full(self) -> bool:
-        """Whether no thread is risked for anybody."""
+        """True if no key may get a thread."""
         return self.hanging >= self._most
 
     def pids(self, key: K) -> frozenset[int]:
@@ -124,15 +124,15 @@ class Threads(Generic[K]):
         return key in self._hangs
 
     def refuses(self, key: K) -> bool:
-        """Whether no thread is risked for this key now."""
+        """True if this key may not get a thread now."""
         if self.full or len(self._left.get(key, ())) >= self._most_a_key:
             return True
         count, last_s = self._hangs.get(key, (0, 0.0))
         rest_s = min(_LONGEST_REST_S, _REST_S * 2 ** min(count, 10) / 2)
         return count > 0 and self.monotonic() - last_s < rest_s
 
-    def leave(self, key: K, progress: Progress) -> None:
-        """Nobody waits any more for the thread that works on it."""
+    def leave(self, key: K, progress: ThreadProgress) -> None:
+        """Abandon the thread that works on the key."""
         progress.left = True
         self._left.setdefault(key, []).append(progress)
 
@@ -141,8 +141,8 @@ class Threads(Generic[K]):
         self._hangs = {k: each for k, each in self._hangs.items() if now - each[1] < _FORGET_S}
         self._hangs[key] = self._hangs.get(key, (0, 0.0))[0] + 1, now
 
-    def begin(self, turn: Round[K, Any]) -> Worker:
-        worker = self._idle.pop() if self._idle else Worker(self._name, self._work)
+    def begin(self, turn: Round[K, Any]) -> ImpatientWorker:
+        worker = self._idle.pop() if self._idle else ImpatientWorker(self._name, self._work)
         worker.rounds.put(turn)
         return worker
 
@@ -152,9 +152,9 @@ class Threads(Generic[K]):
             while self._idle:
                 self._idle.pop().rounds.put(None)
 
-    # In a thread.
+    # The methods below run in a thread.
 
-    def _work(self, worker: Worker) -> None:
+    def _work(self, worker: ImpatientWorker) -> None:
         while (turn := worker.rounds.get()) is not None:
             begun_s = time.thread_time()
             if not self._serve(turn):
@@ -170,17 +170,17 @@ class Threads(Generic[K]):
                 return
 
     def _serve(self, turn: Round[K, Any]) -> bool:
-        """False if the thread was left behind meanwhile."""
+        """False if the thread was abandoned meanwhile."""
         for key in turn.keys:
             with self.lock:
                 if turn.cut:
                     return True
-                progress = Progress(self.pids(key))
+                progress = ThreadProgress(self.pids(key))
                 turn.key, turn.progress = key, progress
             found, error = None, None
             try:
                 found = turn.read(key, progress)
-            except Exception as raised:  # noqa: BLE001 - raised again where somebody waits
+            except Exception as raised:  # noqa: BLE001 - raised again in the caller
                 error = raised
             with self.lock:
                 if progress.left:
@@ -193,7 +193,7 @@ class Threads(Generic[K]):
                 turn.found[key] = found
         return True
 
-    def _come_back(self, key: K, progress: Progress) -> None:
+    def _come_back(self, key: K, progress: ThreadProgress) -> None:
         left = self._left[key]
         left.remove(progress)
         if not left:

@@ -1,7 +1,7 @@
-"""What every line of a log has in common, whoever writes it: no secrets, no weapons, no flood.
+"""What all log lines have in common: no secrets, nothing a terminal acts on, bounded length.
 
-Whatever looks like a token or stands under a name like one is taken out last of all, so that no
-careless line elsewhere can leak it; that is a net, not a licence.
+Anything that looks like a token, or has a name like one, is removed as the last step. That is a
+safety net for careless lines, not a licence to write them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SECRET_NAME = re.compile(
     r"token|secret|passw|authori[sz]ation$|cookie|credential|private_?key|api_?key", re.IGNORECASE
 )
 _HARMLESS_NAME = re.compile(r"(_file|_uri|_url|_endpoint|_type|_name)$")
-# Each begins where no letter stands before it: that keeps the search linear on any text.
+# Each begins where no letter precedes it, which keeps the search linear on any text.
 _SECRET_TEXT: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?s)-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----.*?(-----END|\Z)"), REDACTED),
     (
@@ -52,7 +52,7 @@ _CHATTY = ("httpx2", "httpcore2", "asyncio", "grpc", "uvicorn.access")
 
 
 def install(handler: logging.Handler, level: str) -> None:
-    """The one handler of the whole process."""
+    """Make this the only handler of the process."""
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
@@ -60,17 +60,17 @@ def install(handler: logging.Handler, level: str) -> None:
     root.setLevel(level.upper())
     logging.captureWarnings(capture=True)
     for name in _CHATTY:
-        # One line a call of a library drowns the lines of the server.
+        # One line for each call of a library would hide the lines of the server.
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
 def redacted(event: Mapping[str, Any]) -> dict[str, Any]:
-    """The last step before rendering."""
+    """The event without secrets; the last step before rendering."""
     return {redact_text(name): _clean(name, value, 0) for name, value in event.items()}
 
 
 def redact_text(text: str) -> str:
-    """The text without what looks like a secret, and no longer than a line should be."""
+    """The text without what looks like a secret, cut to 16 Ki characters."""
     if len(text) > _LONGEST_TEXT:
         text = f"{text[:_LONGEST_TEXT]}… ({len(text)} characters)"
     for pattern, instead in _SECRET_TEXT:
@@ -97,7 +97,7 @@ def _clean(name: str, value: Any, depth: int) -> Any:
 
 
 def unarmed(text: str) -> str:
-    """For a terminal, which would act on some of it; JSON escapes that by itself."""
+    """Escape what a terminal would act on. JSON needs no such step."""
     if text.isprintable():
         return text
     return "".join(

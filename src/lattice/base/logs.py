@@ -1,7 +1,7 @@
-"""The log of a long-running process: one line an event on stderr, without secrets.
+"""The log of a long-running process: one line for each event on stderr, without secrets.
 
-For servers, which have structlog. Lines of libraries that use Python's own logging pass through
-the same steps. An agent writes the same lines with less (`lattice.agent.log`).
+This is for servers, which have structlog. Lines of libraries that use Python's own logging take the
+same steps. The agent writes the same lines without structlog (`lattice.agent.log`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lattice.base.loglines import install, redacted, unarmed
 def configure_logging(
     level: str, *, console: bool = False, stream: TextIO | None = None
 ) -> structlog.stdlib.BoundLogger:
-    """Set up the whole process, once, from its composition root; the logger to hand on."""
+    """Set up logging for the process, once, from its composition root. Returns the logger."""
     out = stream or sys.stderr
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -64,14 +64,14 @@ def _rendering(*, console: bool, colours: bool) -> list[Processor]:
 
 
 def request_context(request_id: str, **more: str) -> AbstractContextManager[None]:
-    """Every line written inside carries the request's id."""
+    """Add the request's id to every line written inside the context."""
     return structlog.contextvars.bound_contextvars(request_id=request_id, **more)
 
 
 def _redact(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    # uvicorn says some things twice, the second time with colours in it.
+    # uvicorn has some messages twice, the second time with colours.
     event.pop("color_message", None)
     return redacted(event)
 
@@ -79,7 +79,7 @@ def _redact(
 def _unarmed(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    # JSON escapes what a terminal would act on; columns for a person must do it themselves.
+    # JSON escapes what a terminal would act on; the console renderer does not.
     for name, value in event.items():
         if isinstance(value, str):
             event[name] = unarmed(value)

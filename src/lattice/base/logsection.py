@@ -10,7 +10,7 @@ from lattice.base.setting import setting
 
 
 class LogLevel(StrEnum):
-    """From how serious on a line is written."""
+    """The lowest severity that is written."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -19,7 +19,7 @@ class LogLevel(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """One JSON object a line for machines, or columns for a person at a terminal."""
+    """One JSON object per line for machines, or columns for a person at a terminal."""
 
     JSON = "json"
     CONSOLE = "console"

@@ -1,6 +1,6 @@
-"""Moments and durations as people write and read them. Pure.
+"""Parses and formats times and durations for people. Pure.
 
-Durations have one style, Slurm's own: `02:03:04`, from a day on `1-02:03:04`.
+Durations have Slurm's style: `02:03:04`, from a day on `1-02:03:04`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _HINT = "Write a time as 14:02, 2026-11-15T14:02, 5m, 2h, 3d, today or yesterday
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds in Slurm's style; unknown is told apart from nothing."""
+    """Seconds in Slurm's style; None is `—`."""
     if seconds is None:
         return "—"
     minutes, second = divmod(max(int(seconds), 0), 60)
@@ -26,7 +26,7 @@ def duration(seconds: float | None) -> str:
 
 
 def age(seconds: float) -> str:
-    """A rough length of time in a sentence: `40 s`, `5 min`, `2 h`, `3 d`."""
+    """A rough duration for a sentence: `40 s`, `5 min`, `2 h`, `3 d`."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
@@ -34,14 +34,14 @@ def age(seconds: float) -> str:
 
 
 def silence(seconds: float | None) -> str:
-    """What is said of one that does not answer: since when, where that is known and is not now."""
+    """The phrase for something that does not answer, with the duration if known and 1 s or more."""
     if seconds is None or seconds < 1:
         return "does not answer"
     return f"has not answered for {age(seconds)}"
 
 
 def moment(value: datetime | None, style: Style, now: datetime) -> str:
-    """A moment: only the time if it is today's, else with its date; unknown is `—`."""
+    """Only the time if it is today, otherwise with the date; None is `—`."""
     if value is None:
         return "—"
     shown, today = style.local(value), style.local(now)
@@ -52,7 +52,7 @@ def moment(value: datetime | None, style: Style, now: datetime) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """Seconds of `90`, `5m`, `1h30m`, `2d`; raises UsageError."""
+    """Seconds of `90`, `5m`, `1h30m`, `2d`; raises `UsageError`."""
     if text.isascii() and text.isdigit():
         return int(text)
     total, digits = 0, ""
@@ -71,11 +71,11 @@ def parse_duration(text: str) -> int:
 
 
 def parse_moment(text: str, now: datetime, zone: tzinfo | None) -> datetime:
-    """The moment meant by RFC 3339, `14:02`, `5m` (ago), `today` or `yesterday`, in UTC."""
+    """The time meant by RFC 3339, `14:02`, `5m` (ago), `now`, `today` or `yesterday`, in UTC."""
     here = now.astimezone(zone)
     midnight = here.replace(hour=0, minute=0, second=0, microsecond=0)
     if text in {"now", "today", "yesterday"}:
-        # A day back on the wall clock, not 24 hours: the two differ when the clocks change.
+        # A day back on the wall clock, not 24 hours: they differ when the clocks change.
         days = {"now": None, "today": 0, "yesterday": 1}[text]
         if days is None:
             return now.astimezone(UTC)
@@ -93,7 +93,7 @@ def _parse(text: str, here: datetime, now: datetime, zone: tzinfo | None) -> dat
         clock = datetime.strptime(text, "%H:%M" if len(text) == 5 else "%H:%M:%S")  # noqa: DTZ007
         wall = datetime.combine(here.date(), clock.time())
         found = _wall(wall, zone)
-        # A time of day that is still to come means yesterday's.
+        # A time of day that is still to come means yesterday.
         return found if found <= now else _wall(wall - timedelta(days=1), zone)
     value = datetime.fromisoformat(text)
     return value.astimezone(UTC) if value.tzinfo else _wall(value, zone)

@@ -1,4 +1,4 @@
-"""How often to ask again: soon at first, then every few seconds. Pure but for the clock."""
+"""The pauses between polls: short at first, then every few seconds. Pure except for the clock."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _GROWTH = 1.5
 
 
 def pauses(timeout_s: float | None, clock: Clock | None = None) -> Iterator[float]:
-    """The seconds to wait before each further question, ending when the time is over.
+    """Seconds to wait before each further poll, until the time is over.
 
-    The last pause is cut so that one question falls exactly on the end.
+    The last pause is cut so that one poll falls exactly on the end.
     """
     clock = clock or SystemClock()
     start = clock.monotonic()

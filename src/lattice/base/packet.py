@@ -1,7 +1,7 @@
-"""One message on a local sequenced-packet socket, with descriptors beside it, strictly bounded.
+"""One message on a local sequenced-packet socket, with descriptors, strictly bounded.
 
-A packet arrives whole or not at all, so there is no framing to get wrong. Whatever is larger than
-agreed, and every descriptor that came with it, is dropped.
+A packet arrives whole or not at all, so no framing is needed. A packet over the limit is dropped
+with all its descriptors.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 
 LARGEST_BYTES = 64 * 1024
 MOST_DESCRIPTORS = 4
-"""With a question. An answer may bring more, where its reader says so."""
+"""With a question. The reader of an answer may allow more."""
 
 
 class BadPacket(Exception):
-    """Too large, cut, or with more descriptors than allowed; nothing of it is kept."""
+    """Too large, cut, or with too many descriptors. Nothing of it is kept."""
 
 
 def send(
@@ -27,7 +27,7 @@ def send(
     *,
     most_descriptors: int = MOST_DESCRIPTORS,
 ) -> None:
-    """Send one packet. Raises `BlockingIOError` where the socket would have to wait."""
+    """Send one packet. Raises `BadPacket`, and `BlockingIOError` if the socket would block."""
     if len(body) > LARGEST_BYTES or len(descriptors) > most_descriptors:
         raise BadPacket("larger than the protocol allows")
     socket.send_fds(connection, [body], list(descriptors))
@@ -36,7 +36,7 @@ def send(
 def receive(
     connection: socket.socket, *, most_descriptors: int = MOST_DESCRIPTORS
 ) -> tuple[bytes, list[int]]:
-    """The next packet, empty at the end. The descriptors are the caller's to close."""
+    """The next packet, empty at the end. The caller closes the descriptors. Raises `BadPacket`."""
     room = socket.CMSG_SPACE(most_descriptors * array.array("i").itemsize)
     body, beside, flags, _ = connection.recvmsg(LARGEST_BYTES + 1, room, socket.MSG_CMSG_CLOEXEC)
     descriptors: list[int] = []
@@ -52,6 +52,6 @@ def receive(
 
 
 def close_all(descriptors: Iterable[int]) -> None:
-    """Let go of descriptors nobody wants."""
+    """Close descriptors that are not needed."""
     for each in descriptors:
         os.close(each)

@@ -1,10 +1,10 @@
 """How long the event loop of a process is busy without a break.
 
-While one turn of the loop lasts, nothing else is served: no call, no key of a terminal, no ping.
-A turn is measured where the loop asks the kernel for news: from the moment an answer came to the
-next question. That costs two readings of the clock a turn, and wakes nobody.
+During one turn of the loop nothing else is served: no call, no key of a terminal, no ping. A turn
+lasts from the return of one `select` to the next call of it. Measuring it costs two readings of the
+clock per turn, and wakes nothing.
 
-It is the time that passed, not processor time: a busy machine makes a turn longer as well.
+This is elapsed time, not processor time: a busy machine makes a turn longer too.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import time
 from collections.abc import Callable
 
 WINDOW_S = 60.0
-"""The longest pause is that of the last one to two minutes, so that two scrapers don't rob each
-other of it."""
+"""The longest pause covers the last one to two minutes, so that two scrapers both see it."""
 
 _Events = list[tuple[selectors.SelectorKey, int]]
 
 
 class LoopPauses:
-    """Measures the loop that `new_loop` makes. Read from the loop itself."""
+    """Measures the loop that `new_loop` makes. Read it from that loop."""
 
     def __init__(self, monotonic: Callable[[], float] = time.perf_counter) -> None:
         self._monotonic = monotonic
@@ -30,12 +29,12 @@ class LoopPauses:
         self._longest_s = 0.0
         self._longest_before_s = 0.0
         self.busy_s = 0.0
-        """How long all turns took that are over."""
+        """The duration of all finished turns."""
         self.turns = 0
         self._starting = False
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
-        """An event loop that is measured, for `asyncio.Runner(loop_factory=…)`."""
+        """A measured event loop, for `asyncio.Runner(loop_factory=…)`."""
         return asyncio.SelectorEventLoop(_MeasuredSelector(self, self._monotonic))
 
     @property
@@ -45,11 +44,11 @@ class LoopPauses:
         return max(self._longest_s, self._longest_before_s)
 
     def start(self) -> None:
-        """Leave out all pauses up to the end of this turn: a process that starts serves nobody."""
+        """Ignore all pauses up to the end of this turn: a starting process serves no requests."""
         self._starting = True
 
     def note(self, begun: float, over: float) -> None:
-        """One turn."""
+        """Record one turn."""
         took = over - begun
         self.turns += 1
         self.busy_s += took
@@ -57,7 +56,7 @@ class LoopPauses:
             self._starting = False
             self._longest_s = self._longest_before_s = 0.0
             return
-        # Few turns are long, or the first of a window.
+        # Only a few turns are the longest yet, or the first of a window.
         if took > self._longest_s or over >= self._roll_at:
             self._roll(over)
             self._longest_s = max(took, self._longest_s)
@@ -65,7 +64,7 @@ class LoopPauses:
     def _roll(self, now: float) -> None:
         if now < self._roll_at:
             return
-        # Whoever slept for longer than a window has nothing left of the one before it.
+        # After a sleep longer than a window nothing of the last window counts.
         alone = now >= self._roll_at + WINDOW_S
         self._longest_before_s = 0.0 if alone else self._longest_s
         self._longest_s = 0.0

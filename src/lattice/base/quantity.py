@@ -1,4 +1,4 @@
-"""Measured numbers in few letters, with their unit. Pure."""
+"""Formats measured numbers in few characters, with their unit. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _SIZES = ("", "K", "M", "G", "T", "P", "E")
 
 
 def number(value: float, unit: str) -> str:
-    """`83%`, `40.2G`, `12.0M/s`, `2.41kW`, `850µs`; below zero with a minus."""
+    """`83%`, `40.2G`, `12.0M/s`, `2.41kW`, `850µs`; negative ones with a minus."""
     sign, size = ("-" if value < 0 else ""), abs(value)
     if unit in {"bytes", "bytes/s"}:
         return sign + _bytes(size) + unit.removeprefix("bytes")
@@ -33,7 +33,7 @@ def _time(value_us: float) -> str:
 
 
 def _short(value: float) -> str:
-    """Three digits that count."""
+    """Three significant digits."""
     if value == int(value) and value < 1000:
         return f"{value:.0f}"
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"

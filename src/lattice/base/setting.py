@@ -1,7 +1,7 @@
-"""The words a configuration is declared with: keys of dataclasses, secrets, sections left unread.
+"""Declares a configuration: keys of dataclasses, secrets, sections that are not read.
 
-Only the declaration. `lattice.base.config` reads files into what is declared here, and the
-reference page is drawn from it.
+`lattice.base.config` reads files into these declarations, and the reference page is generated from
+them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A section that is accepted and not looked into; `present` tells that it was there."""
+    """A section that is accepted but not parsed; `present` is True if the file has it."""
 
     present: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What a key is, for the reader and for the reference page."""
+class ConfigSetting:
+    """The declaration of a key, for the parser and for the reference page."""
 
     doc: str
     env: str = ""
@@ -62,17 +62,17 @@ def setting(
     most: float | None = None,
 ) -> T:
     """A key with a default. `env` names a variable that overrides the file."""
-    made = Setting(doc, env, alias, least, most)
-    # A factory, because dataclasses refuse a mapping as a plain default.
+    made = ConfigSetting(doc, env, alias, least, most)
+    # A factory, because dataclasses refuse a mutable mapping as a default.
     made_field: T = field(default_factory=lambda: default, metadata={"setting": made})
     return made_field
 
 
 def required(doc: str) -> Any:
-    """A key without which its section or entry makes no sense."""
-    return field(metadata={"setting": Setting(doc)})
+    """A key that its section or entry must have."""
+    return field(metadata={"setting": ConfigSetting(doc)})
 
 
-def setting_of(key: Field[Any]) -> Setting | None:
-    """What was said of a field, or None for one that is no key."""
+def setting_of(key: Field[Any]) -> ConfigSetting | None:
+    """The declaration of a field, or None if the field is no key."""
     return key.metadata.get("setting")

@@ -1,7 +1,7 @@
-"""What a command is given to work with: a server to ask, a place to write, a clock.
+"""What a command works with: a server, an output, a clock.
 
-The program's shell makes the real one; tests make their own. Commands know only this, so they
-import neither the SDK nor any adapter.
+The program makes the real shell, and tests make their own. Commands use only this interface, so
+they import neither the SDK nor any adapter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Followed(Protocol[T_co]):
-    """The records of a stream as they come, and where to go on after those that were taken."""
+    """The records of a stream, and the cursor after those that were read."""
 
     @property
     def cursor(self) -> str: ...
@@ -27,7 +27,7 @@ class Followed(Protocol[T_co]):
 
 
 class Fetched(Protocol):
-    """Bytes as they come, and where they end as far as is known."""
+    """The bytes of something, and the offset of their end as far as known."""
 
     @property
     def end(self) -> int | None: ...
@@ -35,11 +35,11 @@ class Fetched(Protocol):
 
 
 class Shell(Protocol):
-    """The surroundings of one run of a command."""
+    """The environment of one run of a command."""
 
     @property
     def style(self) -> Style:
-        """How text may look."""
+        """Width, colour, glyphs and time zone of the output."""
 
     @property
     def output(self) -> str:
@@ -47,7 +47,7 @@ class Shell(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """The time."""
+        """The clock; tests replace it."""
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -59,52 +59,52 @@ class Shell(Protocol):
 
     @property
     def interactive(self) -> bool:
-        """True if a person can be asked."""
+        """True if a person can answer questions."""
 
-    def call(self, call: Call[T], *, anonymous: bool = False) -> T:
-        """Ask the server; `anonymous` sends no token and needs none."""
+    def call(self, call: Call[T]) -> T:
+        """Make the call and return the answer."""
 
     def stream(self, call: StreamCall[T]) -> Followed[T]:
-        """Follow a stream of the server's."""
+        """Follow a stream of the server."""
 
     def fetch(self, call: BytesCall) -> Fetched:
-        """Get the bytes of something."""
+        """Fetch the bytes of something."""
 
     def attach(self, call: TerminalCall) -> int:
-        """Be the terminal, or the pipes, of what runs in a job; its exit code."""
+        """Connect the terminal or the pipes to a program in a job. Returns its exit code."""
 
     def reference(self, word: str | None) -> str:
-        """The allocation a word means: an id, `@last`, a name; without one, that of this job."""
+        """The allocation that a word means: an id, `@last`, a name; None: that of this job."""
 
     def page(self, texts: Iterable[str]) -> None:
-        """Data that may be longer than the screen: through a pager if it is."""
+        """Write data that may be longer than the screen, through a pager if it is."""
 
     def write(self, text: str) -> None:
-        """Data, to standard output, at once."""
+        """Write data to standard output at once."""
 
     def note(self, text: str) -> None:
-        """A line about what goes on, to standard error; silent with `-q`."""
+        """Write a line about progress to standard error; silent with `-q`."""
 
     def warn(self, text: str) -> None:
-        """A line people must see even with `-q`."""
+        """Write a line that people must see even with `-q`."""
 
     def document(self, answer: object) -> None:
-        """An answer as the JSON or YAML document that was asked for."""
+        """Write an answer as a JSON or YAML document, as requested."""
 
     def record(self, answer: object) -> None:
-        """An answer as one line of JSON."""
+        """Write an answer as one line of JSON."""
 
     def ask(self, prompt: str) -> str:
-        """One line from the person; raises UsageError where there is none to ask."""
+        """Ask the person for one line. Raises `UsageError` if nobody can be asked."""
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Wait."""
 
     def later(self, seconds: float, act: Callable[[], None]) -> Callable[[], None]:
-        """Call `act` then, in a thread of its own; what is answered takes it back."""
+        """Call `act` after that time in another thread. Call the returned function to cancel."""
 
     def keys(self, act: Callable[[str], None]) -> Callable[[], None]:
-        """Call `act` with each key that is typed, in a thread of its own.
+        """Call `act` in another thread for each key that is typed.
 
-        What is answered ends that. Only where a person can be asked.
+        The returned function ends that. It works only if the shell is `interactive`.
         """

@@ -1,6 +1,6 @@
-"""JSON that two readers can't understand differently.
+"""JSON that two parsers can't read differently.
 
-Python's own reader takes names that stand twice, `NaN`, numbers beyond every float, and UTF-16.
+Python's own parser accepts repeated names, `NaN`, numbers outside the range of a float, and UTF-16.
 Between processes that do not trust each other all of that is refused.
 """
 

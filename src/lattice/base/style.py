@@ -1,6 +1,6 @@
-"""How text may look where it is going: width, colour, glyphs, and whose time is told. Pure.
+"""How text may look at its destination: width, colour, glyphs, time zone. Pure.
 
-The shell looks at the terminal once and passes this on, so that rendering needs no terminal.
+The shell examines the terminal once and passes this on, so that rendering needs no terminal.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _CODES = {
 
 
 class Style:
-    """`width` is None where lines are never cut (a pipe); `zone` is None for the machine's own.
+    """`width` is None if lines are never cut (a pipe); `zone` is None for the machine's zone.
 
-    `height` is what can be repainted; None where nothing is.
+    `height` is the number of lines that can be repainted, or None.
     """
 
     __slots__ = ("colour", "glyphs", "height", "wide", "width", "zone")
@@ -44,21 +44,21 @@ class Style:
         self.zone = zone
 
     def paint(self, text: str, look: str) -> str:
-        """The text in a look such as `green` or `bold`; unchanged where there is no colour."""
+        """The text in a look such as `green` or `bold`; unchanged without colour."""
         if not self.colour or not look or not text:
             return text
         codes = ";".join(_CODES[each] for each in look.split())
         return f"\x1b[{codes}m{text}\x1b[0m"
 
     def glyph(self, sign: str, plain: str) -> str:
-        """A sign, or its plain form where the terminal can't show it."""
+        """A sign, or its plain form if the terminal can't show it."""
         return sign if self.glyphs else plain
 
     def local(self, moment: datetime) -> datetime:
-        """The moment in the zone people asked for."""
+        """The time in the chosen zone."""
         return moment.astimezone(self.zone)
 
     @property
     def is_utc(self) -> bool:
-        """True if times are told in UTC."""
+        """True if times are shown in UTC."""
         return self.zone is UTC

@@ -1,11 +1,10 @@
-"""The background loops of a process, and what happens when one of them fails.
+"""Runs the background loops of a process, and handles their failures.
 
-A loop is declared with a name and with what its failure does: it is started again after a pause,
-or the process ends, so that systemd starts it again. Each failure is logged with its traceback
+A loop is declared with a name and an action for its failure. The loop is started again after a
+pause, or the process ends so that systemd restarts it. Each failure is logged with its traceback
 and counted. A loop that returns has failed too, unless it is declared finite.
 
-A failure here is a defect. What a loop expects, such as an engine that does not answer, it handles
-itself.
+A failure here is a defect. A loop handles what it expects, such as an engine that does not answer.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _log = logging.getLogger("lattice.supervisor")
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 10.0
 HEALTHY_S = 120.0
-"""After so long without a failure the next pause is the first one again."""
+"""After so long without a failure the pause begins at the first value again."""
 
 
 class OnFailure(Enum):
@@ -51,11 +50,11 @@ class Loop:
 
 
 class LoopFailed(InternalError):
-    """A loop has failed that the process can't do without."""
+    """A loop that the process needs has failed."""
 
 
 class LoopReturned(Exception):
-    """A loop has returned that should run until it is cancelled."""
+    """A loop that should run until it is cancelled has returned."""
 
 
 class Supervisor:
@@ -68,7 +67,7 @@ class Supervisor:
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`end` begins the orderly stop of the process; whoever stops it calls `check` last."""
+        """`end` begins the orderly stop of the process, at the end of which `check` is called."""
         self._clock = clock
         self._end = end
         self._sleep = sleep
@@ -78,12 +77,12 @@ class Supervisor:
 
     @property
     def loops(self) -> Mapping[str, Loop]:
-        """Every loop that was ever started, by its name."""
+        """Every loop that was ever started, by name."""
         return MappingProxyType(self._loops)
 
     @property
     def failures(self) -> Mapping[str, int]:
-        """How often each of them has failed."""
+        """The number of failures of each loop."""
         return MappingProxyType(self._failures)
 
     def check(self) -> None:
@@ -93,7 +92,7 @@ class Supervisor:
 
     @asynccontextmanager
     async def running(self, *loops: Loop) -> AsyncIterator[None]:
-        """Run these loops until the context ends; by then each of them has ended."""
+        """Run these loops until the context ends. When it has ended, all of them have."""
         for loop in loops:
             self._loops[loop.name] = loop
             self._failures.setdefault(loop.name, 0)
@@ -146,16 +145,16 @@ class Supervisor:
 
 
 async def _failure(loop: Loop, stopping: asyncio.Event) -> BaseException | None:
-    """Run it once. None if it may have ended; raises `CancelledError` if it was stopped."""
+    """Run it once. None if it ended as it may; raises `CancelledError` if it was stopped."""
     error: BaseException
     try:
         await loop.run()
     except asyncio.CancelledError as cancelled:
         if stopping.is_set():
             raise
-        # Not by its owner: the loop awaited something that another part cancelled.
+        # Not cancelled by its owner: the loop awaited something that another part cancelled.
         error = cancelled
-    except Exception as defect:  # noqa: BLE001 - whatever it is, it is logged and counted
+    except Exception as defect:  # noqa: BLE001 - every error is logged and counted
         error = defect
     else:
         if loop.finite or stopping.is_set():

@@ -1,7 +1,7 @@
-"""Tables of text that fit the terminal and can't be driven by what stands in them. Pure.
+"""Tables of text that fit the terminal and are safe to show. Pure.
 
-A cell's text is made inert here, so that no caller can forget it; its look is put on afterwards,
-around the padded text.
+The text of each cell is made inert here, so that no caller can forget it. Its look is added
+afterwards, around the padded text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Cell = str | tuple[str, str]
 
 
 class Column:
-    """A heading. `least` is how far a column may be squeezed; 0: only when nothing else helps."""
+    """A heading. `least` is how narrow a column may become; 0: only if nothing else helps."""
 
     __slots__ = ("least", "name", "right")
 
@@ -35,7 +35,7 @@ def table(
     style: Style,
     notes: Sequence[str] = (),
 ) -> str:
-    """Heading and rows as lines that fit the width; a row's note stands on lines below it."""
+    """Heading and rows as lines that fit the width. A row's note follows on lines below it."""
     body = [[_split(cell) for cell in row] for row in rows]
     widths = [
         max([cells(column.name), *(cells(row[index][0]) for row in body)])
@@ -70,7 +70,7 @@ def _squeeze(columns: Sequence[Column], widths: list[int], width: int) -> None:
     over = sum(widths) + len(GAP) * (len(widths) - 1) - width
     for floors in ([column.least for column in columns], [4] * len(columns)):
         while over > 0:
-            # The widest that may still give gives one cell, so that all end up alike.
+            # The widest column that may shrink loses one cell, so that all end up alike.
             soft = [index for index, floor in enumerate(floors) if floor and widths[index] > floor]
             if not soft:
                 break
@@ -88,15 +88,15 @@ def _line(
         filled = shown
         if index != last or columns[index].right:
             filled = pad(shown, widths[index], right=columns[index].right)
-        # Only the text itself is coloured, so that the padding of a line never is.
+        # Colour the text only, never the padding.
         parts.append(filled.replace(shown, style.paint(shown, look), 1) if shown else filled)
     return GAP.join(parts).rstrip(" ") + "\n"
 
 
 def fields(pairs: Iterable[tuple[str, Cell]], style: Style, *, indent: str = "  ") -> str:
-    """A card: one `name  value` a line, the names in one column; empty values are left out.
+    """A card: one `name  value` per line, names in one column. Empty values are left out.
 
-    A value that is too long goes on below itself.
+    A value that is too long continues below itself.
     """
     kept = [(name, *_split(cell)) for name, cell in pairs if _text(cell)]
     width = max((cells(name) for name, _, _ in kept), default=0)

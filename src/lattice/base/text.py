@@ -1,19 +1,32 @@
-"""Text from outside made safe to show, and measured in terminal cells. Pure.
+"""Makes text from outside safe to show, and measures it in terminal cells. Pure.
 
-Job names, node names and error texts are written by strangers. Whatever could move the cursor,
-set a title, reorder or hide what stands beside it is shown as a visible escape instead: the rule
-is `str.isprintable`, so that what Unicode calls control, format, surrogate, private or unassigned
-is never printed raw, and nothing has to be listed to be caught.
+Strangers write job names, node names and error texts. Text could move the cursor, set a title, or
+reorder or hide its surroundings. Such characters are shown as visible escapes. The rule is
+`str.isprintable`: control, format, surrogate, private and unassigned characters are never printed
+raw, and nothing has to be listed.
 """
 
 from __future__ import annotations
+
+import shlex
+
+from lattice.base.errors import UsageError
+
+
+def shell_words(text: str) -> tuple[str, ...]:
+    """Split the text into words as a shell does. Raises `UsageError`."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(f"{text!r} can't be split into words: {error}") from None
+
 
 _WRITTEN = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x7f": "\u2421"}
 ELLIPSIS = "…"
 
 
 def inert(text: str) -> str:
-    """The same text with everything that is not plainly visible as a visible escape."""
+    """The text with every unprintable character as a visible escape."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else _visible(letter) for letter in text)
@@ -42,9 +55,9 @@ def _escaped(point: int, *, pair: bool) -> str:
 
 
 def inert_json(document: str) -> str:
-    """A JSON document that says the same but holds no character a terminal would obey.
+    """An equal JSON document without characters that a terminal obeys.
 
-    Outside its strings JSON is ASCII, so every odd character is inside one and may be escaped.
+    Outside strings JSON is ASCII, so every other character is in a string and may be escaped.
     """
     if document.isprintable():
         return document
@@ -55,14 +68,14 @@ def inert_json(document: str) -> str:
 
 
 def cells(text: str) -> int:
-    """How many terminal cells the text takes."""
+    """The number of terminal cells that the text takes."""
     if text.isascii():
         return len(text)
     return sum(map(_letter_cells, text))
 
 
 def _letter_cells(letter: str) -> int:
-    # Imported late: only text beyond ASCII pays for the tables.
+    # Imported late, so that only text beyond ASCII loads the tables.
     from unicodedata import category, east_asian_width  # noqa: PLC0415
 
     if category(letter) in {"Mn", "Me", "Cf"}:
@@ -71,7 +84,7 @@ def _letter_cells(letter: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """The text in at most `width` cells, with an ellipsis where something was left off."""
+    """The text in at most `width` cells, with an ellipsis if it was cut."""
     if cells(text) <= width:
         return text
     kept, used = [], 0
@@ -84,7 +97,7 @@ def cut(text: str, width: int) -> str:
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
-    """The text filled with spaces to `width` cells, at the left for numbers."""
+    """The text padded with spaces to `width` cells, on the left for numbers."""
     space = " " * (width - cells(text))
     return space + text if right else text + space
 

@@ -1,7 +1,7 @@
-"""Heavy work in a few threads, in fair turns among callers.
+"""Runs heavy work in a few threads, with fair turns among callers.
 
-The work of one caller runs in one thread at a time, a quantum a turn. A caller with ten searches
-gets as many turns as a caller with one. The event loop only hands out turns.
+The work of one caller runs in one thread at a time, one quantum per turn. A caller with ten
+searches gets as many turns as a caller with one. The event loop only hands out turns.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _QUANTUM_S = 0.02
 
 @dataclass(eq=False, slots=True)
 class _Work:
-    """What one caller wants done, step by step."""
+    """The work of one caller, step by step."""
 
     steps: Iterator[object]
     done: asyncio.Future[None]
     abandoned: bool = False
-    """True once nobody waits for it; the thread sees it after the step at hand."""
+    """True once no caller waits for it. The thread checks this after the current step."""
 
 
 class Turns:
@@ -38,7 +38,7 @@ class Turns:
         quantum_s: float = _QUANTUM_S,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`threads` 0: half of the processors, so that the event loop has one."""
+        """`threads` 0: half of the processors and at most 4, so that the event loop keeps one."""
         count = threads or few()
         self._free = count
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="turns")
@@ -50,18 +50,18 @@ class Turns:
 
     @property
     def waiting(self) -> int:
-        """How many wait for a turn."""
+        """How much work waits for a turn."""
         return sum(map(len, self._waiting.values()))
 
     @property
     def running(self) -> int:
-        """How many have one."""
+        """How many callers have a turn."""
         return len(self._running)
 
     async def run(self, caller: str, steps: Iterator[object]) -> None:
         """Return when `steps` has ended; raises what it raises.
 
-        A step is never interrupted. If this is cancelled, the step at hand is the last one.
+        A step is never interrupted. If this is cancelled, the current step is the last one.
         """
         work = _Work(steps, asyncio.get_running_loop().create_future())
         self._enqueue(caller, work)
@@ -72,7 +72,7 @@ class Turns:
             work.abandoned = True
 
     def close(self) -> None:
-        """No more turns; threads end after the step at hand."""
+        """Hand out no more turns. Threads end after the current quantum."""
         self._closed = True
         for queue in self._waiting.values():
             for work in queue:

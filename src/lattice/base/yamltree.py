@@ -1,8 +1,8 @@
-"""YAML text into a tree of nodes with their lines, within bounds. Gives no value a type.
+"""YAML text into a tree of nodes with their lines, within bounds. It gives no value a type.
 
-Composed with YAML's base loader: every scalar stays the text that was written, so that the field
-it is meant for decides what it is, never YAML's own guesses (`no` is a word, `1:30` not a number
-of minutes). `blemishes` finds what the composer lets through: repeated keys, tags, merge keys.
+It uses YAML's base loader, so every scalar stays the text that was written. The field decides its
+type, not YAML's guesses: `no` is a word, and `1:30` is not a number of minutes. `blemishes` finds
+what the composer accepts: repeated keys, tags, merge keys.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "map", "
 
 
 class NotATree(ValueError):
-    """The text is not YAML, or not within the bounds. `place` is `line:column` or empty."""
+    """The text is not YAML, or exceeds a bound. `place` is `line:column` or empty."""
 
     def __init__(self, text: str, mark: yaml.Mark | None = None) -> None:
         super().__init__(text)
@@ -40,7 +40,7 @@ def compose(text: str) -> Node | None:
 
 
 def _measure(text: str) -> None:
-    # Composing recurses; Python's stack is not the place to find out how deep a file is nested.
+    # Composing recurses, so the depth is checked before Python's stack is used.
     depth = aliases = 0
     for event in yaml.parse(text, Loader=yaml.BaseLoader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -56,7 +56,7 @@ def _measure(text: str) -> None:
 
 
 def blemishes(root: Node) -> Iterator[tuple[str, int, str]]:
-    """Path, line and words for each fault; every node once, however often it is aliased."""
+    """Path, line and text of each fault. An aliased node is checked once."""
     waiting: list[tuple[Node, str]] = [(root, "")]
     seen: set[int] = set()
     while waiting:
@@ -89,13 +89,13 @@ def _key_blemishes(node: MappingNode, path: str) -> Iterator[tuple[str, int, str
 
 
 def below(path: str, key: Node) -> str:
-    """The path of what a key names."""
+    """The path of the value of a key."""
     name = short(key.value) if isinstance(key, ScalarNode) else "?"
     return f"{path}.{name}" if path else name
 
 
 def line_of(node: Node) -> int:
-    """Counted from one, as editors do."""
+    """The line, counted from one as in editors."""
     return int(node.start_mark.line) + 1
 
 
@@ -105,13 +105,13 @@ def is_nothing(node: Node) -> bool:
 
 
 def shape_of(node: Node) -> str:
-    """What stands there, in words."""
+    """A description of the node for a message."""
     if isinstance(node, MappingNode):
         return "keys and values"
     return "a list" if isinstance(node, SequenceNode) else f"{short(node.value)!r}"
 
 
 def short(text: str) -> str:
-    """Foreign text fit for a message: printable and no longer than a line bears."""
+    """Foreign text for a message: printable and at most 60 characters."""
     shown = text if text.isprintable() else ascii(text)[1:-1]
     return shown if len(shown) <= 60 else f"{shown[:59]}…"

@@ -1,7 +1,7 @@
-"""A session in a job on this terminal, or between pipes: one loop, no threads where one types.
+"""A session in a job on this terminal, or between pipes: one loop, no threads for input.
 
-Keys go out as they come and output is written as it comes; what can't be written yet is not
-taken from the pipe, so that a slow terminal slows the program and fills no memory.
+Keys are sent as they come and output is written as it comes. What can't be written yet is not taken
+from the pipe, so that a slow terminal slows the program and fills no memory.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from lattice.base.clock import Clock
-from lattice.cli.escapekeys import HELP_LINES, Act, EscapeKeys
+from lattice.cli.escapekeys import HELP_LINES, EscapeAct, EscapeKeys
 from lattice.cli.guardian import Guardian
-from lattice.cli.notices import Notices
+from lattice.cli.notices import TerminalNotices
 from lattice.cli.screenstate import ScreenState
 from lattice.cli.signals import CaughtSignals, stop_here
 from lattice.cli.sink import Sink
 from lattice.cli.terminal import LocalTerminal
 from lattice.client.outcome import exit_code
-from lattice.client.terminal import Back, HasDescriptor, LinkEvent, Lost, TerminalLink
+from lattice.client.terminal import Back, ConnectionLost, HasDescriptor, LinkEvent, TerminalLink
 from lattice.domain.terminal import (
     MOST_BYTES,
     EndCause,
@@ -41,15 +41,15 @@ from lattice.features.attach.render import back_line, banner, lost_line, suspend
 _SAY_LOST_AFTER_S = 2.0
 _SAY_BACK_AFTER_S = 1.0
 _FAREWELL_S = 1.0
-"""For a shell to take its hang-up, and for the server's last word."""
+"""For a shell to react to its hang-up, and for the server's last word."""
 _JOB_END_S = 5.0
-"""For that word where the job's end may be the cause: Slurm takes its time to say so."""
+"""For that word if the job's end may be the cause: Slurm takes a while to report it."""
 _PUSH_TITLE, _POP_TITLE = b"\x1b[22;0t", b"\x1b[23;0t"
 _HANG_UP = 128 + signal.SIGHUP
 
 
 class Attached:
-    """What both forms have in common: the loop, and how it ends."""
+    """What both forms share: the loop, and how it ends."""
 
     def __init__(self, link: TerminalLink, clock: Clock, *, quiet: bool) -> None:
         self._link = link
@@ -58,7 +58,7 @@ class Attached:
         self._told_lost = ""
         self._why_lost = ""
         self._code: int | None = None
-        """Set where this side ends it."""
+        """Set if this side ends it."""
 
     def _loop(self, signals: CaughtSignals) -> None:
         link = self._link
@@ -112,7 +112,7 @@ class Attached:
             self._say(lost_line(self._told_lost))
 
     def _event(self, event: LinkEvent) -> None:
-        if isinstance(event, Lost):
+        if isinstance(event, ConnectionLost):
             self._why_lost = event.why
         elif isinstance(event, Back):
             self._told_lost = self._why_lost = ""
@@ -124,7 +124,7 @@ class Attached:
             self._opened(event)
 
     def _hang_up(self, code: int) -> None:
-        """End it from this side: the shell is told to go, and gets a moment for it."""
+        """End it from this side: the shell gets SIGHUP and a moment to end."""
         self._code = code
         if self._link.writable:
             self._link.write(Signal(TerminalSignal.HUP))
@@ -139,15 +139,15 @@ class Attached:
                 return
             select.select(link.reading, link.writing, [], min(left_s, link.wait_s))
             link.turn()
-            # What is still shown comes too late to be seen.
+            # Output from now on comes too late to be seen.
             while link.exit is None and link.take() is not None:
                 pass
 
     def _hear_the_end(self) -> int:
-        """The server's last word may explain the end; then the code."""
+        """The exit code, after waiting for the server's last word, which may explain the end."""
         exit_ = self._link.exit
         if self._code is None and exit_ is not None:
-            # Nothing keeps one whose shell is gone by itself but the last word to the holder.
+            # If the exit code is known, only the confirmation to the holder is left to send.
             known = exit_.code is not None
             self._give_turns(
                 _FAREWELL_S if known else _JOB_END_S, lambda: known and not self._link.writing
@@ -157,7 +157,7 @@ class Attached:
             return self._code
         return exit_code(exit_, self._link.end)
 
-    # What each form does its own way.
+    # Each form implements these.
 
     def _sinks(self) -> list[Sink]:
         raise NotImplementedError
@@ -182,7 +182,7 @@ class Attached:
 
 
 class AttachedTerminal(Attached):
-    """On a terminal, which is put back whatever happens."""
+    """On a terminal, which is always restored."""
 
     def __init__(
         self,
@@ -198,13 +198,13 @@ class AttachedTerminal(Attached):
         self._say_after = say_after
         self._sink = Sink(terminal.screen)
         self._screen = ScreenState()
-        self._notices = Notices(self._screen, self._sink.write)
+        self._notices = TerminalNotices(self._screen, self._sink.write)
         self._keys_read = EscapeKeys()
         self._title_kept = False
         self._guardian: Guardian | None = None
 
     def run(self) -> int:
-        """Until it is over; the exit code. Raises what ended it otherwise."""
+        """Run until the end and return the exit code. Raises what else ended it."""
         caught = (
             signal.SIGHUP,
             signal.SIGTERM,
@@ -248,7 +248,7 @@ class AttachedTerminal(Attached):
             self._terminal.restore(drop_keys=bool(undo) and broken)
 
     def _drain(self) -> None:
-        """All that is left to show, unless nobody takes it."""
+        """Write what is left, unless the terminal does not accept it."""
         while self._sink.wants_write and select.select([], [self._sink], [], 1.0)[1]:
             self._sink.flush()
 
@@ -265,11 +265,11 @@ class AttachedTerminal(Attached):
         for part in self._keys_read.feed(text, self._clock.monotonic()):
             if isinstance(part, bytes):
                 self._link.write(Stdin(part))
-            elif part is Act.LEAVE:
+            elif part is EscapeAct.LEAVE:
                 self._notices.say("--- session ended by ~. ---")
                 self._hang_up(_HANG_UP)
                 return
-            elif part is Act.HELP:
+            elif part is EscapeAct.HELP:
                 for line in HELP_LINES:
                     self._notices.say(line)
             else:
@@ -301,7 +301,7 @@ class AttachedTerminal(Attached):
         if isinstance(message, Output | Errors):
             piece = message.text
             if not self._title_kept and b"\x1b]" in piece:
-                # Terminals that keep a stack of titles give the old one back at the end.
+                # Terminals with a stack of titles restore the old one at the end.
                 self._title_kept = True
                 self._sink.write(_PUSH_TITLE)
             self._screen.feed(piece)
@@ -310,7 +310,7 @@ class AttachedTerminal(Attached):
             if undo and self._guardian is not None:
                 self._guardian.note(undo)
             self._sink.write(piece)
-            # And after the screen is as it was, for the same reason.
+            # After the screen is restored, for the same reason.
             if undo == b"" and self._guardian is not None:
                 self._guardian.note(undo)
             self._notices.look()
@@ -327,7 +327,7 @@ class AttachedTerminal(Attached):
 
 
 class AttachedPipes(Attached):
-    """Without a terminal: bytes in, bytes out, errors apart, and no word of ours among them."""
+    """Without a terminal: bytes in, bytes out, errors separate, and no notices among them."""
 
     def __init__(
         self,
@@ -345,7 +345,7 @@ class AttachedPipes(Attached):
         self._asked: set[int] = set()
 
     def run(self) -> int:
-        """Until it is over; the exit code. Raises what ended it otherwise."""
+        """Run until the end and return the exit code. Raises what else ended it."""
         caught = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
         with CaughtSignals(caught) as signals:
             try:
@@ -405,7 +405,7 @@ class AttachedPipes(Attached):
         self._say_line(text)
 
     def _opened(self, opened: Opened) -> None:
-        """No banner: what is read here is read by programs."""
+        """No banner, because programs read this."""
 
 
 def _read(descriptor: int | None) -> bytes | None:

@@ -1,7 +1,7 @@
 """Live ids and node names, with descriptions, for shell completion.
 
-Someone waits at the keyboard, so the server gets a fraction of a second and any failure is
-silence. Answers are kept for five seconds, for the next press of the key.
+A person waits at the keyboard. So the server gets a fraction of a second, and any failure gives no
+candidates. Answers are cached for five seconds, for the next press of the key.
 """
 
 # Someone waits at the keyboard for what is imported here:
@@ -19,7 +19,7 @@ from lattice.base.errors import LatticeError
 from lattice.base.text import inert
 
 if TYPE_CHECKING:
-    from lattice.client.blocking import SyncClient
+    from lattice.client.blocking_client import SyncClient
 
 _KEEP_S = 5.0
 _TIMEOUT_S = 0.3
@@ -30,7 +30,7 @@ Candidates = list[tuple[str, str]]
 def candidates(
     kind: str, environment: Mapping[str, str], common: Mapping[str, object]
 ) -> Candidates:
-    """Values and descriptions for one kind of word; empty when they can't be had."""
+    """Values and descriptions for one kind of word; empty if they can't be had."""
     if kind == "states":
         from lattice.domain.allocation import State
 
@@ -42,7 +42,7 @@ def candidates(
 
 
 def _live(kind: str, environment: Mapping[str, str], common: Mapping[str, object]) -> Candidates:
-    from lattice.client.blocking import SyncClient
+    from lattice.client.blocking_client import SyncClient
     from lattice.client.settings import Settings
 
     url, ca = common.get("api_url"), common.get("ca")
@@ -72,7 +72,7 @@ def _ask(kind: str, client: SyncClient) -> Candidates:
 
 
 def _word(text: str) -> str:
-    # A word is put on the command line: only what can't mean anything to a shell may go there.
+    # The word goes onto a command line, so it may have nothing that a shell interprets.
     return text if all(letter.isalnum() or letter in "_+-.@" for letter in text) else ""
 
 

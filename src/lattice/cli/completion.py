@@ -1,4 +1,4 @@
-"""`lattice completion`: the script that teaches a shell to complete."""
+"""`lattice completion`: the script that adds completion to a shell."""
 
 from __future__ import annotations
 

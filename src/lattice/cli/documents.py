@@ -1,4 +1,4 @@
-"""Answers as JSON and YAML documents that no terminal obeys, whatever stands in them."""
+"""Answers as JSON and YAML documents without characters that a terminal obeys."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from lattice.base.text import inert_json
 
 
 def as_json(answer: object) -> str:
-    """The same JSON the server gave, laid out for people."""
+    """The server's JSON, indented for people."""
     encoded = msgspec.json.format(msgspec.json.encode(answer), indent=2)
     return inert_json(encoded.decode()) + "\n"
 
 
 def as_yaml(answer: object) -> str:
-    """The same as YAML."""
-    import yaml  # noqa: PLC0415 - only who asks for YAML waits for it
+    """The answer as YAML."""
+    import yaml  # noqa: PLC0415 - only YAML output pays for it
 
     plain = msgspec.to_builtins(answer)
     text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)

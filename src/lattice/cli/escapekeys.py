@@ -1,8 +1,8 @@
-"""Keys that are for the client and not for the shell: `~.`, `~?`, `~^Z`, `~~`. Pure.
+"""Keys for the client and not for the shell: `~.`, `~?`, `~^Z`, `~~`. Pure.
 
-A tilde counts only where a line begins, as in ssh. What comes in large pieces, and what follows
-on their heels, is pasted and not typed, and passes as it is: a text with `~.` at the beginning of
-a line ends no session.
+A tilde counts only at the beginning of a line, as in ssh. Large pieces, and what follows within a
+moment, are pasted and not typed. They pass unchanged, so a text with `~.` at the beginning of a
+line ends no session.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ PASTE_GAP_S = 0.1
 _LINE_ENDS = b"\r\n"
 
 
-class Act(Enum):
-    """What the client is asked to do."""
+class EscapeAct(Enum):
+    """What the client has to do."""
 
     LEAVE = "."
     HELP = "?"
     SUSPEND = "\x1a"
 
 
-_ACTS = {ord(act.value): act for act in Act}
+_ACTS = {ord(act.value): act for act in EscapeAct}
 _TILDE = ord("~")
 
 HELP_LINES = (
@@ -35,15 +35,15 @@ HELP_LINES = (
 
 
 class EscapeKeys:
-    """`feed` splits what was typed into what is to be sent and what is to be done, in order."""
+    """`feed` splits the input into bytes to send and acts to perform, in order."""
 
     def __init__(self) -> None:
         self._begins = True
         self._tilde = False
         self._pasting_until = 0.0
 
-    def feed(self, typed: bytes, now: float) -> list[bytes | Act]:
-        """What was read at this time; an empty read is nothing typed."""
+    def feed(self, typed: bytes, now: float) -> list[bytes | EscapeAct]:
+        """Split what was read at this time."""
         if not typed:
             return []
         pasted = len(typed) > LARGEST_TYPED_BYTES or now < self._pasting_until
@@ -53,7 +53,7 @@ class EscapeKeys:
             held, self._tilde = b"~" if self._tilde else b"", False
             self._begins = typed[-1] in _LINE_ENDS
             return [held + typed]
-        found: list[bytes | Act] = []
+        found: list[bytes | EscapeAct] = []
         plain = bytearray()
         for key in typed:
             if self._tilde:
@@ -66,7 +66,7 @@ class EscapeKeys:
                     found.append(act)
                     self._begins = True
                     continue
-                # `~~` is one tilde, and before any other key it is itself.
+                # `~~` is one tilde; before any other key a tilde is itself.
                 plain += b"~" if key == _TILDE else bytes((_TILDE, key))
                 self._begins = key in _LINE_ENDS
             elif key == _TILDE and self._begins:

@@ -1,7 +1,7 @@
-"""A child that puts the terminal back if this process dies before it can: killed, or crashed.
+"""A child process that restores the terminal if this process is killed or crashes.
 
-It holds nothing but the terminal and the end of a pipe, through which it is told what would have
-to be taken back; when the pipe closes without a word, that is done, and it goes.
+It holds only the terminal and the end of a pipe, through which it gets the bytes that would undo
+the changes. When the pipe closes before `dismiss`, it writes them, restores the modes and exits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DEAF_TO = (
     signal.SIGTERM,
     signal.SIGHUP,
     signal.SIGTSTP,
-    # From the background a terminal may be set only by one that does not care.
+    # A background process may set a terminal only if it ignores this.
     signal.SIGTTOU,
     signal.SIGTTIN,
     signal.SIGWINCH,
@@ -30,7 +30,7 @@ _DEAF_TO = (
 
 
 class Guardian:
-    """From now on, until it is dismissed. The terminal is raw already."""
+    """Guards from now on, until it is dismissed. The terminal is raw already."""
 
     def __init__(self, terminal: LocalTerminal) -> None:
         raw = termios.tcgetattr(terminal.keys)
@@ -45,14 +45,14 @@ class Guardian:
         os.close(reads)
 
     def note(self, undo: bytes) -> None:
-        """What would have to be written to put the picture right, as of now."""
+        """Set the bytes that would restore the screen as of now."""
         if undo != self._told:
             self._told = undo
             with suppress(OSError):  # it is only a precaution
                 os.write(self._writes, _SIZE.pack(len(undo)) + undo)
 
     def dismiss(self) -> None:
-        """The terminal is as it was."""
+        """End the child; the terminal is restored already."""
         with suppress(OSError):
             os.kill(self._child, signal.SIGKILL)
         os.close(self._writes)
@@ -64,10 +64,10 @@ def _guard(terminal: LocalTerminal, raw: list[Any], reads: int) -> NoReturn:
     signal.set_wakeup_fd(-1)
     for number in _DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
-    # Above all the connection: it must end with the one who used it.
+    # Above all the connection: it must end with its owner.
     kept = sorted({terminal.keys, terminal.screen, reads})
     for begin, end in zip([-1, *kept], [*kept, 65536], strict=True):
-        # An empty range is not one to Python 3.11: (0, 0) would close everything.
+        # In Python 3.11 an empty range (0, 0) would close everything.
         if begin + 1 < end:
             os.closerange(begin + 1, end)
     undo = b""
@@ -76,7 +76,7 @@ def _guard(terminal: LocalTerminal, raw: list[Any], reads: int) -> NoReturn:
         undo = os.read(reads, size) if size else b""
     if undo:
         os.write(terminal.screen, undo)
-    # A shell that was quicker has its own modes by now.
+    # A faster shell has set its own modes by now.
     if termios.tcgetattr(terminal.keys) == raw:
         terminal.restore()
     os._exit(0)

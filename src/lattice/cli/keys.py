@@ -1,4 +1,4 @@
-"""Single keys of a terminal while something runs, and the terminal as it was when it is over."""
+"""Reads single keys of a terminal while something runs, and restores the terminal afterwards."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from threading import Thread
 
 
 def listen(act: Callable[[str], None]) -> Callable[[], None]:
-    """Call `act` with each key, in a thread of its own; what is answered ends that.
+    """Call `act` with each key, in another thread; the returned function ends that.
 
-    Only for the terminal's own group: one in the background would be stopped for touching it.
+    Only for the terminal's foreground group: a background process would be stopped for touching it.
     """
     keys = sys.stdin.fileno()
     if not os.isatty(keys) or os.tcgetpgrp(keys) != os.getpgrp():
         return lambda: None
     before = termios.tcgetattr(keys)
     now = termios.tcgetattr(keys)
-    # Interrupts still are: only lines and the echo are off.
+    # Interrupts stay on; only line mode and echo are off.
     now[3] &= ~(termios.ICANON | termios.ECHO)
     termios.tcsetattr(keys, termios.TCSADRAIN, now)
     hears, ends = os.pipe()

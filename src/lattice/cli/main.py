@@ -1,7 +1,7 @@
 """The `lattice` program: from an argument list to an exit code.
 
-Help and the usual commands run without click, which takes longer to import than they take to
-run; everything else, and every mistake, goes through it (`lattice.cli.tree`).
+Help and the usual commands run without click, which takes longer to import than they take to run.
+Everything else, and every mistake, goes through click (`lattice.cli.tree`).
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from lattice.cli.catalogue import COMMANDS, COMPLETE_VARIABLE, root_help
+from lattice.cli.catalogue import COMPLETE_VARIABLE, root_help
+from lattice.cli.command_table import COMMANDS
 
 _HELP: tuple[tuple[str, ...], ...] = ((), ("--help",), ("-h",))
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; as the program itself, end with it."""
-    # A short process ends before collecting would pay; what goes on for long turns it on again.
+    """Run one command and return its exit code; as the program itself, exit with it."""
+    # A short process ends before collecting would pay; long-running commands enable it again.
     gc.disable()
     code = _guarded(sys.argv[1:] if words is None else words)
     if words is None:
-        # All is written and nothing waits for the end of the interpreter, which would spend a
-        # tenth of the time of a short command on taking itself apart.
+        # Everything is written. Tearing down the interpreter would take a tenth of the time of a
+        # short command.
         os._exit(code)
     return code
 
@@ -33,11 +34,11 @@ def _guarded(words: Sequence[str]) -> int:
         code = _run(words, os.environ)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has left, which is its right.
+        # The reader has closed the pipe, which is no error.
         return 128 + 13
     except KeyboardInterrupt:
         if sys.stderr.isatty():
-            # The prompt belongs on a line of its own, not behind the ^C.
+            # The prompt belongs on its own line, not behind the ^C.
             sys.stderr.write("\n")
         return 128 + 2
     except SystemExit as end:
@@ -53,14 +54,14 @@ def _run(words: Sequence[str], environment: Mapping[str, str]) -> int:
             return 0
         where, rest = _found(words)
         if where is not None:
-            from lattice.cli import argv  # noqa: PLC0415
+            from lattice.base.fast_start import argv  # noqa: PLC0415
             from lattice.cli.run import load, run  # noqa: PLC0415 - not needed for help
 
             command = load(where)
             values = argv.read(command, rest)
             if values is not None:
                 return run(command, values, environment)
-    from lattice.cli.tree import run_by_click  # noqa: PLC0415 - the reason is above
+    from lattice.cli.tree import run_by_click  # noqa: PLC0415 - see the module's docstring
 
     return run_by_click(words, environment)
 

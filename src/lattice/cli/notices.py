@@ -1,8 +1,8 @@
-"""Lines of our own among a program's output, on a terminal that is the program's.
+"""Our own lines among a program's output, on a terminal that the program uses.
 
-Never inside a full-screen program's picture: there a notice is the window's title, and becomes a
-line when the program gives the screen back. Never inside an escape sequence either. The line the
-cursor stood on, a prompt mostly, is written again below the notice.
+In a full-screen program a notice is the window's title, and becomes a line when the program leaves
+the screen. It never splits an escape sequence. The line of the cursor, usually a prompt, is written
+again below the notice.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from lattice.cli.screenstate import ScreenState
 _PUSH_TITLE, _POP_TITLE = b"\x1b[22;2t", b"\x1b[23;2t"
 
 
-class Notices:
-    """`say` something; `look` whenever output has been written."""
+class TerminalNotices:
+    """`say` something; call `look` after output was written."""
 
     def __init__(self, screen: ScreenState, write: Callable[[bytes], None]) -> None:
         self._screen = screen
@@ -25,7 +25,7 @@ class Notices:
         self._in_title = False
 
     def say(self, text: str) -> None:
-        """Show it now, or as soon as it can be."""
+        """Show it now, or as soon as possible."""
         self._waiting.append(inert(text))
         if self._screen.full_screen and not self._screen.amid:
             if not self._in_title:
@@ -35,7 +35,7 @@ class Notices:
         self.look()
 
     def look(self) -> None:
-        """Write what has waited, if it can be written now."""
+        """Write waiting notices, if they can be written now."""
         screen = self._screen
         if screen.full_screen or screen.amid:
             return
@@ -50,7 +50,7 @@ class Notices:
             self._write(begin + text + (line or b""))
 
     def left(self) -> list[str]:
-        """What was never shown; and the title as it was."""
+        """The notices that were never shown. Restores the title."""
         if self._in_title:
             self._write(_POP_TITLE)
             self._in_title = False

@@ -22,7 +22,7 @@ def page(
     width: int | None,
     height: int | None,
 ) -> None:
-    """Write texts; from where they are longer than the screen, to a pager that takes them all."""
+    """Write texts; if they are longer than the screen, all of them to a pager."""
     rest = iter(texts)
     held: list[str] = []
     rows = 0
@@ -57,7 +57,7 @@ def _write(texts: Iterable[str]) -> None:
 def _through(
     command: str, held: list[str], rest: Iterator[str], environment: Mapping[str, str]
 ) -> None:
-    import shutil  # noqa: PLC0415 - only who pages waits for these
+    import shutil  # noqa: PLC0415 - only paging pays for these
     import subprocess  # noqa: PLC0415
 
     words = command.split()
@@ -65,7 +65,7 @@ def _through(
         _write(held)
         _write(rest)
         return
-    # As git does: what a pager needs to know if it is less, whichever way it was named.
+    # As git does: options for less, under whichever name it was started.
     settings = {"LESS": "FRX", "LESSSECURE": "1"} | dict(environment)
     pager = subprocess.Popen(
         words, stdin=subprocess.PIPE, env=settings, encoding="utf-8", errors="backslashreplace"
@@ -78,7 +78,7 @@ def _through(
                 pager.stdin.write(text)
             pager.stdin.flush()
     except BrokenPipeError:
-        pass  # left before the end, which is what a pager is for
+        pass  # the person left before the end, which is no error
     except KeyboardInterrupt as signal:
         interrupted = signal
     finally:
@@ -89,12 +89,12 @@ def _through(
 
 def _wait(pager: Popen[str]) -> None:
     assert pager.stdin is not None
-    # What is left in the buffer of a pipe whose reader has gone can't be written, nor need it be.
+    # The rest of the buffer can't be written after the reader has left, nor need it be.
     with suppress(BrokenPipeError):
         pager.stdin.close()
     while True:
         try:
             pager.wait()
         except KeyboardInterrupt:
-            continue  # meant for the pager: the terminal is its own until it ends
+            continue  # meant for the pager, which owns the terminal until it ends
         return

@@ -1,4 +1,4 @@
-"""One run of one command: shell made, errors shown as one line and one hint, code returned."""
+"""One run of one command: makes the shell, shows errors as one line and one hint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def load(where: str) -> Command:
 
 
 def run(command: Command, values: Mapping[str, object], environment: Mapping[str, str]) -> int:
-    """Run it with the values read, the common options among them."""
+    """Run it with the parsed values, including the common options. Returns the exit code."""
     common = {option.name: values.get(option.name) for option in COMMON}
     own = {name: value for name, value in values.items() if name not in common}
     verbose = bool(common["verbose"])
@@ -52,16 +52,16 @@ def _defect(error: Exception) -> InternalError:
 
 
 def _make_safe_to_write() -> None:
-    # A terminal that knows no UTF-8 gets `\u2713` for a tick instead of a traceback.
+    # A terminal without UTF-8 gets `\u2713` for a tick instead of a traceback.
     for stream in (sys.stdout, sys.stderr):
         if (stream.encoding or "").lower() != "utf-8" and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
 
 
 def report(error: LatticeError, *, verbose: bool = False) -> int:
-    """Say what happened and what to do, and return the exit code for it."""
+    """Print the message and the hint, and return the exit code."""
     sys.stdout.flush()
-    # Slurm's refusals have several lines; an indent keeps them from posing as something else.
+    # Slurm's refusals have several lines; an indent keeps them from passing as something else.
     first, *more = error.message.split("\n")
     lines = [inert(first), *(f"  {inert(line)}" for line in more)]
     if isinstance(error, ConfigurationError):

@@ -1,7 +1,7 @@
-"""What the bytes that went to a terminal have done to it besides text. Pure.
+"""The state that the bytes written to a terminal have left, besides text. Pure.
 
-Not a terminal emulator: it knows whether a full-screen program has the picture, what would have
-to be taken back if the program can't do it any more, and what stands on the line of the cursor.
+It is no terminal emulator. It tracks whether a full-screen program is active and what has to be
+undone if the program can't do it any more. It also tracks the text on the line of the cursor.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _ALTERNATE = frozenset({47, 1047, 1049})
 _ON = _ALTERNATE | {1, 5, 6, 9, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 2004, 2026}
 """Modes that are off in a terminal at rest."""
 _OFF = frozenset({7, 25})
-"""Modes that are on: wrapping, and a cursor that shows."""
+"""Modes that are on at rest: wrapping, and a visible cursor."""
 _SEQUENCE = re.compile(
     rb"\x1b(?:\[\?(?P<modes>[0-9;]{1,64})(?P<set>[hl])"
     rb"|\[(?P<region>[0-9;]{0,16})r"
@@ -31,11 +31,12 @@ _SIMPLE = {
     "pad": (b">", b"\x1b>"),
     "charset": (b"(B", b"\x1b(B"),
 }
-"""By name: what says "as usual", and what makes it so. The cursor's style, vim's keys, …"""
+"""By name: the value at rest, and the sequence that restores it. The cursor's style, vim's keys, …
+"""
 _OPEN_END = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,4}|\][^\x07\x1b]{0,512}\x1b?|[()*+#])?\Z")
 _STEERS = re.compile(rb"\x1b(?:\[[0-9;]*[ABEFGHJLMSTdfrs]|[78DM])")
 _WINDOW = re.compile(rb"\x1b\[[0-9;]*t")
-"""An order to the window, such as to take its old title back. It must not be given twice."""
+"""A command to the window, such as restoring its title. It must not be repeated."""
 _LONGEST_LINE = 2048
 
 
@@ -50,37 +51,37 @@ class ScreenState:
 
     @property
     def full_screen(self) -> bool:
-        """True while a program has the whole picture."""
+        """True while a program uses the whole screen."""
         return any(self._modes.get(mode) for mode in _ALTERNATE)
 
     @property
     def amid(self) -> bool:
-        """True if the last bytes begin a sequence whose end has not come."""
+        """True if the last bytes begin a sequence that has not ended."""
         return bool(self._held)
 
     @property
     def at_line_start(self) -> bool:
-        """True if the cursor is known to stand at the beginning of a line."""
+        """True if the cursor is known to be at the beginning of a line."""
         return self._line == b""
 
     @property
     def line(self) -> bytes | None:
-        """What was written since the last line feed, if writing it again would show the same."""
+        """The text since the last line feed, if writing it again would show the same."""
         if self._line is None or self.full_screen or _STEERS.search(self._line):
             return None
         return _WINDOW.sub(b"", self._line)
 
     def feed(self, piece: bytes) -> None:
-        """Take note of it."""
+        """Process what is written."""
         whole = self._held + piece if self._held else piece
         if b"\x1b" in whole:
             for found in _SEQUENCE.finditer(whole):
                 full_screen = self.full_screen
                 self._note(found)
                 if full_screen and not self.full_screen:
-                    # The cursor is back below the command that was typed, on an empty line.
+                    # The cursor is back below the typed command, on an empty line.
                     self._line, piece = b"", whole[found.end() :]
-            # A sequence that has not ended stands at the very end, and is short.
+            # A sequence that has not ended is at the very end, and is short.
             unended = _OPEN_END.search(whole, max(0, len(whole) - 600))
             self._held = whole[unended.start() :] if unended else b""
         self._follow_line(piece)
@@ -127,9 +128,9 @@ class ScreenState:
         self._line = None if line is not None and len(line) > _LONGEST_LINE else line
 
     def undo(self) -> bytes:
-        """What puts a terminal right whose program is gone; nothing if it left it in order."""
+        """The bytes that restore the terminal after its program is gone; empty if unchanged."""
         parts = list(self._other.values())
-        # The alternate picture last: what was set inside it is taken back inside it.
+        # The alternate screen last: what was set inside it is undone inside it.
         for mode, on in sorted(self._modes.items(), key=lambda pair: pair[0] in _ALTERNATE):
             parts.append(b"\x1b[?%d%s" % (mode, b"l" if on else b"h"))
         return b"\x1b[0m" + b"".join(parts) if parts else b""

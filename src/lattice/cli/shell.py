@@ -1,7 +1,7 @@
-"""The shell a command really runs in: this terminal, this configuration, this server.
+"""The real shell of a command: this terminal, this configuration, this server.
 
-The composition root of the `lattice` program. Each part is made when it is first asked for, so
-that a command pays only for what it uses.
+The composition root of the `lattice` program. Each part is made on first use, so that a command
+pays only for what it uses.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from lattice.base.clock import Clock, SystemClock
 from lattice.base.errors import UsageError
 from lattice.base.style import Style
 from lattice.base.text import inert_json
-from lattice.client.blocking import SyncClient
+from lattice.client.blocking_client import SyncClient
 from lattice.client.settings import Settings
 from lattice.client.tokens import open_vault, token_source
 
 if TYPE_CHECKING:
     from lattice.cli.signin import VaultLocker
-    from lattice.client.fetching import Fetch
-    from lattice.client.following import Following
+    from lattice.client.byte_stream import ByteStream
+    from lattice.client.record_stream import RecordStream
     from lattice.domain.signin import IdentityProvider
     from lattice.features.identity.model import AuthDiscovery
 
@@ -71,23 +71,23 @@ class TerminalShell:
             self._client = SyncClient(self._settings, tokens=tokens, environment=self.environment)
         return self._client
 
-    def call(self, call: Call[T], *, anonymous: bool = False) -> T:
+    def call(self, call: Call[T]) -> T:
         client = self.client
         if self._verbose:
             self.warn(f"{call.method} {client.url}{call.path}")
-        return client.call(call, anonymous=anonymous)
+        return client.call(call)
 
-    def stream(self, call: StreamCall[T]) -> Following[T]:
+    def stream(self, call: StreamCall[T]) -> RecordStream[T]:
         client = self.client
         if self._verbose:
             self.warn(f"GET {client.url}{call.path}")
         return client.stream(call)
 
-    def fetch(self, call: BytesCall) -> Fetch:
+    def fetch(self, call: BytesCall) -> ByteStream:
         return self.client.fetch(call)
 
     def attach(self, call: TerminalCall) -> int:
-        from lattice.cli.attaching import attach  # noqa: PLC0415
+        from lattice.cli.attach_session import attach  # noqa: PLC0415
 
         if self._verbose:
             self.warn(f"GET {self.client.url}{call.path}")
@@ -102,9 +102,9 @@ class TerminalShell:
 
     def reference(self, word: str | None) -> str:
         if word and word.isascii() and word.isdigit() and len(word) < 10 and word[0] != "0":
-            # A bare id says itself what it means, and nothing has to be loaded to see that.
+            # A bare id needs no resolution, so nothing has to be loaded.
             return word
-        # Features don't know each other; the shell may know them all.
+        # Features don't import each other; the shell may import them all.
         from lattice.features.allocations.command.options import own_job, resolve  # noqa: PLC0415
 
         named = word or own_job(self)

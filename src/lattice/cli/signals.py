@@ -1,4 +1,4 @@
-"""Signals as bytes of a descriptor, for a loop around `select`, and their handlers put back."""
+"""Signals as bytes of a descriptor, for a loop around `select`; restores the handlers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Self
 
 
 def _noted(number: int, frame: FrameType | None) -> None:
-    """The byte in the pipe is what counts."""
+    """Only the byte in the pipe counts."""
 
 
 class CaughtSignals:
-    """Used with `with`; in the block these signals do nothing but show up in `caught`."""
+    """Used with `with`; in the block these signals only appear in `caught`."""
 
     def __init__(self, numbers: Iterable[signal.Signals]) -> None:
         self._numbers = tuple(numbers)
@@ -27,7 +27,7 @@ class CaughtSignals:
         self._woke = signal.set_wakeup_fd(self._writes, warn_on_full_buffer=False)
         for number in self._numbers:
             before = signal.getsignal(number)
-            # What is ignored, as under nohup, stays so.
+            # A signal that is ignored, as under nohup, stays ignored.
             if before is not signal.SIG_IGN:
                 self._before.append((number, before))
                 signal.signal(number, _noted)
@@ -50,7 +50,7 @@ class CaughtSignals:
         return self._reads
 
     def caught(self) -> list[int]:
-        """Those that came since the last question, in order."""
+        """The signals since the last call, in order."""
         try:
             return list(os.read(self._reads, 64))
         except BlockingIOError:
@@ -58,7 +58,7 @@ class CaughtSignals:
 
 
 def stop_here() -> None:
-    """Suspend this process as Ctrl-Z would; returns when it goes on."""
+    """Suspend this process as Ctrl-Z would; returns when it continues."""
     before = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     try:
         os.kill(os.getpid(), signal.SIGTSTP)

@@ -1,11 +1,11 @@
-"""What signing in and out need of the outside: the vault and the provider, made for a command."""
+"""The vault and the identity provider, made for the commands that sign in and out."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 
-from lattice.adapters.oidc.signin import Provider
+from lattice.adapters.oidc.signin import SignInProvider
 from lattice.client.credential import Credential
 from lattice.client.settings import Settings
 from lattice.client.tokens import Vault
@@ -14,7 +14,7 @@ from lattice.features.identity.model import AuthDiscovery
 
 
 class VaultLocker:
-    """The SDK's vault, as the commands see it."""
+    """The SDK's vault as the port `Locker`."""
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
@@ -46,9 +46,9 @@ def provider(
     environment: Mapping[str, str],
     *,
     browser: bool,
-) -> Provider:
-    """The provider the server names, reached as this machine reaches things."""
-    return Provider.at(
+) -> SignInProvider:
+    """The provider that the server names, with this machine's settings."""
+    return SignInProvider.at(
         discovery.issuer,
         discovery.client_id,
         address=discovery.idp_url or discovery.issuer,

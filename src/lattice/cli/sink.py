@@ -1,4 +1,4 @@
-"""Somewhere to write without ever waiting for it."""
+"""A place to write to without blocking."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _FULL_BYTES = 128 * 1024
 class Sink:
     """Takes everything at once, and writes what can be written.
 
-    A terminal or a pipe is opened once more: O_NONBLOCK on the descriptor that was inherited
-    would be everybody's who has it, the shell's too.
+    A terminal or a pipe is opened again, because O_NONBLOCK on an inherited descriptor would affect
+    all processes that share it, the shell included.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -27,7 +27,7 @@ class Sink:
                     f"/proc/self/fd/{descriptor}",
                     os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC,
                 )
-        # Where that can't be: so much can be written whenever `select` says that some can.
+        # If that is impossible: so much can be written whenever `select` reports it writable.
         waits = self._own is None and not stat.S_ISREG(mode)
         self._most = 512 if waits else _PIECE_BYTES
         self._asks_first = waits
@@ -44,17 +44,17 @@ class Sink:
 
     @property
     def full(self) -> bool:
-        """True if nothing should be added just now."""
+        """True if nothing should be added now."""
         return len(self._held) > _FULL_BYTES
 
     def write(self, text: bytes) -> None:
-        """At once, as far as it goes."""
+        """Write at once what can be written, and keep the rest."""
         if not self._held and not self._asks_first:
             text = text[self._put(text) :]
         self._held += text
 
     def flush(self) -> None:
-        """What goes now; call it when `select` says so."""
+        """Write what can be written now; call it when `select` reports the descriptor."""
         while self._held:
             sent = self._put(bytes(memoryview(self._held)[: self._most]))
             del self._held[:sent]
@@ -68,7 +68,7 @@ class Sink:
             return 0
 
     def close(self) -> None:
-        """The own descriptor only."""
+        """Close the reopened descriptor only."""
         if self._own is not None:
             os.close(self._own)
             self._own = None

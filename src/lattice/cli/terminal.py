@@ -1,4 +1,4 @@
-"""The local terminal: raw while somebody else's program has it, and then exactly as it was."""
+"""The local terminal: raw while a remote program uses it, and then exactly as before."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fcntl import ioctl
 
 _USUAL = (24, 80)
 _LARGEST_SIDE = 4096
-"""As far as `lattice.domain.terminal` takes it."""
+"""As far as `lattice.domain.terminal` accepts it."""
 
 
 class LocalTerminal:
-    """`raw` and `restore` as often as needed; only the state before the first `raw` is kept."""
+    """Call `raw` and `restore` as often as needed; the original state is kept."""
 
     def __init__(self, keys: int, screen: int) -> None:
         self.keys = keys
@@ -44,18 +44,18 @@ class LocalTerminal:
         self._raw = True
 
     def restore(self, *, drop_keys: bool = False) -> None:
-        """As it was. `drop_keys` forgets what was typed, or what the terminal itself answered."""
+        """Restore the original modes. `drop_keys` discards unread input and terminal replies."""
         if not self._raw:
             return
         self._raw = False
         with suppress(termios.error):  # the terminal may be gone
             if drop_keys:
                 termios.tcflush(self.keys, termios.TCIFLUSH)
-            # Not TCSADRAIN: that waits for a reader who may never read.
+            # Not TCSADRAIN, which waits for a reader that may never read.
             termios.tcsetattr(self.keys, termios.TCSANOW, self._before)
 
     def size(self) -> tuple[int, int]:
-        """Rows and columns; the usual ones where the terminal does not know."""
+        """Rows and columns; 24 and 80 if the terminal reports none."""
         try:
             answer = ioctl(self.screen, termios.TIOCGWINSZ, bytes(8))
         except OSError:

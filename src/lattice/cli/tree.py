@@ -1,4 +1,4 @@
-"""The same commands as click knows them: for help, mistakes, completion and odd argument lists."""
+"""The same commands in click's form: for help, mistakes, completion and unusual argument lists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 import lattice
 from lattice.base.command import COMMON, Argument, Command, Option
 from lattice.base.errors import UsageError
-from lattice.cli.argv import separator, split
+from lattice.base.fast_start.argv import separator, split
 from lattice.cli.candidates import candidates
 from lattice.cli.catalogue import GROUPS, commands_of, root_help
 from lattice.cli.run import load, report, run
@@ -20,7 +20,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 88}
 
 
 class _Group(click.Group):
-    """Commands from the catalogue, each loaded when it is asked for."""
+    """Commands from the catalogue, each loaded on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return [name for name, _ in self.listed()]
@@ -51,7 +51,7 @@ class _Group(click.Group):
             formatter.write_dl(self.listed())
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        # Names and summaries stand in the catalogue; click's own way would load every feature.
+        # Names and summaries come from the catalogue; click's own way would load every feature.
         named = [
             CompletionItem(name, help=summary)
             for name, summary in self.listed()
@@ -81,7 +81,7 @@ class _Root(_Group):
 
 
 class _Text(click.ParamType[object]):
-    """A value read by the option's own function, with its mistake as click's."""
+    """A value parsed by the option's own function; its error becomes click's."""
 
     name = "text"
 
@@ -103,7 +103,7 @@ class _Text(click.ParamType[object]):
 
 
 class _Mistake(click.UsageError):
-    """A usage error that brings its own hint."""
+    """A usage error with its own hint."""
 
     def __init__(self, error: UsageError, ctx: click.Context | None) -> None:
         super().__init__(error.message, ctx)
@@ -111,7 +111,7 @@ class _Mistake(click.UsageError):
 
 
 class _Command(click.Command):
-    """A command whose help shows examples, the permission and the common options apart."""
+    """A command with examples, permission and common options as separate parts of its help."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class _Command(click.Command):
         args, behind = split(self.command, args)
         ctx.params.update(behind)
         if self.command.passes_on:
-            # click swallows the `--`, and with it the difference between a script and a command.
+            # click drops the `--`, and with it the difference between a script and a command.
             at = separator(self.command, args)
             args = [*args[:at], "--", *args[at:]] if at is not None else args
         return super().parse_args(ctx, args)
@@ -174,7 +174,7 @@ class _Command(click.Command):
 def as_click(
     command: Command, environment: Mapping[str, str] | None = None, name: str = ""
 ) -> click.Command:
-    """A declaration as click's own object; `name` is its last word, in a group."""
+    """A declaration as click's object; `name` is its last word, in a group."""
     params: list[click.Parameter] = [
         _argument(param) if isinstance(param, Argument) else _option(param)
         for param in command.params
@@ -204,7 +204,7 @@ def _option(option: Option, taken: Collection[str] = ()) -> click.Option:
         kind = _Text(option)
     return click.Option(
         [*(flag for flag in option.flags if flag not in taken), option.name],
-        # False would make click take a dashed word for the next option.
+        # With False, click would take a dashed word for the next option.
         is_flag=None if option.dashed else option.switch,
         multiple=option.repeat,
         metavar=option.metavar or None,
@@ -261,7 +261,7 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  
 
 
 def run_by_click(words: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Let click read the list, and run what it finds."""
+    """Let click parse the list, and run the command. Returns the exit code."""
     try:
         code = root(environment).main(list(words), prog_name="lattice", standalone_mode=False)
     except click.exceptions.Exit as end:

@@ -1,4 +1,4 @@
-"""The public Python SDK: every verb of the command line, typed, in an async and a blocking door.
+"""The public Python SDK: every verb of the CLI, typed, in an async and a blocking client.
 
     from lattice.client import SyncClient
 
@@ -6,7 +6,7 @@
         for allocation in lattice.allocations().allocations:
             print(allocation.id, allocation.state)
 
-`Client` is the same with `await`. Both speak REST over TLS and need neither gRPC nor protobuf.
+`Client` is the same with `await`. Both use REST over TLS and need neither gRPC nor protobuf.
 Importing this package loads nothing; each name loads on first use.
 """
 
@@ -16,16 +16,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lattice.client.asynchronous import Client
-    from lattice.client.blocking import SyncClient
+    from lattice.client.async_client import Client
+    from lattice.client.blocking_client import SyncClient
     from lattice.client.settings import Settings
 
 __all__ = ["Client", "Settings", "SyncClient"]
 
 _HOMES = {
-    "Client": "lattice.client.asynchronous",
+    "Client": "lattice.client.async_client",
     "Settings": "lattice.client.settings",
-    "SyncClient": "lattice.client.blocking",
+    "SyncClient": "lattice.client.blocking_client",
 }
 
 

@@ -1,4 +1,4 @@
-"""Requests and answers as both doors of the SDK make and read them: headers, JSON, errors."""
+"""Requests and responses of both clients of the SDK: headers, JSON, errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from urllib.parse import quote_plus, urlsplit
 
 import lattice
 from lattice.base.call import BytesCall, Call, StreamCall
-from lattice.base.connector import LOOPBACK
 from lattice.base.errors import (
     BY_CODE,
     InternalError,
@@ -19,17 +18,18 @@ from lattice.base.errors import (
     RateLimited,
     Unavailable,
 )
+from lattice.base.fast_start.connector import LOOPBACK
 
 T = TypeVar("T")
 
 NOT_LOGGED_IN = "Not logged in. Run `lattice login` first."
 SWITCH_REPLICA = frozenset({502, 504})
-"""Said by a proxy about the replica behind it: another replica may well answer."""
+"""Sent by a proxy about the replica behind it: another replica may well answer."""
 _SHORTEST_WAIT_S = 0.2
 
 
 def address(base: str, call: Call[T] | StreamCall[T] | BytesCall) -> str:
-    """The full address of a call."""
+    """The full URL of a call."""
     if not call.params:
         return base + call.path
     query = "&".join(f"{quote_plus(name)}={quote_plus(value)}" for name, value in call.params)
@@ -39,7 +39,7 @@ def address(base: str, call: Call[T] | StreamCall[T] | BytesCall) -> str:
 def request_headers(
     token: str | None, call: Call[T] | None = None, *, accept: str = ""
 ) -> dict[str, str]:
-    """Who calls, on whose behalf, and under which id both sides log it."""
+    """Headers with the client's version, the token, and the request id for both logs."""
     headers = dict(call.headers) if call is not None else {}
     if accept:
         headers["Accept"] = accept
@@ -55,18 +55,18 @@ def request_headers(
 
 
 def may_be_anonymous(urls: Iterable[str]) -> bool:
-    """True if asking without a token makes sense: only a server on loopback may need none."""
+    """True if a request without a token makes sense: only a server on loopback may need none."""
     return all(urlsplit(url).hostname in LOOPBACK for url in urls)
 
 
 def end_offset(headers: Mapping[str, str]) -> int | None:
-    """Where what is fetched ends, as far as the server knows."""
+    """The end of the fetched bytes, as far as the server has it."""
     said = headers.get("lattice-end-offset", "")
     return int(said) if said.isascii() and said.isdigit() else None
 
 
 def unreachable(url: str, reason: str) -> Unavailable:
-    """No server could be asked."""
+    """The error if no server could be reached."""
     return Unavailable(
         f"Can't reach {url}: {reason}", hint="Check the address and the network, then try again."
     )
@@ -75,11 +75,11 @@ def unreachable(url: str, reason: str) -> Unavailable:
 def read_answer(
     call: Call[T], url: str, status: int, headers: Mapping[str, str], body: bytes, token: str | None
 ) -> T:
-    """The answer as its dataclass, or the error it stands for."""
+    """The answer as its dataclass, or raise the error of the response."""
     if status != 200:
         raise refusal(url, status, headers, body, token)
-    # Here, for those who wait for a prompt and read no answer.
-    from lattice.client.decode import BadAnswer, decode  # noqa: PLC0415
+    # Imported here, because `lattice attach` decodes no answer before its prompt.
+    from lattice.base.fast_start.decode import BadAnswer, decode  # noqa: PLC0415
 
     try:
         return decode(body, call.answer)
@@ -91,7 +91,7 @@ def read_answer(
 
 
 class _Body:
-    """The server's error body; all of it may be missing when a proxy answered instead."""
+    """The server's error body; all of it may be missing if a proxy answered instead."""
 
     __slots__ = ("code", "hint", "message", "request_id")
 
@@ -115,7 +115,7 @@ def _text(value: object) -> str | None:
 def refusal(
     url: str, status: int, headers: Mapping[str, str], body: bytes, token: str | None
 ) -> LatticeError:
-    """The error that an answer stands for."""
+    """The error of a response."""
     said = _Body(body)
     error = _kind(url, status, said, headers, token)
     request_id = said.request_id or headers.get("x-request-id")
@@ -144,7 +144,7 @@ def _kind(
 
 
 def wait_of(call: Call[T], refused: RateLimited, waited_s: float) -> float:
-    """How long to wait before asking again; raises the refusal where that is no use."""
+    """How long to wait before a retry; raises the refusal if a retry is of no use."""
     after_s = refused.retry_after_s
     if after_s is None or waited_s + after_s > call.patience_s:
         raise refused

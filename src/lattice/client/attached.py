@@ -1,8 +1,8 @@
 """A program in a job as an object: write to it, read from it, wait for its end. Blocking.
 
-One thread at a time: reading and writing share the connection. Nothing happens between calls, so
-one that is left alone for long should be read from now and then, or its connection is given up
-by the server and made anew by the next call.
+Use one thread at a time: reading and writing share the connection. Nothing happens between calls.
+If the object is unused for long, the server drops the connection, and the next call makes a new
+one. To avoid that, read from it now and then.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from lattice.features.attach.model import Opened
 
 _FAREWELL_S = 1.0
 _HELD_BYTES = 1024 * 1024
-"""What nobody has read yet, of output and errors each; then the program waits."""
+"""The limit of unread output and errors each; beyond it the program waits."""
 
 
 class Received:
-    """What came from the other end and was not read yet."""
+    """Data of the other end that was not read yet."""
 
     def __init__(self) -> None:
         self.output = bytearray()
         self.errors = bytearray()
         self.opened: Opened | None = None
-        """Where it is, as the server said."""
+        """Where it is, as the server reported."""
         self.started: Started | None = None
         """What runs there."""
 
     def take_from(self, link: TerminalLink) -> bool:
-        """As much as there is room for; True if something came."""
+        """Take as much as there is room for; True if something came."""
         came = bool(link.events)
         while len(self.output) < _HELD_BYTES and len(self.errors) < _HELD_BYTES:
             message = link.take()
@@ -66,7 +66,7 @@ class Received:
         return came
 
     def drop(self) -> None:
-        """Nobody is going to read it."""
+        """Discard it; it will not be read."""
         self.output.clear()
         self.errors.clear()
 
@@ -82,16 +82,16 @@ class RemoteTerminal:
 
     @property
     def opened(self) -> Opened | None:
-        """Where it is, as the server said; None before anything was heard."""
+        """Where it is, as the server reported; None before that."""
         return self._received.opened
 
     @property
     def started(self) -> Started | None:
-        """What runs there, as the node said."""
+        """What runs there, as the node reported."""
         return self._received.started
 
     def write(self, text: bytes) -> None:
-        """Type it, or put it into the pipe; waits while the program does not read."""
+        """Type it, or write it to the pipe; waits while the program does not read."""
         for at in range(0, len(text), MOST_BYTES):
             self._until(lambda: self._link.writable or self._ended)
             if self._ended:
@@ -104,26 +104,26 @@ class RemoteTerminal:
             self._link.write(StdinEnd())
 
     def read(self, timeout_s: float | None = None) -> bytes:
-        """Output that has come, or the next to come; empty at the end. Raises TimeoutError."""
+        """Available output, or the next; empty at the end. Raises `TimeoutError`."""
         return self._read(self._received.output, timeout_s)
 
     def read_errors(self, timeout_s: float | None = None) -> bytes:
-        """The same of standard error, which is apart where there is no terminal."""
+        """The same for standard error, which is separate if there is no terminal."""
         return self._read(self._received.errors, timeout_s)
 
     def resize(self, rows: int, columns: int) -> None:
-        """Give the terminal another size."""
+        """Set the size of the terminal."""
         self._link.resize(rows, columns)
 
     def signal(self, name: str) -> None:
-        """`INT`, `TERM`, … for what runs in the foreground."""
+        """Send `INT`, `TERM`, … to what runs in the foreground."""
         if self._link.writable:
             self._link.write(Signal(TerminalSignal(name)))
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """The exit code, once it is over; raises what ended it otherwise, or TimeoutError.
+        """Wait for the end and return the exit code. Raises what else ended it, or `TimeoutError`.
 
-        Output that was not read by then is thrown away.
+        Output that was not read by then is discarded.
         """
 
         def over() -> bool:
@@ -134,10 +134,10 @@ class RemoteTerminal:
         return exit_code(self._link.exit, self._link.end)
 
     def close(self) -> None:
-        """Hang up."""
+        """Hang up, which ends what still runs."""
         if self._link.writable and not self._ended:
             self._link.write(Signal(TerminalSignal.HUP))
-            # It ends either way: the job, the way to it or the time may be over first.
+            # It ends either way: the job, the connection or the time may end first.
             with suppress(LatticeError, TimeoutError):
                 self.wait(_FAREWELL_S)
         self._link.close()

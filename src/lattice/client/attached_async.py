@@ -1,6 +1,6 @@
-"""The same for asyncio: reading, writing and waiting may go on at once, in one event loop.
+"""The same for asyncio: reading, writing and waiting may run concurrently in one event loop.
 
-A task of its own gives the link its turns from the first `async with` to the end of the block.
+A task drives the link from the first `async with` to the end of the block.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class AsyncRemoteTerminal:
 
     @property
     def opened(self) -> Opened | None:
-        """Where it is, as the server said; None before anything was heard."""
+        """Where it is, as the server reported; None before that."""
         return self._received.opened
 
     @property
     def started(self) -> Started | None:
-        """What runs there, as the node said."""
+        """What runs there, as the node reported."""
         return self._received.started
 
     async def __aenter__(self) -> Self:
-        # In a thread: the first connection is made as a blocking client makes it.
+        # In a thread, because the first connection is made with blocking calls.
         await asyncio.to_thread(self._link.open)
         self._turns = asyncio.create_task(self._give_turns(), name="terminal")
         return self
@@ -63,7 +63,7 @@ class AsyncRemoteTerminal:
         await self.close()
 
     async def write(self, text: bytes) -> None:
-        """Type it, or put it into the pipe; waits while the program does not read."""
+        """Type it, or write it to the pipe; waits while the program does not read."""
         for at in range(0, len(text), MOST_BYTES):
             await self._until(lambda: self._link.writable or self._ended)
             self._say(Stdin(text[at : at + MOST_BYTES]))
@@ -73,26 +73,26 @@ class AsyncRemoteTerminal:
         self._say(StdinEnd())
 
     async def read(self) -> bytes:
-        """Output that has come, or the next to come; empty at the end."""
+        """Available output, or the next; empty at the end."""
         return await self._read(self._received.output)
 
     async def read_errors(self) -> bytes:
-        """The same of standard error, which is apart where there is no terminal."""
+        """The same for standard error, which is separate if there is no terminal."""
         return await self._read(self._received.errors)
 
     async def resize(self, rows: int, columns: int) -> None:
-        """Give the terminal another size."""
+        """Set the size of the terminal."""
         self._link.resize(rows, columns)
         self._wake.set()
 
     async def signal(self, name: str) -> None:
-        """`INT`, `TERM`, … for what runs in the foreground."""
+        """Send `INT`, `TERM`, … to what runs in the foreground."""
         self._say(Signal(TerminalSignal(name)))
 
     async def wait(self) -> int:
-        """The exit code, once it is over; raises what ended it otherwise.
+        """Wait for the end and return the exit code. Raises what else ended it.
 
-        Output that was not read by then is thrown away.
+        Output that was not read by then is discarded.
         """
 
         def over() -> bool:
@@ -104,7 +104,7 @@ class AsyncRemoteTerminal:
         return exit_code(self._link.exit, self._link.end)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Hang up, which ends what still runs."""
         if not self._ended:
             self._say(Signal(TerminalSignal.HUP))
             with suppress(TimeoutError):
@@ -145,7 +145,7 @@ class AsyncRemoteTerminal:
             self._received.take_from(link)
             async with self._changed:
                 self._changed.notify_all()
-        # What came before the end is still to be read, as far as there is room for it.
+        # Output from before the end is still to be read, as far as there is room.
         while self._received.take_from(link):
             async with self._changed:
                 self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""What is remembered of a sign-in besides its refresh token."""
+"""What is stored of a sign-in besides its refresh token."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 
 class Credential:
-    """An access token, when it ends (seconds since 1970; None: unknown) and who can renew it."""
+    """An access token, its expiry (seconds since 1970; None: unknown), and who can renew it."""
 
     __slots__ = ("access_token", "client_id", "expires_at", "issuer")
 
@@ -19,7 +19,7 @@ class Credential:
         self.client_id = client_id
 
     def document(self) -> dict[str, object]:
-        """For the file."""
+        """The content of the file."""
         return {
             "access_token": self.access_token,
             "expires_at": self.expires_at,
@@ -29,7 +29,7 @@ class Credential:
 
     @classmethod
     def of(cls, document: Mapping[str, object]) -> Credential | None:
-        """From the file; None if it holds anything else."""
+        """From the content of the file; None if it has anything else."""
         token = document.get("access_token")
         end = document.get("expires_at")
         issuer, client_id = document.get("issuer"), document.get("client_id")
@@ -41,13 +41,13 @@ class Credential:
 
 
 SAME_AS = "same_as"
-"""In place of a sign-in: the address of the replica under which it is kept."""
+"""In place of a sign-in: the address of the replica that it is kept under."""
 
 
 def replica_of_signin(
     servers: Sequence[str], document_of: Callable[[str], Mapping[str, object] | None]
 ) -> str:
-    """The replica under whose address their one sign-in is kept; the first if there is none."""
+    """The replica under which their one sign-in is kept; the first if there is none."""
     for server in servers:
         document = document_of(server)
         if not document:

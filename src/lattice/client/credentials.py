@@ -1,16 +1,19 @@
 """Tokens on disk: for each cluster one file that is read and one that is moved.
 
-    NAME.json            access token, its end, who issued it: read by everyone, replaced whole
+    NAME.json            access token, its expiry, its issuer: read by all, replaced whole
     OTHER.json           for another replica of the same cluster: where the sign-in is (`same_as`)
-    NAME.refresh         the refresh token, while nobody is using it
+    NAME.refresh         the refresh token, while no process is using it
     NAME.refresh.CLAIM   the same file, moved aside by the one process that is renewing
 
-A refresh token may be used once: providers that rotate them take a second use for theft and end
-the whole sign-in. The home may be mounted on many hosts, where `flock` is local, `lockf` needs a
-lock daemon sites turn off, and a lock file can be broken twice by two who both find it stale. So
-there is no lock: using the token means first *moving its file to a name of one's own*. A rename
-is atomic on every file system a home lives on, NFS included; only one of many can move a given
-name, and a claim whose owner died is taken over by moving it again, which again only one can do.
+A refresh token may be used once. Providers that rotate them take a second use for theft and end the
+whole sign-in. The home may be mounted on many hosts. There `flock` is local, and `lockf` needs a
+lock daemon that sites turn off. Two processes that both find a lock file stale could break it
+twice. So there is no lock: a process that uses the token first *moves its file to a name of its
+own*.
+
+A rename is atomic on every file system that a home is on, NFS included. Only one of many processes
+can move a given name. A claim of a dead process is taken over by moving it again, which again only
+one can do.
 
 All files are 0600 in a folder of 0700, checked at each read.
 """
@@ -34,7 +37,7 @@ from lattice.client.credential import SAME_AS, Credential, replica_of_signin
 _STALE_S = 60.0
 
 
-class Claim:
+class RefreshClaim:
     """The refresh token, held by this process alone until it is finished or given back."""
 
     def __init__(self, folder: CredentialFolder, path: str, token: str) -> None:
@@ -43,16 +46,16 @@ class Claim:
         self.token = token
 
     def held(self) -> bool:
-        """True while nobody has taken it over and no new sign-in made it void."""
+        """True while no process has taken it over and no new sign-in made it void."""
         return os.path.exists(self._path)
 
     def give_back(self) -> None:
-        """Not used after all: another may try."""
+        """Return the unused token, so that another process may try."""
         with suppress(FileNotFoundError):
             os.rename(self._path, self._folder.refresh_path)
 
     def finish(self, credential: Credential, refresh: str | None) -> None:
-        """Used: put the new tokens in place, unless a new sign-in came in between."""
+        """Store the new tokens, unless a new sign-in came in between."""
         if not self.held():
             return
         self._folder.write(self._folder.path, credential.document())
@@ -63,13 +66,13 @@ class Claim:
         self.drop()
 
     def drop(self) -> None:
-        """The token is worthless."""
+        """Remove the token, which is worthless now."""
         with suppress(FileNotFoundError):
             os.unlink(self._path)
 
 
 class CredentialFolder:
-    """What is kept for one cluster, whichever of its replicas is named, and in which order."""
+    """The tokens of one cluster, for any of its replicas, in any order."""
 
     def __init__(self, folder: str, *servers: str) -> None:
         self._folder = folder
@@ -83,20 +86,20 @@ class CredentialFolder:
 
     @property
     def refresh_path(self) -> str:
-        """The file of the refresh token, while nobody is using it."""
+        """The file of the refresh token, while no process is using it."""
         return self.path.removesuffix(".json") + ".refresh"
 
     def _path(self, server: str) -> str:
-        # The whole address, so that no two servers share a name; https goes without saying.
+        # The whole address, so that no two servers share a name; https is the default.
         return f"{self._folder}/{quote(server.removeprefix('https://'), safe='')}.json"
 
     def _locate(self) -> dict[str, object] | None:
-        """Find under which replica the sign-in is; what its file holds."""
+        """Find the replica with the sign-in, and return the content of its file."""
         found: dict[str, dict[str, object] | None] = {}
 
         def document_of(server: str) -> dict[str, object] | None:
             document = found[server] = self._read(self._path(server))
-            # One that can't be read is there all the same, and `read` says that it is damaged.
+            # An unreadable file counts as present, and `read` reports that it is damaged.
             return {"": ""} if document == {} else document
 
         self._home = replica_of_signin(self._servers, document_of)
@@ -104,7 +107,7 @@ class CredentialFolder:
         return None if document is None or SAME_AS in document else document
 
     def read(self) -> Credential | None:
-        """The access token, if one is kept."""
+        """The access token, if there is one. Raises `ConfigurationError`."""
         document = self._locate()
         if document is None:
             return None
@@ -116,7 +119,7 @@ class CredentialFolder:
         return credential
 
     def save(self, credential: Credential, refresh: str | None) -> None:
-        """A new sign-in in place of the old one; renewals under way for the old one are void."""
+        """Store a new sign-in in place of the old one; renewals of the old one become void."""
         self.delete()
         self.write(self.path, credential.document())
         if refresh is not None:
@@ -126,7 +129,7 @@ class CredentialFolder:
                 self.write(self._path(server), {SAME_AS: self._home})
 
     def delete(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         with suppress(ConfigurationError):
             self._locate()
         home = self._home
@@ -142,7 +145,7 @@ class CredentialFolder:
         self._locate()
         return os.path.exists(self.refresh_path) or any(self._claims())
 
-    def claim(self) -> Claim | None:
+    def claim(self) -> RefreshClaim | None:
         """Take the refresh token; None if there is none or another process is using it."""
         self._locate()
         for path in (self.refresh_path, *self._claims()):
@@ -150,17 +153,17 @@ class CredentialFolder:
                 continue
             mine = f"{self.refresh_path}.{_place()}~{os.getpid()}~{os.urandom(4).hex()}"
             try:
-                # Touched before it is moved: a claim must never look old at birth.
+                # Touched before it is moved: a new claim must never look old.
                 os.utime(path)
                 os.rename(path, mine)
             except OSError:
-                # Moved by another first; or by us, if NFS lost the answer and asked again.
+                # Another process moved it first; or we did, if NFS lost the reply and retried.
                 if not os.path.exists(mine):
                     continue
             document = self._read(mine)
             token = document.get("refresh_token") if document else None
             if isinstance(token, str):
-                return Claim(self, mine, token)
+                return RefreshClaim(self, mine, token)
             os.unlink(mine)
         return None
 
@@ -187,7 +190,7 @@ class CredentialFolder:
             return False
 
     def _file_server_time(self) -> float:
-        # By the clock that stamped the claim: hosts and their file server may disagree by minutes.
+        # By the clock that stamped the claim: hosts and their file server may differ by minutes.
         probe = f"{self._folder}/.clock.{os.urandom(4).hex()}"
         try:
             handle = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
@@ -218,7 +221,7 @@ class CredentialFolder:
         return document if isinstance(document, dict) else {}
 
     def write(self, path: str, document: dict[str, object]) -> None:
-        """Replace a file whole: nobody ever reads half of one, nor finds it empty after a crash."""
+        """Replace a file atomically: it is never half written, nor empty after a crash."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         _refuse_exposed(self._folder, os.stat(self._folder), stat.S_ISDIR, 0o700)
         temporary = f"{self._folder}/.new.{os.getpid()}.{os.urandom(4).hex()}"
@@ -236,9 +239,9 @@ class CredentialFolder:
 
 
 def _place() -> str:
-    """Where this process's pid means something: this boot of this machine, and this pid namespace.
+    """An id of the boot of this machine and this pid namespace, within which a pid is unique.
 
-    A host's name is not enough: two containers may share it, and the home, but not their pids.
+    A host name is not enough: two containers may share it, and the home, but not their pids.
     """
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:

@@ -1,7 +1,7 @@
-"""Tokens in the system's keyring instead of files, where the `keyring` extra is installed.
+"""Tokens in the system's keyring instead of files, if the `keyring` extra is installed.
 
-A keyring belongs to one person's session on one host, so a lock of that host is enough to let
-only one process renew at a time.
+A keyring belongs to one person's session on one host. So a lock of that host is enough to let only
+one process renew at a time.
 """
 
 # As in the other vault:
@@ -51,7 +51,7 @@ class KeyringClaim:
 
 
 class KeyringVault:
-    """What is kept for one cluster, under the address of one of its replicas."""
+    """The tokens of one cluster, under the address of one of its replicas."""
 
     def __init__(self, folder: str, *servers: str) -> None:
         self._servers = servers
@@ -95,7 +95,7 @@ class KeyringVault:
         return KeyringClaim(self, lock, token)
 
     def store(self, credential: Credential, refresh: str | None) -> None:
-        """Replace what is kept."""
+        """Replace the stored tokens."""
         document = credential.document()
         if refresh is not None:
             document["refresh_token"] = refresh
@@ -108,7 +108,7 @@ class KeyringVault:
             raise _refused(error) from None
 
     def _document(self) -> dict[str, object]:
-        """What is kept, wherever it is."""
+        """The stored document, under whichever replica it is."""
         found: dict[str, dict[str, object]] = {}
 
         def document_of(server: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What became of a terminal, as an exit code or an error. Pure."""
+"""The end of a terminal session as an exit code or an error. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WORDS = {
 
 
 def exit_code(exit_: Exit | None, end: Ended | LatticeError | None) -> int:
-    """The remote program's code where it is known; else raises what ended it."""
+    """The remote program's exit code if known; otherwise raises what ended it."""
     if exit_ is not None and exit_.code is not None:
         return exit_.code
     if isinstance(end, LatticeError):
@@ -51,7 +51,7 @@ def exit_code(exit_: Exit | None, end: Ended | LatticeError | None) -> int:
     if end.reason in {EndReason.FAILED, EndReason.NODE_LOST}:
         raise Unavailable(words)
     if end.reason in _TAKEN_OFF:
-        # The server's own words say what to do.
+        # The server's own text has the advice.
         raise Unavailable(words, hint=None if end.words else _ONCE_IT_RUNS)
     raise Unavailable(words, hint=_AGAIN)
 

@@ -1,8 +1,8 @@
-"""The asynchronous client's choice of a replica: the first that can be connected gets the request.
+"""The asynchronous client's choice of a replica: the first connected one gets the request.
 
-As `lattice.base.connector` does for the blocking one. The requests are begun one after another,
-each in a task of its own; before the first byte is sent `admit` lets one of them through and stops
-the others, so that a request is never sent twice by a race.
+`lattice.base.fast_start.connector` does the same for the blocking client. Each request begins in
+its own task, one after another. Before the first byte is sent, `trace` lets one of them through and
+stops the others. So a race never sends a request twice.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, TypeAlias, TypeVar
 
 import httpx2
 
-from lattice.base.connector import STAGGER_S
+from lattice.base.fast_start.connector import STAGGER_S
 
 T = TypeVar("T")
 
 Trace: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[None]]
-"""What httpx2 calls at each step of a request (its extension `trace`)."""
+"""httpx2 calls it at each step of a request (its extension `trace`)."""
 _CONNECTED = "connection.connect_tcp.complete"
 _SENDS = ("http11.send_request_headers.started", "http2.send_request_headers.started")
 NOTHING_SENT = (
@@ -30,7 +30,7 @@ NOTHING_SENT = (
 
 
 class Unanswered(Exception):
-    """No answer came, from where, and why."""
+    """No response came; with the address and the reason."""
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(why)
@@ -39,7 +39,7 @@ class Unanswered(Exception):
 
 
 class NoConnection(Unanswered):
-    """No replica could be connected: nothing was sent. `reasons` are by address."""
+    """No replica could be connected, so nothing was sent. `reasons` are by address."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(" or ".join(reasons), "; ".join(dict.fromkeys(reasons.values())))
@@ -63,10 +63,10 @@ class _Attempt:
         self._stream: Any = None
 
     async def trace(self, step: str, info: Mapping[str, Any]) -> None:
-        """As httpx2 calls it."""
+        """Called by httpx2. Raises `_Overtaken`."""
         if step == _CONNECTED:
             self._stream = info["return_value"]
-        # A proxy is asked for a tunnel first, which is no part of the request.
+        # The request for a proxy tunnel comes first and is no part of the request.
         if step not in _SENDS or info["request"].method == b"CONNECT":
             return
         if not self._race:
@@ -86,9 +86,9 @@ async def first_connected(
     *,
     stagger_s: float | None = STAGGER_S,
 ) -> tuple[str, T]:
-    """Which replica it was, and what `send` answered for it.
+    """The replica, and what `send` returned for it.
 
-    Without `stagger_s` the next is begun only when one has failed. Raises `NoConnection`, or
+    Without `stagger_s` the next one begins only after a failure. Raises `NoConnection`, or
     `BrokenAnswer` once something was sent.
     """
     race: list[_Attempt] = []
@@ -122,7 +122,7 @@ async def first_connected(
 
 
 def _judge(url: str, error: BaseException, reasons: dict[str, str]) -> None:
-    """Note why one could not be connected; raise what is more than that."""
+    """Record why one could not be connected; raise other errors."""
     if isinstance(error, NOTHING_SENT):
         reasons[url] = why(error)
     elif isinstance(error, (httpx2.HTTPError, OSError)):
@@ -132,5 +132,5 @@ def _judge(url: str, error: BaseException, reasons: dict[str, str]) -> None:
 
 
 def why(failure: BaseException) -> str:
-    """Why, for people."""
+    """The reason of a failure, for people."""
     return str(failure) or type(failure).__name__

@@ -1,15 +1,15 @@
-"""Connections that failed, as the blocking client and the terminal's dialler judge them."""
+"""Failed connections, for the blocking client and the terminal's dialler."""
 
 from __future__ import annotations
 
 import ssl
 
-from lattice.base.connector import Unreached, reason
+from lattice.base.fast_start.connector import Unreached, reason
 from lattice.client.answers import unreachable
 
 
 class BrokenOff(OSError):
-    """An answer that was being read broke off."""
+    """A response broke off while it was read."""
 
     def __init__(self, url: str, failure: OSError) -> None:
         super().__init__(reason(failure))
@@ -22,7 +22,7 @@ def reasons(failure: Unreached) -> dict[str, str]:
 
 
 def check_certificate(failure: Unreached) -> None:
-    """Raise at once for a certificate that is refused: that is no replica that died."""
+    """Raise at once for a refused certificate, because such a replica has not died."""
     for url, error in failure.failures.items():
         if isinstance(error, ssl.SSLCertVerificationError):
             why = f"its certificate is refused: {error.verify_message}"

@@ -1,8 +1,8 @@
-"""The replicas of one server: which is asked next, and what one call tried. No I/O.
+"""The replicas of one server: which is next, and what one call tried. No I/O.
 
 Both clients use it. `Replicas` lasts as long as the client and puts the one that answered last
-first. `Tries` lasts for one call: it decides whether another replica may be asked, and says what
-happened where none answered.
+first. `Tries` lasts for one call. It decides whether another replica may be tried, and reports what
+happened if none answered.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ _UNSURE_HINT = "See whether it was done, as with `lattice status`, before you re
 
 
 class Replicas:
-    """Their addresses, in the order in which they are asked."""
+    """Their addresses, in the order in which they are tried."""
 
     def __init__(self, urls: tuple[str, ...]) -> None:
         self.urls = tuple(dict.fromkeys(urls))
 
     @property
     def several(self) -> bool:
-        """True if there is another to ask."""
+        """True if there is more than one."""
         return len(self.urls) > 1
 
     def answered(self, url: str) -> None:
-        """It is asked first from now on."""
+        """Try it first from now on."""
         if url != self.urls[0]:
             self.urls = (url, *(each for each in self.urls if each != url))
 
     def failed(self, url: str) -> None:
-        """It is asked last from now on."""
+        """Try it last from now on."""
         if url != self.urls[-1]:
             self.urls = (*(each for each in self.urls if each != url), url)
 
     def prepared(self, call: Call[T]) -> Call[T]:
-        """The call with a key of its own, where that lets another replica repeat it."""
+        """The call with a new key, if that lets another replica repeat it."""
         if not self.several or not call.takes_key or call.key:
             return call
         keyed = call.with_header(IDEMPOTENCY_KEY, os.urandom(16).hex())
@@ -50,25 +50,25 @@ class Replicas:
 
 
 class Tries(Generic[T]):
-    """The tries of one call. `left` are the replicas that may still be asked."""
+    """The tries of one call. `left` are the replicas that may still be tried."""
 
     def __init__(self, replicas: Replicas, call: Call[T]) -> None:
         self._replicas = replicas
         self._call = call
         self._failures: dict[str, str] = {}
         self._once_more = not replicas.several
-        """A server that is alone is asked again where it hung up."""
+        """A single server is tried again after it broke the connection."""
         self.left = replicas.urls
         self.unsure = False
         """True once a try may have reached a server that gave no answer."""
 
     def unreached(self, reasons: Mapping[str, str]) -> None:
-        """No connection could be made to these: nothing was sent."""
+        """No connection could be made to these, so nothing was sent."""
         for url, why in reasons.items():
             self._drop(url, why)
 
     def broken(self, url: str, why: str) -> None:
-        """It was sent to this one, and no answer came. Raises where it must not be sent again."""
+        """It was sent to this one without a response. Raises if it must not be sent again."""
         self._drop(url, why)
         self.unsure = True
         if not self._call.repeatable:
@@ -81,7 +81,7 @@ class Tries(Generic[T]):
             self._once_more, self.left = False, (url,)
 
     def settles(self, url: str, status: int) -> bool:
-        """True if this answer stands; else another replica is to be asked."""
+        """True if this response is final; otherwise another replica is tried."""
         if status in SWITCH_REPLICA and self._call.repeatable:
             if self._once_more:
                 self._once_more, self.unsure = False, True
@@ -100,17 +100,17 @@ class Tries(Generic[T]):
 
     @property
     def request(self) -> Call[T]:
-        """What to send: a repetition says that it is one."""
+        """The request to send; a repetition is marked as one."""
         if not self.unsure or self._call.method == "GET":
             return self._call
         return self._call.with_header(REPEATED, "true")
 
     def error(self) -> Unavailable:
-        """No replica is left."""
+        """The error if no replica is left."""
         return self.explained(unreached_error(self._failures))
 
     def explained(self, error: Unavailable) -> Unavailable:
-        """The error, with what to do where the act may have been done."""
+        """The error, with advice if the act may have been done."""
         if not self.unsure or self._call.method == "GET":
             return error
         hint = _UNSURE_HINT
@@ -126,6 +126,6 @@ class Tries(Generic[T]):
 
 
 def unreached_error(reasons: Mapping[str, str]) -> Unavailable:
-    """None of these could be asked."""
+    """The error if none of these could be reached."""
     whys = "; ".join(dict.fromkeys(reasons.values()))
     return unreachable(" or ".join(reasons), whys)

@@ -1,7 +1,7 @@
 """Which server, and how: flags over environment over `~/.config/lattice/config.yaml`.
 
-A file of plain `key: value` lines, as most are, is read here directly: PyYAML takes longer to
-import than the rest of a short command. Anything else in it goes to PyYAML.
+A file of plain `key: value` lines, as most are, is parsed here directly. PyYAML takes longer to
+import than the rest of a short command. Any other file goes to PyYAML.
 """
 
 # Pathlib costs a short command more than all of this:
@@ -14,8 +14,8 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from lattice.base.connector import LOOPBACK
 from lattice.base.errors import ConfigurationError
+from lattice.base.fast_start.connector import LOOPBACK
 
 KEYS = (
     "api_url",
@@ -42,7 +42,7 @@ _PLAIN = re.compile(
 
 
 class Settings:
-    """What a client needs to know. `urls` are replicas of one server, the first asked first."""
+    """The configuration of a client. `urls` are replicas of one server, tried in this order."""
 
     __slots__ = (
         "ca",
@@ -90,7 +90,7 @@ class Settings:
         api_url: str | None = None,
         ca: str | None = None,
     ) -> Settings:
-        """Flags (the arguments), environment and file, in this order of weight."""
+        """Flags (the arguments) override the environment, which overrides the file."""
         environment = os.environ if environment is None else environment
         path = config_path(environment)
         file = _read(path, required="LATTICE_CONFIG" in environment)
@@ -116,12 +116,12 @@ def config_home(environment: Mapping[str, str]) -> str:
 
 
 def home(environment: Mapping[str, str]) -> str:
-    """The person's home, as the environment or the password file has it."""
+    """The person's home, from the environment or the password file."""
     return environment.get("HOME") or os.path.expanduser("~")
 
 
 def config_path(environment: Mapping[str, str]) -> str:
-    """The configuration file, there or not."""
+    """The path of the configuration file, whether it exists or not."""
     named = environment.get("LATTICE_CONFIG")
     return named or os.path.join(config_home(environment), "config.yaml")
 
@@ -150,7 +150,7 @@ def _read(path: str, *, required: bool) -> Mapping[str, object]:
 
 
 def read_plain(text: str) -> Mapping[str, object] | None:
-    """The file if it is made of plain lines only, else None."""
+    """The values if the file has plain lines only, else None."""
     values: dict[str, object] = {}
     for line in text.splitlines():
         bare = line.rstrip()
@@ -164,7 +164,7 @@ def read_plain(text: str) -> Mapping[str, object] | None:
 
 
 def _read_yaml(text: str, path: str) -> Mapping[str, object]:
-    import yaml  # noqa: PLC0415 - see the module's text
+    import yaml  # noqa: PLC0415 - see the module's docstring
 
     try:
         values = yaml.safe_load(text)
@@ -196,7 +196,7 @@ def _problems(values: Mapping[str, object]) -> list[str]:
 
 
 def _unknown(key: str) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - only for a file that has a mistake
+    from difflib import get_close_matches  # noqa: PLC0415 - only for a file with a mistake
 
     near = get_close_matches(key, KEYS, 1)
     return f"unknown key {key!r}" + (f", did you mean {near[0]!r}?" if near else "")

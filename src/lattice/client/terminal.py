@@ -1,9 +1,9 @@
 """A terminal in a job over as many connections as it takes: the client's end of its pipe.
 
-It waits for nothing: a loop around `select` asks it what to wait for and gives it its turns
-(`lattice.cli.attached`, `lattice.client.attached`). A connection that is lost is made anew at
-another server, in a thread, while typing, leaving and the window go on. Where the bytes come
-from and what is shown is not its business.
+It never blocks: a loop around `select` asks it what to wait for and calls `turn`
+(`lattice.cli.attached`, `lattice.client.attached`). A lost connection is made again at another
+server, in a thread, while input, leaving and resizing continue. Input and output themselves are not
+its concern.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Protocol, TypeAlias
 
 from lattice.base.call import TerminalCall
 from lattice.base.clock import Clock
-from lattice.base.connector import reason
 from lattice.base.errors import (
     BY_CODE,
     InternalError,
@@ -25,9 +24,10 @@ from lattice.base.errors import (
     RateLimited,
     Unavailable,
 )
-from lattice.base.websocket import BadSocket, Opcode
-from lattice.client.dialling import Dialler, new_session
-from lattice.client.errands import Errands
+from lattice.base.fast_start.connector import reason
+from lattice.base.fast_start.websocket import BadSocket, Opcode
+from lattice.client.background import BackgroundCalls
+from lattice.client.dialler import Dialler, new_session
 from lattice.client.wire import Wire
 from lattice.domain.pipe import BadFrame, Pipe
 from lattice.domain.terminal import (
@@ -41,11 +41,11 @@ from lattice.domain.terminal import (
     read_message,
     write_message,
 )
-from lattice.features.attach.api.terminal import start_text
 from lattice.features.attach.model import (
     PING_EVERY_S,
     RESUME_S,
     SILENCE_S,
+    AttachToken,
     BadWord,
     Ended,
     Failure,
@@ -53,16 +53,16 @@ from lattice.features.attach.model import (
     Notice,
     NoticeKind,
     Opened,
-    Token,
     read_server_word,
     write_word,
 )
+from lattice.features.attach.terminal_call import start_text
 
 _PAUSES_S = (0.0, 0.2, 0.5, 1.0, 2.0, 3.0)
 _STEADY_S = 5.0
-"""A connection that held so long was a good one: the next failure is a new one."""
+"""After so long a connection counts as good, and the next failure begins a new series."""
 _FIRST_PATIENCE_S = 15.0
-"""For one that was never opened: nothing is lost if it ends."""
+"""For a session that was never opened: nothing is lost if it ends."""
 _TOKEN_EVERY_S = 15.0
 _ODD_VERSION = "Client and server may be of different versions; compare `lattice --version`."
 
@@ -74,26 +74,26 @@ class HasDescriptor(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """The connection is gone, and is being made anew."""
+class ConnectionLost:
+    """The connection is lost and is being made again."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """It stands again; nothing of what was typed or shown is missing."""
+    """It is connected again; no input or output is missing."""
 
     away_s: float
 
 
-LinkEvent: TypeAlias = Opened | Notice | Lost | Back
+LinkEvent: TypeAlias = Opened | Notice | ConnectionLost | Back
 
 
 class TerminalLink:
-    """`open` it, then give it `turn`s; `take` what came and `write` while it is `writable`.
+    """`open` it, then call `turn`; `take` what came and `write` while it is `writable`.
 
-    It is over when `end` is not None and nothing is left to take, or when `exit` was taken.
+    It is over when `end` is set and nothing is left to take, or when `exit` was taken.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class TerminalLink:
         self._session = session or new_session()
         self._pipe = Pipe()
         self._wire: Wire | None = None
-        self._errands = Errands()
+        self._errands = BackgroundCalls()
         self._busy = False
         self._node = call.node
         self._opened = self._was_opened = self._heard = False
@@ -125,25 +125,25 @@ class TerminalLink:
         self.exit: Exit | None = None
         """How the shell ended, once that was taken."""
         self.end: Ended | LatticeError | None = None
-        """Why the server, or the way to it, ended it."""
+        """Why the server, or the connection to it, ended the session."""
 
-    # What its owner does.
+    # For its owner.
 
     def open(self) -> None:
-        """The first connection: waits, and raises if there is none."""
+        """Make the first connection. Blocks, and raises if that fails."""
         self._begin(self._dialler.dial_first())
 
     def adopt(self, wire: Wire) -> None:
-        """The first connection, where somebody has opened it and said `start` on it."""
+        """Use a first connection that is open already and on which `start` was sent."""
         self._begin(wire, started=True)
 
     @property
     def writable(self) -> bool:
-        """True while more may be written; else read no more of what is to be."""
+        """True while more may be written; otherwise read no more input."""
         return self._pipe.writable and self.end is None and self.exit is None
 
     def write(self, message: TerminalMessage) -> None:
-        """Say something to the other end, at once if it can be."""
+        """Send a message to the other end, at once if possible."""
         self._pipe.write(write_message(message))
         self._speak()
 
@@ -155,7 +155,7 @@ class TerminalLink:
                 self.write(Resize(rows, columns))
 
     def take(self) -> TerminalMessage | None:
-        """The next message of the other end; None if none waits."""
+        """The next message of the other end, or None."""
         message = self._pipe.take()
         if message is None:
             return None
@@ -188,23 +188,23 @@ class TerminalLink:
         self._errands.finish()
         self._errands.close()
 
-    # What the loop around it does.
+    # For the loop around it.
 
     @property
     def reading(self) -> list[HasDescriptor]:
-        """Give it its turn when one of them can be read."""
+        """Call `turn` when one of these can be read."""
         return [self._errands] if self._wire is None else [self._wire, self._errands]
 
     @property
     def writing(self) -> list[HasDescriptor]:
-        """Or when one of these can be written."""
+        """Call `turn` when one of these can be written."""
         return [self._wire] if self._wire is not None and self._wire.wants_write else []
 
     @property
     def wait_s(self) -> float:
-        """Or after so long anyway."""
+        """Call `turn` after so long in any case."""
         if self._wire is None:
-            # While an errand is under way it is that which wakes.
+            # A running errand wakes the loop itself.
             until = self._retry_at if not self._busy else self._clock.monotonic() + 1.0
         elif self._wire.unread:
             return 0.0
@@ -213,7 +213,7 @@ class TerminalLink:
         return max(0.0, until - self._clock.monotonic())
 
     def turn(self) -> None:
-        """Read, write and do what is due; never waits."""
+        """Read, write and do what is due; never blocks."""
         if self.end is not None:
             return
         self._errands.finish()
@@ -232,7 +232,7 @@ class TerminalLink:
             self._lose(reason(error))
         self._speak()
 
-    # Its insides.
+    # Internal.
 
     def _begin(self, wire: Wire, *, started: bool = False) -> None:
         now = self._clock.monotonic()
@@ -254,7 +254,7 @@ class TerminalLink:
                 wire.send_text(start)
             except OSError as error:
                 self._lose(reason(error))
-        # The greeting goes along: it waits wherever the way does not stand yet.
+        # The greeting is sent along; it waits wherever the route is not complete yet.
         self._speak()
 
     def _speak(self) -> None:
@@ -306,7 +306,7 @@ class TerminalLink:
     def _fail(self, error: LatticeError) -> None:
         passing = isinstance(error, Unavailable | RateLimited)
         if passing and self._was_opened and not self._opened:
-            # Said instead of the way being open again: a server that has not got the node yet.
+            # The reply to a reconnect: a server that does not have the node yet.
             self._lose(error.message)
         elif isinstance(error, LoginRequired) and self._was_opened:
             self._finish(PermissionRefused(error.message, hint=error.hint))
@@ -341,7 +341,7 @@ class TerminalLink:
         self._opened = False
         if self._lost_at is None:
             self._lost_at = now
-            self.events.append(Lost(why))
+            self.events.append(ConnectionLost(why))
         self._tries += 1
         self._retry_at = now + _PAUSES_S[min(self._tries, len(_PAUSES_S)) - 1]
         patience_s = RESUME_S if self._was_opened else _FIRST_PATIENCE_S
@@ -360,7 +360,7 @@ class TerminalLink:
         self._errands.send(self._dialled)
 
     def _dialled(self) -> Callable[[], None]:
-        """An errand."""
+        """An errand that connects."""
         try:
             wire = self._dialler.dial()
         except OSError as error:
@@ -369,7 +369,7 @@ class TerminalLink:
         except LatticeError as error:
             refused = error
             return lambda: self._missed(lambda: self._fail(refused))
-        except Exception as error:  # noqa: BLE001 - a thread's error would be nobody's
+        except Exception as error:  # noqa: BLE001 - nobody would see a thread's error
             defect = InternalError(f"lattice failed: {type(error).__name__}: {error}")
             return lambda: self._missed(lambda: self._finish(defect))
 
@@ -399,7 +399,7 @@ class TerminalLink:
             wire.send_text(write_word(Keepalive()))
             wire.ping()
             if self._opened:
-                # And the one that holds the shell: the server tells if it does not answer.
+                # Ping the holder of the shell too; the server reports if it does not answer.
                 wire.send_frames([self._pipe.ping()])
             if now >= self._token_at and not self._busy:
                 self._token_at = now + _TOKEN_EVERY_S
@@ -420,7 +420,7 @@ class TerminalLink:
         elif self._wire is not None and self._opened:
             self._dialler.token = token
             try:
-                self._wire.send_text(write_word(Token(token=token)))
+                self._wire.send_text(write_word(AttachToken(token=token)))
             except OSError as error:
                 self._lose(reason(error))
 

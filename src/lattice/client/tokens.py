@@ -1,4 +1,4 @@
-"""The token a call is made with: from the environment, or a stored sign-in renewed in silence."""
+"""The token of a call: from the environment, or a stored sign-in that is renewed silently."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class TokenSource(Protocol):
     """Where tokens come from."""
 
     def token(self) -> str | None:
-        """One that holds now; None if nobody has signed in."""
+        """A token that is valid now; None if nobody has signed in."""
 
     def renewed(self, refused: str) -> str | None:
-        """Another in place of one the server refused; None if there is no other."""
+        """Another token in place of one that the server refused; None if there is none."""
 
 
 class FixedToken:
-    """One token for as long as it holds, such as LATTICE_TOKEN's."""
+    """One token that is never renewed, such as that of LATTICE_TOKEN."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token
@@ -45,7 +45,7 @@ class FixedToken:
 
 
 class HeldClaim(Protocol):
-    """A refresh token that this process alone may use now."""
+    """A refresh token that only this process may use now."""
 
     token: str
 
@@ -56,7 +56,7 @@ class HeldClaim(Protocol):
 
 
 class Vault(Protocol):
-    """What keeps the sign-in of one cluster."""
+    """Stores the sign-in of one cluster."""
 
     def read(self) -> Credential | None: ...
     def save(self, credential: Credential, refresh: str | None) -> None: ...
@@ -66,7 +66,7 @@ class Vault(Protocol):
 
 
 class StoredTokens:
-    """A sign-in that is kept, and renewed by exactly one process when it is about to end."""
+    """A stored sign-in, renewed by exactly one process when it is about to end."""
 
     def __init__(
         self,
@@ -122,11 +122,11 @@ class StoredTokens:
         return kept
 
     def _renewal(self, refused: str) -> Credential:
-        """Renew, or wait for the process that does; `refused` makes a token count as ended."""
+        """Renew, or wait for the process that does. The token `refused` counts as expired."""
         end = self._now() + _PATIENCE_S
         while True:
             claim = self._vault.claim()
-            # Read after the claim: whoever had it before us has put its result in place by now.
+            # Read after the claim: the previous holder has stored its result by now.
             kept = self._vault.read()
             if kept is None:
                 if claim is not None:
@@ -149,7 +149,7 @@ class StoredTokens:
             tokens = self._renew(kept, claim.token)
         except GrantRefused:
             claim.drop()
-            # Last look: a new sign-in, or a process that lost its claim but not its answer.
+            # A last look: a new sign-in, or a process that lost its claim but got its response.
             latest = self._vault.read()
             if latest is None or latest.access_token in {kept.access_token, refused}:
                 raise LoginRequired(_ENDED) from None
@@ -182,7 +182,7 @@ class StoredTokens:
 
 
 def open_vault(settings: Settings) -> Vault:
-    """The vault the settings name, for the cluster whose replicas they name."""
+    """The vault that the settings name, for the cluster of their replicas."""
     if settings.credentials == "keyring":
         try:
             from lattice.client.keyring_vault import KeyringVault  # noqa: PLC0415 - an extra
@@ -209,9 +209,9 @@ def token_source(
     environment = os.environ if environment is None else environment
 
     def renew(credential: Credential, refresh: str) -> Tokens:
-        from lattice.adapters.oidc.signin import Provider  # noqa: PLC0415 - rarely needed
+        from lattice.adapters.oidc.signin import SignInProvider  # noqa: PLC0415 - rarely needed
 
-        provider = Provider.at(
+        provider = SignInProvider.at(
             credential.issuer, credential.client_id, ca=settings.ca, environment=environment
         )
         return provider.renew(refresh)

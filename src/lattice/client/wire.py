@@ -1,6 +1,6 @@
-"""One WebSocket on a socket that never blocks: sends at once what it can, reads what is there.
+"""One WebSocket on a non-blocking socket: sends what it can, reads what has come.
 
-Not who connects, and not what the messages mean.
+It neither connects nor interprets messages.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 
-from lattice.base.websocket import (
+from lattice.base.fast_start.websocket import (
     BadSocket,
     FrameReader,
     Opcode,
@@ -21,16 +21,16 @@ from lattice.base.websocket import (
 
 _PIECE_BYTES = 256 * 1024
 _PIECES_A_TURN = 4
-"""Then others get their turn, however much has come."""
+"""After that, others get their turn, however much has come."""
 _WAIT = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class WireClosed(OSError):
-    """The other side hung up; the words say how."""
+    """The other side closed the connection; the text gives the reason."""
 
 
 class Wire:
-    """`send` and `receive` never wait; `wants_write` says whether there is something left."""
+    """`send` and `receive` never block; `wants_write` is True if something is left to send."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Wire:
         self._out = bytearray()
         self._monotonic = monotonic
         self._broken: OSError | None = None
-        """Why nothing more will come; raised once all that came before has been taken."""
+        """Why nothing more will come; raised once everything before it has been taken."""
         self.heard_at = monotonic()
 
     def fileno(self) -> int:
@@ -56,26 +56,26 @@ class Wire:
 
     @property
     def wants_write(self) -> bool:
-        """True if what was sent has not all gone out."""
+        """True if not everything was sent yet."""
         return bool(self._out)
 
     @property
     def unread(self) -> bool:
-        """True if something has come that `select` can't see."""
+        """True if there is data that `select` can't see."""
         if self._held:
             return True
         return isinstance(self._connection, ssl.SSLSocket) and self._connection.pending() > 0
 
     def send_text(self, text: str) -> None:
-        """A text message."""
+        """Send a text message."""
         self._send(write_frame(Opcode.TEXT, text.encode()))
 
     def send_frames(self, frames: list[bytes]) -> None:
-        """Binary messages, in one go."""
+        """Send binary messages together."""
         self._send(b"".join([write_frame(Opcode.BINARY, each) for each in frames]))
 
     def ping(self) -> None:
-        """Have the other side say something."""
+        """Make the other side reply."""
         self._send(write_frame(Opcode.PING))
 
     def _send(self, raw: bytes) -> None:
@@ -83,7 +83,7 @@ class Wire:
         self.flush()
 
     def flush(self) -> None:
-        """Whatever goes out now; raises OSError if nothing ever will."""
+        """Send what can be sent now; raises `OSError` if the connection is broken."""
         try:
             while self._out:
                 with memoryview(self._out) as view:
@@ -93,7 +93,7 @@ class Wire:
             return
 
     def receive(self) -> list[tuple[Opcode, bytes]]:
-        """Text and binary messages that have come; raises OSError once they can't any more."""
+        """The text and binary messages that have come; raises `OSError` when none can follow."""
         found: list[tuple[Opcode, bytes]] = []
         try:
             for _ in range(_PIECES_A_TURN):
@@ -135,7 +135,7 @@ class Wire:
         return piece
 
     def close(self, code: int = 1000) -> None:
-        """Say goodbye as far as that goes without waiting, and hang up. Once is enough."""
-        with suppress(OSError):  # it may be gone already
+        """Send a close frame if that is possible without blocking, and close the socket."""
+        with suppress(OSError):  # it may be closed already
             self._send(write_close(code))
         self._connection.close()

@@ -1,4 +1,4 @@
-"""The port to what Slurm's own accounting says a job used: the second source of reports. Pure."""
+"""The port to what a job used by Slurm's own accounting: the second source of reports. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from lattice.domain.attempts import JobAttempt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountedUse:
-    """Of one attempt; None was not accounted for. A zero of Slurm's means just that."""
+    """The use of one attempt. None was not accounted; a zero is a zero of Slurm."""
 
     cpu_seconds: float | None = None
     largest_task_bytes: float | None = None
-    """Resident memory of its largest task: no node's, unless each has one task."""
+    """Resident memory of the largest task. It is a node's only if each node has one task."""
     energy_joules: float | None = None
-    """Of its nodes, where Slurm measures it."""
+    """The energy of its nodes, if Slurm measures it."""
 
 
 class Accounting(Protocol):
-    """slurmdbd, as `sacct` asks it."""
+    """slurmdbd, as `sacct` queries it."""
 
     async def used(self, attempt: JobAttempt) -> AccountedUse | None:
-        """What it has of this attempt; None if nothing. Raises `Unavailable`."""
+        """The use of this attempt, or None. Raises `Unavailable`."""

@@ -1,4 +1,4 @@
-"""Alerts as they are told: judged on the node, merged on the server, shown to people. Pure."""
+"""Alerts: detected on the node, merged on the server, shown to people. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Protocol
 from lattice.domain.measured import JobSnapshot
 
 
-class Rule(StrEnum):
-    """What is watched for (WATCH-2)."""
+class AlertRule(StrEnum):
+    """What is watched (WATCH-2)."""
 
     GPU_IDLE = "gpu_idle"
     GPU_HANG = "gpu_hang"
@@ -29,30 +29,30 @@ class Severity(StrEnum):
 
 
 class Phase(StrEnum):
-    """Where an alert is."""
+    """The phase of an alert."""
 
     FIRING = "firing"
     CLEARED = "cleared"
     UNKNOWN = "unknown"
-    """It fired, and what it rests on is not measured any more."""
+    """It fired, and its metric is not measured any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """One rule about one thing on one node. The same `key` is the same alert, over all phases."""
+    """One rule about one subject on one node. The `key` identifies an alert in all phases."""
 
-    rule: Rule
+    rule: AlertRule
     subject: str = ""
-    """What it is about besides the job: a GPU's UUID; empty: the job on the node."""
+    """The subject besides the job: a GPU's UUID; empty: the job on the node."""
     phase: Phase
     severity: Severity
     value: float | None = None
     bound: float | None = None
     unit: str = ""
     since: float
-    """When what it tells of began, in seconds since 1970 by the node's clock."""
+    """When the condition began, in seconds since 1970 by the node's clock."""
     time: float
-    """When it was told."""
+    """When the alert was made."""
     words: str
     """One sentence with the value and the bound in it."""
     remedy: str = ""
@@ -64,10 +64,10 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Whether a job gets on, as far as its node can tell: when each sign of it last moved."""
+    """Signs that a job makes progress: when each of them was last seen on its node."""
 
     output: float | None = None
-    """When it last wrote output, in seconds since 1970; None: not known to have."""
+    """When it last wrote output, in seconds since 1970; None: not known."""
     processor: float | None = None
     """When it last used a noticeable share of a processor."""
     storage: float | None = None
@@ -81,18 +81,18 @@ class Progress:
 
 
 class Judge(Protocol):
-    """The rules over one life of one job on a node. Pure: time comes with the snapshots."""
+    """Applies the rules to one life of one job on a node. Pure: time comes with the snapshots."""
 
     def see(self, snapshot: JobSnapshot, output: float | None) -> tuple[Alert, ...]:
         """What this snapshot changes: alerts that fire, clear or become unknown."""
 
     @property
     def firing(self) -> tuple[Alert, ...]:
-        """What stands now, for whoever begins to look."""
+        """The current alerts, for a new reader."""
 
     @property
     def progress(self) -> Progress: ...
 
     @property
     def since(self) -> float | None:
-        """The time of the first snapshot it saw; None: it has seen none."""
+        """The time of the first snapshot; None if there was none."""

@@ -1,8 +1,8 @@
-"""An allocation: one Slurm job as people mean it, with its attempts. Pure data and naming rules.
+"""An allocation: one Slurm job with its attempts. Pure data and naming rules.
 
-Job ids are reused by real clusters, so the identity of an allocation is cluster + job id + first
-submit time. People write `12345`, an array task `12345_7`, a het component `12345+1`, and where
-an id was used twice `12345@2026-11-01T10:00:00Z` (or `@` and seconds since 1970).
+Real clusters reuse job ids, so an allocation is identified by cluster, job id and first submit
+time. People write `12345`, an array task `12345_7`, a het component `12345+1`. If an id was used
+twice, they write `12345@2026-11-01T10:00:00Z` (or `@` and seconds since 1970).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Slurm's job states, in the words people know from squeue."""
+    """Slurm's job states, in the words that `squeue` uses."""
 
     PENDING = "pending"
     CONFIGURING = "configuring"
@@ -72,7 +72,7 @@ _WAITING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why Slurm holds an allocation back: its code, and what that means in words."""
+    """Why Slurm does not start an allocation: its code, and the meaning in words."""
 
     code: str
     words: str
@@ -91,7 +91,7 @@ class ExitCode:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Membership in a job array. `waiting` names the tasks a pending record stands for."""
+    """Membership in a job array. `waiting` names the tasks that a pending record represents."""
 
     job_id: int
     task_id: int | None = None
@@ -122,7 +122,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
-    """The GPUs of one node that Slurm gave a job, by Slurm's own numbers (`IDX`)."""
+    """The GPUs of one node that Slurm gave a job, by Slurm's numbers (`IDX`)."""
 
     node: str
     indices: tuple[int, ...]
@@ -130,7 +130,7 @@ class NodeGpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What is known of one allocation. `None` means that nobody has said."""
+    """All data of one allocation. `None` means unknown."""
 
     cluster: str
     id: str
@@ -170,21 +170,21 @@ class Allocation:
     output: str = ""
     comment: str = ""
     container: str = ""
-    """The OCI bundle of `--container`; an image that a script starts by itself is not told."""
+    """The OCI bundle of `--container`. An image that a script starts itself is not known."""
     dependency: str = ""
     gpu_indices: tuple[NodeGpus, ...] = ()
-    """Of the run under way, for the nodes where Slurm says which."""
+    """Of the current run, for the nodes where Slurm reports them."""
 
     def gpus_on(self, node: str) -> tuple[int, ...] | None:
-        """Its GPUs on a node, by Slurm's numbers. None: it has some, and which is not known."""
+        """Its GPUs on a node, by Slurm's numbers. None: it has some, but which is unknown."""
         for each in self.gpu_indices:
             if each.node == node:
                 return each.indices
-        # Where it is known of one node, the others have none: Slurm tells all of them at once.
+        # If one node's GPUs are known, the others have none: Slurm reports all of them at once.
         return None if self.gpus and not self.gpu_indices else ()
 
     def elapsed_at(self, now: datetime) -> int | None:
-        """Seconds it has run: as told where it stands still, else counted from its start."""
+        """Seconds it has run: as reported, or else counted from its start."""
         if self.elapsed_s is not None or self.started is None:
             return self.elapsed_s
         ran = (self.ended or now) - self.started
@@ -192,19 +192,19 @@ class Allocation:
 
     @property
     def ref(self) -> str:
-        """The unambiguous name. It falls back to the bare id while the first submit is unknown."""
+        """The unambiguous name. Only the id while the first submit time is unknown."""
         if self.first_submitted is None:
             return self.id
         return f"{self.id}@{int(self.first_submitted.timestamp())}"
 
 
 class BadReference(ValueError):
-    """The text is not a name an allocation can have."""
+    """The text is no valid name of an allocation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A parsed name: which job, which part of it, and which use of the id is meant."""
+    """A parsed name: which job, which part of it, and which use of the id."""
 
     job_id: int
     task_id: int | None = None
@@ -222,7 +222,7 @@ class Reference:
         return text
 
     def matches(self, allocation: Allocation) -> bool:
-        """True if this name could mean that allocation."""
+        """True if this name may mean that allocation."""
         if self.submitted is not None and allocation.first_submitted != self.submitted:
             return False
         if self.task_id is not None:
@@ -242,14 +242,17 @@ class Reference:
 
 REFERENCE_HINT = "Use 12345, 12345_7, 12345+1, or 12345@SUBMIT_TIME."
 
-# Slurm's ids end at 2**26; nine digits leave room and keep every number a plain one.
+# Slurm's ids end at 2**26; nine digits leave room and bound every number.
 _MOST_DIGITS = 9
 REFERENCE_PATTERN = r"^[1-9][0-9]{0,8}([_+][0-9]{1,9})?(@[0-9]{1,11})?$"
-"""What `str(parse_reference(text))` looks like: the form in which a name crosses the wire."""
+"""The form of `str(parse_reference(text))`, in which a name crosses the wire."""
 
 
 def parse_reference(text: str) -> Reference:
-    """Read `12345`, `12345_7`, `12345+1`, each with an optional `@submit time`."""
+    """Parse `12345`, `12345_7`, `12345+1`, each with an optional `@submit time`.
+
+    Raises `BadReference`.
+    """
     name, at, moment = text.strip().partition("@")
     submitted = _moment(moment, text) if at else None
     for mark in ("_", "+"):
@@ -266,7 +269,7 @@ def parse_reference(text: str) -> Reference:
 
 
 def _number(digits: str, text: str, *, least: int = 0) -> int:
-    # isascii keeps out other scripts' digits, which int() would take.
+    # isascii excludes other scripts' digits, which int() would accept.
     if not (digits.isascii() and digits.isdigit()) or len(digits) > _MOST_DIGITS:
         raise BadReference(f"{text!r} is not an allocation id")
     number = int(digits)

@@ -1,7 +1,7 @@
-"""Which attempt of which allocation a node means.
+"""Finds the attempt of an allocation that a node means.
 
-A node says a job id and when the job began there. Whose it is, and in which tenant and project,
-is Slurm's word alone.
+A node reports a job id and when the job began there. Only Slurm determines its owner, its tenant
+and its project.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lattice.domain.accounts import AccountTree
 from lattice.domain.allocation import Allocation, Attempt, Reference
 from lattice.domain.nodejobs import CLOCK_SLACK_S, match_attempt
 from lattice.domain.nodeset import NodeSet
-from lattice.domain.scheduler import PastQuestion, Reading, Scheduler, Scope
+from lattice.domain.scheduler import PastQuestion, Scheduler, SchedulerReading, Scope
 
 _ACCOUNT_KNOWN_WITHIN = timedelta(minutes=5)
 """Accounts are read once a minute."""
@@ -28,20 +28,20 @@ _EVERYTHING = Scope(everything=True)
 
 
 class NotKnownYet(NotFound):
-    """Slurm's last reading is older than the job: later it may be there."""
+    """Slurm's last reading is older than the job; a later one may have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobAttempt:
-    """One attempt of an allocation, known to Slurm."""
+    """One attempt of an allocation that Slurm has."""
 
     allocation: Allocation
     attempt: Attempt
 
     def is_same_run(self, other: JobAttempt) -> bool:
-        """By when it began.
+        """Compares the start times if both are known and the user is the same.
 
-        How many there were before may not be known yet, and numbers of jobs come round.
+        The number of earlier attempts may not be known yet, and job ids are reused.
         """
         begun, there = self.attempt.started, other.attempt.started
         mine, its = self.allocation, other.allocation
@@ -51,7 +51,7 @@ class JobAttempt:
 
 
 def attempts_of(allocation: Allocation) -> tuple[Attempt, ...]:
-    """All attempts; one that was never requeued has a list of its own."""
+    """All attempts. An allocation without a list gets one with its only attempt."""
     if allocation.attempts:
         return allocation.attempts
     return (
@@ -69,9 +69,9 @@ def attempts_of(allocation: Allocation) -> tuple[Attempt, ...]:
 
 
 def chosen_attempt(allocation: Allocation, number: int) -> Attempt:
-    """The one with this number; for 0 the newest that has started. Raises `NotFound`.
+    """The attempt with this number; for 0 the newest that has started. Raises `NotFound`.
 
-    One that waits to run again has run before. One that never started is the only one there is.
+    If none has started, 0 means the last one.
     """
     attempts = attempts_of(allocation)
     if not number:
@@ -87,10 +87,10 @@ def chosen_attempt(allocation: Allocation, number: int) -> Attempt:
 def named(
     allocation: Allocation, attempt: Attempt, accounts: AccountTree, now: datetime
 ) -> JobAttempt:
-    """Its name, once it is known whose it is. Raises `Unavailable`.
+    """The attempt, once its tenant is known. Raises `Unavailable` before that.
 
-    A server that has just started, or an account that was just made: stored under no tenant,
-    it would never be found again.
+    The server may have just started, or the account may be new. Data stored without a tenant would
+    never be found again.
     """
     settled = bool(accounts.accounts) and now - allocation.submitted > _ACCOUNT_KNOWN_WITHIN
     if allocation.account and not allocation.tenant and not settled:
@@ -103,18 +103,18 @@ def named(
 
 @dataclass(frozen=True, slots=True)
 class EndedAttempts:
-    """Attempts that ended on a node; not `complete` while a part of Slurm does not answer."""
+    """Attempts that ended on a node; not `complete` if a part of Slurm does not answer."""
 
     attempts: tuple[JobAttempt, ...]
     complete: bool
 
 
 Whose: TypeAlias = Callable[[str, int, float], Awaitable[JobAttempt]]
-"""The attempt of a job that began on a node at a moment, as `AttemptFinder.of`."""
+"""The attempt of a job that began on a node at a time, as `AttemptFinder.of`."""
 
 
 class AttemptFinder:
-    """Finds attempts for nodes, and remembers them for a while."""
+    """Finds attempts for nodes, and caches them for five minutes."""
 
     def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
         self._scheduler = scheduler
@@ -122,9 +122,9 @@ class AttemptFinder:
         self._known: dict[tuple[str, int, float], tuple[float, JobAttempt]] = {}
 
     async def of(self, node: str, job_id: int, started: float) -> JobAttempt:
-        """The attempt that ran on this node then. Raises `NotFound` and `Unavailable`.
+        """The attempt that ran on this node at that time. Raises `NotFound` and `Unavailable`.
 
-        `NotKnownYet` is the `NotFound` of a job that is younger than what Slurm last said.
+        `NotKnownYet` is the `NotFound` of a job that is younger than Slurm's last reading.
         """
         key = (node, job_id, started)
         kept = self._known.get(key)
@@ -165,9 +165,9 @@ class AttemptFinder:
     def _only_one(
         self, allocations: Iterable[Allocation], node: str, started: float
     ) -> JobAttempt | None:
-        """The attempt that ended on this node before the moment, if there is exactly one.
+        """The attempt that ended on this node and began before that time, if there is exactly one.
 
-        An agent that was away knows only the latest moment at which a job can have begun.
+        An agent that was away has only the latest time at which a job can have begun.
         """
         latest = datetime.fromtimestamp(started + CLOCK_SLACK_S, UTC)
         fitting = {
@@ -186,11 +186,16 @@ class AttemptFinder:
         return named(allocation, attempt, accounts, self._clock.now())
 
     def _in(
-        self, reading: Reading, node: str, job_id: int, started: float, slack_s: float = 0.0
+        self,
+        reading: SchedulerReading,
+        node: str,
+        job_id: int,
+        started: float,
+        slack_s: float = 0.0,
     ) -> JobAttempt | None:
         cluster = reading.cluster
         if cluster.read_at.timestamp() < started - slack_s:
-            # What it has as under way may be the attempt before this one.
+            # Its current attempt may be the one before this one.
             return None
         for each in cluster.of_job(job_id):
             name = self._on_node(each, node, started)
@@ -199,9 +204,9 @@ class AttemptFinder:
         return None
 
     async def ended_on(self, node: str, since: datetime) -> EndedAttempts:
-        """Attempts that ended on this node since a moment.
+        """Attempts that ended on this node since a time.
 
-        The controller forgets a job after `MinJobAge`; the accounting store still knows it.
+        The controller forgets a job after `MinJobAge`; the accounting store still has it.
         """
         reading = await self._scheduler.fresh()
         complete = reading.source.ok
@@ -232,7 +237,7 @@ def _ran_on(attempt: Attempt, node: str) -> bool:
 
 @lru_cache(maxsize=16)
 def _names_of(nodes: str) -> NodeSet:
-    """Read once for all nodes of a large job, which ask one after another."""
+    """Cached, because all nodes of a large job ask one after another."""
     try:
         return NodeSet.parse(nodes)
     except ValueError:

@@ -1,17 +1,17 @@
-"""What the root helper counts of jobs while a conversation lasts, and how it is said. Pure.
+"""The counters of jobs that the root helper reports during a conversation, and their format. Pure.
 
-The verb `watch_counters` opens a conversation: packets on the same connection, a question each,
-answered in order. A question names jobs by their numbers and what is wanted of them; never a
-process. An answer has, for each kind that was wanted and each job, a list; long lists come in
-several packets, all but the last of which say `more`, and are put together again.
+The verb `watch_counters` opens a conversation: packets on the same connection, one question each,
+answered in order. A question names jobs by their ids and the wanted kinds, never a process. An
+answer has a list for each wanted kind and each job. Long lists come in several packets, and all but
+the last have `more` set. The reader joins them.
 
     {"want": ["io", "network"], "jobs": [42, 43]}
     {"told": {"io": {"42": [[311, 1280, 0, 4096, 8192, 1, 2]]}}, "failed": {}, "more": false}
 
-Where a job could not be read, the last packet has a further field, the reason by the job's number:
-`"unread": {"43": "…"}`.
+If a job could not be read, the last packet has one more field with the reason by job id: `"unread":
+{"43": "…"}`.
 
-A further kind is a further name: what a helper does not know it says in `failed`.
+A new kind is a new name. A helper lists unknown kinds in `failed`.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _ROOM_BYTES = 48 * 1024
 _ROWS_AT_ONCE = 256
 
 Rows: TypeAlias = list[Any]
-"""Of one job, as the kind has them."""
+"""The rows of one job, in the format of the kind."""
 Table: TypeAlias = Mapping[int, Rows]
-"""By the job's number; a job of which nothing was found is not in it."""
+"""By job id; a job without any rows may be missing."""
 
 
 class BadTelling(Exception):
-    """A packet that can't be one. The text is for the log."""
+    """An invalid packet. The text is for the log."""
 
 
 class CountersUnavailable(Exception):
-    """Why the helper told nothing; `last_error` in its own words."""
+    """Why the helper reported nothing; `last_error` is its own text."""
 
     def __init__(self, reason: str, last_error: str = "") -> None:
         super().__init__(reason)
@@ -59,7 +59,7 @@ class CountersUnavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class CounterQuestion:
     """One question of a conversation."""
 
     want: tuple[str, ...]
@@ -70,33 +70,33 @@ class Asking:
 
 
 @dataclass(slots=True)
-class Telling:
-    """What was told of each kind, and why a kind is missing."""
+class CounterAnswer:
+    """The rows of each kind, and why a kind is missing."""
 
     told: dict[str, dict[int, Rows]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     unread: dict[int, str] = field(default_factory=dict)
-    """Jobs whose processes could not be read, and why: no kind has any rows of these."""
+    """Jobs with processes that could not be read, and why. No kind has rows of these."""
 
     def of(self, kind: str) -> Table:
-        """Raises `CountersUnavailable` where the helper could not tell of this kind."""
+        """The rows of a kind. Raises `CountersUnavailable` if the helper could not report it."""
         if kind in self.failed:
             raise CountersUnavailable(f"lattice-helper: {self.failed[kind]}")
         if kind not in self.told:
-            # Not the same as a kind of which no job has anything.
+            # A missing kind differs from a kind without rows.
             raise CountersUnavailable("lattice-helper told nothing of it")
         return self.told[kind]
 
 
 class CounterLine(Protocol):
-    """The way to the helper, for threads of probes."""
+    """The connection to the helper, for threads of probes."""
 
-    def ask(self, want: Sequence[str], jobs: Sequence[int]) -> Telling:
-        """Blocks for 2 s at the most. Raises `CountersUnavailable`."""
+    def ask(self, want: Sequence[str], jobs: Sequence[int]) -> CounterAnswer:
+        """Blocks for at most 2 s. Raises `CountersUnavailable`."""
 
 
 class IoCounters(NamedTuple):
-    """What a process and those it has reaped had done; the kernel's figures."""
+    """The kernel's counters of a process and the children it has reaped."""
 
     read_bytes: int
     """From storage."""
@@ -108,25 +108,25 @@ class IoCounters(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProcessCounters:
-    """One process of a job. Without `counted` it is there, but could not be read."""
+    """One process of a job. `counted` is None if it exists but could not be read."""
 
     process: ProcessId
     parent: int
-    """The pid of its parent, if that is one of the job's too; else 0."""
+    """The pid of its parent if that belongs to the job too; otherwise 0."""
     counted: IoCounters | None
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceCounters:
-    """A network that processes of a job are in; `inode` 0 is the node's own."""
+    """A network namespace of a job's processes; `inode` 0 is the node's own."""
 
     inode: int
     counted: tuple[int, int, int, int] | None = None
-    """Received bytes, sent bytes, packets, errors; all interfaces but the loopback."""
+    """Received bytes, sent bytes, packets, errors; all interfaces except loopback."""
 
 
-def read_asking(raw: bytes) -> Asking:
-    """The question inside, every field right. Raises `BadTelling`."""
+def read_asking(raw: bytes) -> CounterQuestion:
+    """Parse a question and check every field. Raises `BadTelling`."""
     told = _object(raw, {"want", "jobs"})
     want, jobs = told["want"], told["jobs"]
     if type(want) is not list or type(jobs) is not list:
@@ -137,12 +137,12 @@ def read_asking(raw: bytes) -> Asking:
         raise BadTelling("a name that is none")
     if not all(type(each) is int and 0 < each <= _LARGEST_JOB for each in jobs):
         raise BadTelling("a number is no job id")
-    return Asking(tuple(want), tuple(dict.fromkeys(jobs)))
+    return CounterQuestion(tuple(want), tuple(dict.fromkeys(jobs)))
 
 
-def write_telling(telling: Telling) -> list[bytes]:
-    """The packets of one answer. What needs too many is said to be too much."""
-    # An agent that does not know the field is only confused while there is something in it.
+def write_telling(telling: CounterAnswer) -> list[bytes]:
+    """The packets of one answer. A kind that needs too many packets fails with `TOO_MUCH`."""
+    # Sent only if not empty, because an older agent refuses the field.
     unread = {"unread": telling.unread} if telling.unread else {}
     whole = _written({"told": telling.told, "failed": telling.failed, **unread, "more": False})
     if len(whole) <= _ROOM_BYTES:
@@ -162,7 +162,7 @@ def write_telling(telling: Telling) -> list[bytes]:
 
 
 def _packets(told: Mapping[str, Table]) -> Iterator[dict[str, dict[int, Rows]]]:
-    # Every kind is in the first, also one of which no job has anything.
+    # The first packet has every kind, even one without rows.
     packet: dict[str, dict[int, Rows]] = {kind: {} for kind in told}
     size = 0
     for kind, table in told.items():
@@ -179,8 +179,8 @@ def _packets(told: Mapping[str, Table]) -> Iterator[dict[str, dict[int, Rows]]]:
         yield packet
 
 
-def read_telling(raw: bytes, into: Telling) -> bool:
-    """Add one packet to an answer; whether there are more. Raises `BadTelling`."""
+def read_telling(raw: bytes, into: CounterAnswer) -> bool:
+    """Add one packet to an answer; True if more follow. Raises `BadTelling`."""
     told = _object(raw, {"told", "failed", "more"}, optional={"unread"})
     if type(told["told"]) is not dict or type(told["failed"]) is not dict:
         raise BadTelling("fields of other types")
@@ -215,7 +215,7 @@ def _is_number(text: str) -> bool:
 
 
 def processes_of(rows: Rows) -> list[ProcessCounters]:
-    """The rows of `io`: pid, start, parent, and the figures if it could be read.
+    """The rows of `io`: pid, start, parent, and the counters if it could be read.
 
     Raises `BadTelling`.
     """
@@ -228,7 +228,7 @@ def processes_of(rows: Rows) -> list[ProcessCounters]:
 
 
 def network_row(each: NamespaceCounters) -> list[int]:
-    """As it stands in an answer."""
+    """The row of an answer."""
     return [each.inode, *(each.counted or ())]
 
 

@@ -1,4 +1,4 @@
-"""Allocations of one name, put together from what runs and what is remembered. Pure."""
+"""Allocations of one name, merged from running jobs and the accounting store. Pure."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ RUNAWAY = Reason(
     "Runaway", "the accounting store counts it as unfinished, the controller no longer knows it"
 )
 
-# The two stores learn of a job at slightly different times; within this nothing is concluded.
+# The two stores learn of a job at slightly different times, so younger jobs are left as they are.
 _SETTLING = timedelta(seconds=30)
 
 
 def position(allocation: Allocation) -> tuple[int, int]:
-    """Where an allocation stands in a list: by the submit of its last attempt, then by id."""
+    """The sort key of an allocation: the submit time of its last attempt, then the id."""
     return int(allocation.submitted.timestamp()), allocation.job_id
 
 
 def newest_first(allocations: Iterable[Allocation]) -> list[Allocation]:
-    """In the order people read them."""
+    """In the order in which people read them."""
     return sorted(allocations, key=position, reverse=True)
 
 
 def with_elapsed(allocations: Iterable[Allocation], until: datetime) -> list[Allocation]:
-    """Each with the time it has run, counted no further than anyone knows that it ran."""
+    """Each with the time it has run, counted up to `until` at most."""
     return [
         each
         if each.state is State.UNKNOWN or each.elapsed_s is not None
@@ -37,7 +37,7 @@ def with_elapsed(allocations: Iterable[Allocation], until: datetime) -> list[All
 
 
 def with_attempts(live: Allocation, past: Allocation | None) -> Allocation:
-    """The live allocation with every attempt before this one that either of the two knows."""
+    """The live allocation with every earlier attempt that either of the two has."""
     known = {each.number: each for each in (*live.attempts, *(past.attempts if past else ()))}
     before = tuple(known[number] for number in sorted(known) if number < live.attempt)
     current = Attempt(
@@ -55,11 +55,11 @@ def with_attempts(live: Allocation, past: Allocation | None) -> Allocation:
 
 
 def without_runaways(past: Iterable[Allocation], *, before: datetime) -> list[Allocation]:
-    """Past rows, those corrected that the accounting store believes unfinished.
+    """Past rows, with those corrected that the accounting store has as unfinished.
 
-    Call it with rows that a current reading of the controller does not hold: a job submitted
-    before that reading and unknown to it is not running, whatever the store says (Slurm calls
-    it a runaway job). What became of it, nobody knows.
+    Call it with rows that a current reading of the controller does not have. A job that was
+    submitted before that reading and is unknown to it is not running (Slurm calls it a runaway
+    job). Its true end is unknown.
     """
     return [
         replace(each, state=State.UNKNOWN, reason=RUNAWAY, elapsed_s=None)
@@ -72,7 +72,7 @@ def without_runaways(past: Iterable[Allocation], *, before: datetime) -> list[Al
 def family(allocations: Iterable[Allocation], reference: Reference) -> list[list[Allocation]]:
     """Allocations of one name as families, newest first: one use of the id each.
 
-    In a family the one that the name means comes first, then the rest of its array or het job.
+    The allocation that the name means comes first, then the rest of its array or het job.
     """
     families: dict[tuple[str, datetime], list[Allocation]] = {}
     for each in newest_first(allocations):

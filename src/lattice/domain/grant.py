@@ -1,12 +1,11 @@
 """A grant: one act, for one person, on one allocation, at one place, for a few seconds.
 
-The server signs it after its own check; the agent and the root helper check it again before they
-act. It is bound to the place it is for, used once there, and carries a digest of what is asked
-where the words of the question matter. The threat model says plainly what it can't do: a taken
-server can name any owner.
+The server signs it after its own check. The agent and the root helper check it again before they
+act. It is valid at one place, once. Where the text of the question matters, it carries a digest of
+it. The threat model names its limit: a compromised server can name any owner.
 
-Written as `KEY.PAYLOAD.SIGNATURE`, the last two in unpadded base64url; the payload is JSON. The
-signature itself is `lattice.base.signing`; this module only writes and reads, strictly.
+Its form is `KEY.PAYLOAD.SIGNATURE`, the last two in unpadded base64url; the payload is JSON. The
+signature itself is in `lattice.base.signatures`; this module only formats and strictly parses.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ GATE = "gate"
 
 
 class Act(StrEnum):
-    """What can be granted. One verb of the helper, or one kind of stream, needs one of these."""
+    """What can be granted. A verb of the helper, or a kind of stream, needs one of these."""
 
     ATTACH = "attach"
     READ_OUTPUT = "read_output"
@@ -47,15 +46,15 @@ class Act(StrEnum):
     CANCEL = "cancel"
     ECHO = "echo"
     CLOCK = "clock"
-    """Never granted: telling a helper the time needs a signed time and no grant."""
+    """Never granted: setting a helper's time needs a signed time and no grant."""
 
 
 class BadGrant(Exception):
-    """Not a grant, or not one for this act, here and now. The text is for the log."""
+    """Not a grant, or not for this act, place and time. The text is for the log."""
 
 
 class Untimely(BadGrant):
-    """A true one, for this act and place, that is not valid by the clock it was looked at with."""
+    """A genuine grant for this act and place that is not valid by the checking clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,37 +62,37 @@ class Grant:
     """What the server permits."""
 
     id: str
-    """32 hex digits at random: a grant works once."""
+    """32 random hex digits: a grant works once."""
     act: Act
     place: str
     """The node it is for, or `GATE`."""
     subject: str
-    """The verified caller, for the record."""
+    """The verified caller, for the audit record."""
     user: str
-    """The Unix user in whose name it is done; empty where no user is entered."""
+    """The Unix user that the act runs as; empty if it needs none."""
     job_id: int = 0
-    """Slurm's job id; 0 where the act concerns no job."""
+    """Slurm's job id; 0 if the act concerns no job."""
     started: int = 0
-    """The start of the attempt, in Unix seconds; 0 where it doesn't matter."""
+    """The start of the attempt, in Unix seconds; 0 if it doesn't matter."""
     digest: str = ""
-    """SHA-256 of the question in hex, where its words matter."""
+    """SHA-256 of the question in hex, if its text matters."""
     issued: int
     expires: int
 
     def payload(self) -> bytes:
-        """The bytes that are signed, without the mark that goes before them."""
+        """The signed bytes, without the domain prefix."""
         told = {name: getattr(self, name) for name in _NAMES}
         return json.dumps(told, separators=(",", ":")).encode()
 
     def fault(self, act: Act, place: str, now_s: float) -> str:
-        """Why it does not hold for this, or an empty text."""
+        """Why it is not valid for this, or an empty text."""
         if self.act is not act:
             return f"it grants {self.act.value}, not {act.value}"
         if self.place != place:
             return f"it is for {self.place}, not {place}"
         if not 0 < self.expires - self.issued <= LONGEST_LIFE_S:
             return "it lives too long"
-        # Last: whatever else is wrong with it, another time would not put it right.
+        # Last, because only this fault can go away with time.
         if not self.issued - _LEEWAY_S <= now_s <= self.expires + _LEEWAY_S:
             return UNTIMELY
         return ""
@@ -103,7 +102,7 @@ _NAMES = sorted(each.name for each in fields(Grant))
 
 
 def to_sign(payload: bytes) -> bytes:
-    """What the signature covers: no signature of anything else can be one of a grant."""
+    """The bytes to sign. The prefix keeps other signatures from passing as one of a grant."""
     return _DOMAIN + payload
 
 
@@ -121,7 +120,7 @@ def read_written(text: str) -> tuple[str, bytes, bytes]:
 
 
 def read_payload(payload: bytes) -> Grant:
-    """The grant inside, every field of the right type and none besides. Raises `BadGrant`."""
+    """Parse a grant; every field must be present, of its type, and no other. Raises `BadGrant`."""
     try:
         told = read_json(payload)
     except ValueError:

@@ -1,8 +1,7 @@
-"""What a node can tell about a job's surroundings: links, mounts, tasks, cards, clocks. Pure.
+"""Facts about a job's surroundings on a node: links, mounts, tasks, GPUs, clocks. Pure.
 
-Facts are what a diagnosis rests on, beside what was measured of the job itself. Each says what was
-read and when; what could not be read is a `FactAbsence` with the reason, and never a fact that
-looks well.
+A diagnosis uses facts besides the job's measurements. Each is what was read at one time. What could
+not be read is a `FactAbsence` with the reason, and never a fact that looks healthy.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from enum import StrEnum
 
 
 class FactKind(StrEnum):
-    """What can be known or not."""
+    """The kinds of facts."""
 
     LINKS = "links"
     TRANSPORT = "transport"
@@ -22,7 +21,7 @@ class FactKind(StrEnum):
     CLOCK = "clock"
     OUTPUT = "output"
     FIGURES = "figures"
-    """What is measured of the job itself; a node that is asked for it tells it beside."""
+    """The job's own measurements, which a node sends along on request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class LinkKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkCounts:
-    """How much a port counted between two looks. None: one of the two did not tell."""
+    """What a port counted between two readings. None: missing in one of the two."""
 
     seconds: float
     rx_bytes: float | None = None
@@ -56,7 +55,7 @@ class LinkCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkFact:
-    """One network port of the node. Its own counters count since it was brought up."""
+    """One network port of the node. Its counters begin when it was brought up."""
 
     name: str
     kind: LinkKind
@@ -74,22 +73,22 @@ class LinkFact:
     downs: float | None = None
     """How often its carrier was lost."""
     changed: float | None = None
-    """When that last happened, in seconds since 1970, where it is known."""
+    """When that last happened, in seconds since 1970, if known."""
     of_job: LinkCounts | None = None
-    """The same since the job was first seen here. None: nobody looked then."""
+    """The same since the job was first seen here. None: no reading was made then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportFact:
-    """What the node's own TCP counted, since it started or since the job was first seen here."""
+    """The node's own TCP counters, since its boot or since the job was first seen here."""
 
     seconds: float | None = None
-    """Over how long; None: since the node started."""
+    """The period; None: since the node booted."""
     sent_segments: float | None = None
     retransmits: float | None = None
     received_packets: float | None = None
     ecn_marks: float | None = None
-    """Packets that a switch marked on their way, because its queue was long."""
+    """Packets that a switch marked because its queue was long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +100,11 @@ class MountFact:
     """`nfs4`, `lustre`, `ext4`, …"""
     source: str
     answered_s: float | None = None
-    """How long a look at its root took; None: it did not answer."""
+    """How long reading its root took; None: it did not answer."""
     waited_s: float | None = None
-    """For how long it has not answered, where it did not."""
+    """How long it has not answered, if it did not."""
     trouble: str = ""
-    """What it said where it answered with an error: `Stale file handle`."""
+    """The text of an error that it answered with: `Stale file handle`."""
     read_bytes: float | None = None
     write_bytes: float | None = None
     operations: float | None = None
@@ -122,9 +121,9 @@ class TaskFact:
     rank: int | None
     pid: int
     state: str
-    """R, S, D, T or Z, as the kernel says."""
+    """R, S, D, T or Z, as the kernel reports."""
     waits_in: str = ""
-    """The kernel function it sleeps in, where that may be read."""
+    """The kernel function that it sleeps in, if that may be read."""
     cpu_seconds: float | None = None
     command: str = ""
     started: float | None = None
@@ -132,31 +131,31 @@ class TaskFact:
     step: str = ""
     """Slurm's name of its step: `batch`, `0`, …"""
     python_unbuffered: bool | None = None
-    """Whether a Python writes through at once; None: no Python, or not known."""
+    """True if a Python process writes without a buffer; None: no Python, or unknown."""
     output_piped: bool | None = None
-    """Whether its standard output is a file or a pipe (and so is buffered by default)."""
+    """True if its standard output is a file or a pipe (and so is buffered by default)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFact:
-    """One card of the job: what does not change every second."""
+    """One GPU of the job: what does not change every second."""
 
     uuid: str
     name: str = ""
     health: str = ""
-    """`ok`, `warning`, `failure`; empty: nobody judged."""
+    """`ok`, `warning`, `failure`; empty: not assessed."""
     words: str = ""
     pcie_width: int | None = None
     pcie_best_width: int | None = None
     nvlinks: int | None = None
     """How many of its NVLinks are up."""
     nvlink_bytes_s: float | None = None
-    """What those can carry, both ways together and with the protocol's own bytes."""
+    """Their bandwidth in both directions together, protocol overhead included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """All facts of one job on one node, at one moment."""
+    """All facts of one job on one node, at one time."""
 
     node: str
     time: float
@@ -167,20 +166,20 @@ class NodeFacts:
     tasks: tuple[TaskFact, ...] = ()
     gpus: tuple[GpuFact, ...] = ()
     clock_ahead_s: float | None = None
-    """By how much the node's clock is ahead of the servers'."""
+    """How far the node's clock is ahead of the servers'."""
     last_output: float | None = None
-    """When output was last read of the job's files here; None: none since it is followed."""
+    """When output was last read from the job's files here; None: none since they are followed."""
     absences: tuple[FactAbsence, ...] = ()
 
     def absence(self, kind: FactKind) -> FactAbsence | None:
-        """Why nothing of that kind is known; else why one subject is not."""
+        """Why nothing of that kind is known, or else why one subject is not."""
         found = [each for each in self.absences if each.kind is kind]
         return min(found, key=lambda each: bool(each.subject), default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """One call on a stack. `line` is 0 and `file` empty where that is not known."""
+class StackFrame:
+    """One call on a stack. `line` is 0 and `file` empty if unknown."""
 
     function: str
     file: str = ""
@@ -196,18 +195,18 @@ class StackLanguage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStack:
-    """Where one process of a rank stands."""
+    """The stack of one process of a rank."""
 
     node: str
     rank: int | None
     pid: int
     language: StackLanguage
-    frames: tuple[Frame, ...] = ()
-    """The innermost first; of Python, those of the main thread."""
+    frames: tuple[StackFrame, ...] = ()
+    """The innermost first; for Python, those of the main thread."""
     state: str = ""
-    """R, S, D, T or Z, as the kernel says."""
+    """R, S, D, T or Z, as the kernel reports."""
     waits_in: str = ""
-    """The kernel function it sleeps in."""
+    """The kernel function that it sleeps in."""
     trouble: str = ""
-    """Why there is no better picture of it."""
+    """Why there is no better stack."""
     command: str = ""

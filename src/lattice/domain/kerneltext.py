@@ -1,6 +1,6 @@
-"""Figures in what the kernel writes, and its table of network interfaces. Pure.
+"""Parses figures in kernel files, and the kernel's table of network interfaces. Pure.
 
-The root helper reads it for networks of jobs, probes for the node's. A figure is digits and nothing
+The root helper uses it for networks of jobs, probes for the node's. A figure is digits and nothing
 else: blanks, signs, `NaN` and texts are none.
 """
 
@@ -10,14 +10,14 @@ from typing import TypeAlias
 
 LOOPBACK = "lo"
 InterfaceCounts: TypeAlias = tuple[int, int, int, int]
-"""Received bytes, sent bytes, packets and errors, both ways."""
+"""Received bytes, sent bytes, packets and errors, both directions."""
 _LONGEST_FIGURE = 20
 _FIGURES = 16
-"""In a line of `net/dev`, for each way eight: bytes, packets, errors, and others."""
+"""In a line of `net/dev`, eight for each direction: bytes, packets, errors, and others."""
 
 
 def figure(text: str | None) -> int | None:
-    """The number a text is; None for anything else, blanks around it apart."""
+    """The number; None for anything else. Blanks around it are allowed."""
     if text is None:
         return None
     text = text.strip()
@@ -26,7 +26,7 @@ def figure(text: str | None) -> int | None:
 
 
 def read_devices(text: str | None) -> dict[str, InterfaceCounts] | None:
-    """`net/dev` by interface; None where the text is not the kernel's."""
+    """`net/dev` by interface; None if the text is not in the kernel's format."""
     found: dict[str, InterfaceCounts] = {}
     for line in (text or "").split("\n")[2:]:
         if not line:

@@ -1,7 +1,7 @@
-"""What Lattice writes into Slurm's own job comment: labels, and the mark of an idempotency key.
+"""What Lattice writes into Slurm's job comment: labels, and the mark of an idempotency key.
 
-`lattice:` and a compact JSON object, so that everything about a job stays with the job: it is
-there for `sacct`, and after every part of Lattice is gone. Pure.
+The form is `lattice:` and a compact JSON object. So everything about a job stays with the job:
+`sacct` shows it, even after Lattice is removed. Pure.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _LONGEST_VALUE = 128
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What a comment says: nothing, for a job that Lattice did not mark."""
+    """The content of a comment; empty for a job that Lattice did not mark."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     key: str = ""
-    """The digest of the idempotency key it was submitted under."""
+    """The digest of the idempotency key of its submission."""
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
-    """Raise `UsageError` for one that can't be kept."""
+    """Raise `UsageError` for a label that can't be stored."""
     for name, value in labels.items():
         if not _NAME.fullmatch(name):
             raise UsageError(
@@ -41,7 +41,7 @@ def check_labels(labels: Mapping[str, str]) -> None:
 
 
 def write_comment(marks: Marks) -> str:
-    """The comment, empty if there is nothing to say."""
+    """The comment, empty if there are no marks. Raises `UsageError` if it is too long."""
     told: dict[str, object] = {}
     if marks.key:
         told["key"] = marks.key

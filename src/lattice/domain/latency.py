@@ -1,15 +1,15 @@
 """The histogram in which the kernel counts how long reads and writes take. Pure.
 
-Slots as `ebpf/latency.bpf.c` has them, in ticks of 1/1024 ms:
+Slots as in `ebpf/latency.bpf.c`, in ticks of 1/1024 ms:
 
     0                      below one tick, 0.98 µs
     1 + 2k, 2 + 2k         the two halves of [2^k, 2^(k+1)) ticks, for k from 0 to 25
     53                     65.536 s and longer
 
-What is sent has fewer and wider buckets: each is a series, for each job on each node. Between 1 ms
-and about a second, where a disk, a share and a sick share differ, an edge is twice the one before
-it; outside that four times. So a percentile told by a bucket's upper edge is at most twice (four
-times) the true one.
+Fewer and wider buckets are sent, because each is a series, for each job on each node. Between 1 ms
+and about a second an edge is twice the one before it; outside that it is four times. In that range
+a disk, a share and a slow share differ. So a percentile from a bucket's upper edge is at most twice
+(four times) the true one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dataclasses import dataclass
 SLOTS = 54
 _TICKS_A_SECOND = 1_024_000
 _POWERS = (6, 8, *range(10, 21), 22, 24)
-"""The edges that are sent are these powers of two, in ticks: 62.5 µs, 250 µs, 1 ms … 16.384 s."""
+"""The exponents of the sent edges, in ticks: 62.5 µs, 250 µs, 1 ms … 16.384 s."""
 ENDLESS = "+Inf"
 _ROW = 4 + SLOTS
 
 
 def upper_edge_s(slot: int) -> float:
-    """What a slot ends at, in seconds; infinity for the last."""
+    """The upper edge of a slot in seconds; infinity for the last."""
     if slot == SLOTS - 1:
         return float("inf")
     power, half = divmod(slot - 1, 2)
@@ -38,15 +38,15 @@ def _text(power: int) -> str:
 
 
 _BUCKETS = (*((_text(power), 2 * power + 1) for power in _POWERS), (ENDLESS, SLOTS))
-"""Each edge as text, and how many slots are below it."""
+"""Each edge as text, and the number of slots below it."""
 EDGES = tuple(edge for edge, _ in _BUCKETS)
 """Values of the label `le`, in order."""
 
 
 def cumulative(slots: Sequence[int]) -> tuple[tuple[str, int], ...]:
-    """How many calls took at most as long as each edge; the last of them is all.
+    """How many calls took at most as long as each edge; the last one counts all.
 
-    Raises `ValueError` for what is no histogram.
+    Raises `ValueError` for an invalid histogram.
     """
     if len(slots) != SLOTS or any(type(each) is not int or each < 0 for each in slots):
         raise ValueError("not the slots of a histogram")
@@ -55,26 +55,26 @@ def cumulative(slots: Sequence[int]) -> tuple[tuple[str, int], ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTiming:
-    """What the kernel has counted of one job since the program was loaded, or the job began."""
+    """What the kernel has counted for one job since the program was loaded, or the job began."""
 
     inode: int
-    """Of the job's control group: of which of its lives this is."""
+    """The inode of the job's control group, which identifies one of its lives."""
     slots: tuple[int, ...]
     retransmits: int
     of_node: bool
-    """Whether `retransmits` are the whole node's: whose they are is not known of all."""
+    """True if `retransmits` are the whole node's, because not all can be attributed to jobs."""
     lost: int
     """Calls on the whole node that could not be timed."""
 
 
 def timing_row(timing: JobTiming) -> list[int]:
-    """As it stands in the helper's answer."""
+    """The row of the helper's answer."""
     head = [timing.inode, timing.lost, int(timing.of_node), timing.retransmits]
     return [*head, *timing.slots]
 
 
 def timings_of(rows: Sequence[object]) -> list[JobTiming | None]:
-    """The rows of an answer; None for a job the kernel had no room for. Raises `ValueError`."""
+    """Parse the rows; None for a job that the kernel had no room for. Raises `ValueError`."""
     found: list[JobTiming | None] = []
     for row in rows:
         if not isinstance(row, list) or len(row) not in (1, _ROW):

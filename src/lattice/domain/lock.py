@@ -1,6 +1,6 @@
-"""A lock: somebody, a node, a terminal or everything is shut out of Lattice for a while. Pure.
+"""A lock: a user, a node, a terminal session or everything is banned from Lattice. Pure.
 
-It says who may use Lattice, never what Slurm does: jobs run on, and their output is stored.
+It limits the use of Lattice, not Slurm: jobs run on, and their output is stored.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ class Lock:
 
     kind: LockKind
     target: str = ""
-    """A user's name or subject, a node, or a terminal's session; empty for all."""
+    """A user's name or subject, a node, or a terminal session; empty for all."""
     reason: str
     by: str
-    """The subject of whoever locked it."""
+    """The subject of the actor that made the lock."""
     since: datetime
     until: datetime | None = None
-    """None: until it is unlocked."""
+    """None: until it is removed."""
 
     def holds(self, now: datetime) -> bool:
-        """True unless its time is over."""
+        """True unless it has ended."""
         return self.until is None or now < self.until
 
     @property
     def name(self) -> str:
-        """As a person would write it behind `lattice admin unlock`."""
+        """As a person writes it after `lattice admin unlock`."""
         return f"{self.kind.value} {self.target}".rstrip()
 
 
@@ -50,7 +50,7 @@ class Locks(Protocol):
 
     @property
     def current(self) -> bool:
-        """False once they were not confirmed by the agreed state for some seconds."""
+        """False if the state store has not confirmed them for some seconds."""
 
     def of_user(self, *names: str) -> Lock | None:
         """The lock of everything, or of a user with one of these names or subjects."""
@@ -63,7 +63,7 @@ class Locks(Protocol):
 
 
 class NoLocks:
-    """For a server without agreed state: nothing can be locked there."""
+    """For a server without a state store, where nothing can be locked."""
 
     current = True
 
@@ -81,5 +81,5 @@ class NoLocks:
 
 
 def in_force(locks: Iterable[Lock], now: datetime) -> tuple[Lock, ...]:
-    """Those whose time is not over, in the order of their names."""
+    """Those that have not ended, sorted by name."""
     return tuple(sorted((each for each in locks if each.holds(now)), key=lambda each: each.name))

@@ -1,12 +1,12 @@
-"""A chunk: the object in which a stretch of one log stream is stored. Pure; bytes in, bytes out.
+"""A chunk: the object that stores a part of one log stream. Pure: bytes in, bytes out.
 
     chunk  = frame* , index
     frame  = a zstd frame with its checksum, of at most 256 KiB of plain text
     index  = a zstd skippable frame: compressed JSON, its length (4 bytes), `LATTICE1`
 
-So `zstdcat` shows the text, the last kilobytes say what is inside, and a range is a ranged read.
-Whatever is read here may be torn or forged: it is checked before it is believed, and nothing is
-unpacked beyond what the index admits.
+So `zstdcat` shows the text, the last kilobytes describe the content, and a range is a ranged read.
+A chunk may be torn or forged. It is checked before use, and nothing is unpacked beyond the sizes in
+the index.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ from lattice.domain.logs import (
 FRAME_BYTES = 256 * 1024
 CHUNK_BYTES = 8 * 1024 * 1024
 LARGEST_CHUNK_BYTES = CHUNK_BYTES + 2 * FRAME_BYTES + 1024 * 1024
-"""A chunk is closed by the frame that reaches its size; frames that don't compress and the index
-come on top."""
+"""The frame that reaches the size closes a chunk. Frames that don't compress and the index come on
+top.
+"""
 TAIL_BYTES = 16 * 1024
-"""What a reader fetches of an object's end: nearly every index is inside."""
+"""How much of an object's end a reader fetches; it contains nearly every index."""
 MOST_MARKS = 512
 _MAGIC = 0x184D2A5C
 _HEAD = struct.Struct("<II")
@@ -62,10 +63,10 @@ class BadChunk(ValueError):
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
-    """One frame, as the index tells of it.
+    """One frame, as the index describes it.
 
-    `marks` are pairs: so many more bytes had been read when so many more milliseconds had passed;
-    the first is counted from the frame's beginning and from 1970.
+    `marks` are pairs of differences: bytes read, and milliseconds passed. The first pair counts
+    from the frame's beginning and from 1970.
     """
 
     stored_bytes: _Count
@@ -73,7 +74,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     lines: _Count
     marks: tuple[int, ...]
     late: bool = False
-    """True for text that was there before the agent looked: its times are those of the look."""
+    """True for text older than the agent's first reading. Its times are those of the reading."""
 
     @property
     def times_ms(self) -> tuple[int, int]:
@@ -91,7 +92,7 @@ class _Gap(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ChunkIndex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is inside a chunk, and where."""
+    """The content of a chunk."""
 
     format: Annotated[int, msgspec.Meta(ge=1, le=1)] = 1
     node: str
@@ -102,26 +103,26 @@ class ChunkIndex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     source: str
     path: str = ""
     labelled: bool = False
-    """True where Slurm writes each line's task before it."""
+    """True if Slurm writes each line's task before it."""
     offset: _Count
     line: _Count
     frames: tuple[Frame, ...] = ()
     gap_records: tuple[_Gap, ...] = msgspec.field(default=(), name="gaps")
     last: bool = False
-    """True if nothing of this stream comes after it."""
+    """True if it is the last chunk of the stream."""
     before: _Count | None = None
-    """How many chunks of this stream came before it; None where that is not known."""
+    """How many chunks of this stream came before it; None if unknown."""
     sha256: str
-    """Of the frames as they are stored, each of which has a checksum of its text inside."""
+    """Of the stored frames. Each frame has a checksum of its text inside."""
 
     @property
     def begin(self) -> Position:
-        """The place of its first byte."""
+        """The position of its first byte."""
         return Position(self.offset, self.line)
 
     @property
     def end(self) -> Position:
-        """The place after its last byte."""
+        """The position after its last byte."""
         return Position(
             self.offset + sum(each.plain_bytes for each in self.frames),
             self.line + sum(each.lines for each in self.frames),
@@ -129,7 +130,7 @@ class ChunkIndex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """What is missing, in order."""
+        """The gaps, in order."""
         return tuple(
             Gap(Position(each.offset, each.line), each.cause, each.lost_bytes, each.time_ms)
             for each in self.gap_records
@@ -141,7 +142,7 @@ class ChunkIndex(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return sum(each.stored_bytes for each in self.frames)
 
     def placed(self) -> Iterator[PlacedFrame]:
-        """Every frame with the place where it begins, in the text and in the object."""
+        """Every frame with its beginning in the text and in the object."""
         at, stored = self.begin, 0
         for frame in self.frames:
             yield PlacedFrame(frame, at, stored)
@@ -170,9 +171,9 @@ class PlacedFrame:
 
 
 def pack_marks(marks: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """From (bytes so far, time) to what an index carries; thinned if there are very many.
+    """Convert (bytes so far, time) into the form of an index; thinned if there are very many.
 
-    A mark left out makes its text as late as the next mark: never earlier than it was read.
+    Text of a dropped mark gets the time of the next mark: never earlier than it was read.
     """
     step = -(-len(marks) // MOST_MARKS) or 1
     kept = [each for number, each in enumerate(marks, 1) if number % step == 0]
@@ -198,8 +199,9 @@ def unpack_marks(packed: Sequence[int]) -> list[tuple[int, int]]:
 
 
 _idle: deque[zstd.ZstdCompressor] = deque(maxlen=2)
-"""To make a compressor for every frame would cost a quarter of the compressing; each of these
-keeps a megabyte and nothing of the text."""
+"""A new compressor for every frame would cost a quarter of the compression. Each of these keeps a
+megabyte and nothing of the text.
+"""
 
 
 def compress(text: bytes) -> bytes:
@@ -214,11 +216,11 @@ def compress(text: bytes) -> bytes:
 
 
 def expand(stored: bytes | memoryview, frame: Frame) -> bytes:
-    """The plain text of a frame. Raises `BadChunk`; never makes more than the frame admits."""
+    """The plain text of a frame. Raises `BadChunk`; never unpacks more than the frame's size."""
     unpacking = zstd.ZstdDecompressor()
     try:
         text = unpacking.decompress(stored, max_length=frame.plain_bytes + 1)
-        # With all the text out, the checksum behind it may be unread yet.
+        # After all the text, the checksum may still be unread.
         if not unpacking.eof and not unpacking.needs_input:
             text += unpacking.decompress(b"", max_length=1)
     except zstd.ZstdError:
@@ -236,7 +238,7 @@ def index_frame(index: ChunkIndex) -> bytes:
 
 
 def index_size(tail: bytes) -> int:
-    """How many bytes at an object's end are its index. Raises `BadChunk`."""
+    """The size of the index at an object's end. Raises `BadChunk`."""
     if len(tail) < _FOOT.size:
         raise BadChunk("too short for a chunk")
     size, mark = _FOOT.unpack(tail[-_FOOT.size :])
@@ -275,7 +277,7 @@ _DECODER = msgspec.json.Decoder(ChunkIndex)
 
 
 def _check_plausible(text: bytes, object_bytes: int) -> None:
-    """Before anything is made of it: a kilobyte that is forged unpacks to millions of entries."""
+    """Check before decoding: a forged kilobyte can unpack to millions of entries."""
     frames = object_bytes // _SMALLEST_FRAME_BYTES
     lists = 2 * frames + _MOST_GAPS + 8
     numbers = (2 * MOST_MARKS + 8) * frames + 5 * _MOST_GAPS + 64
@@ -284,14 +286,14 @@ def _check_plausible(text: bytes, object_bytes: int) -> None:
 
 
 def check_marks(frame: Frame) -> None:
-    """Return if the marks cover the frame and are times. Raises `BadChunk`."""
+    """Return if the marks cover the frame and are valid times. Raises `BadChunk`."""
     sizes = frame.marks[::2]
     if len(frame.marks) % 2 or not sizes or len(sizes) > MOST_MARKS + 1:
         raise BadChunk("a frame has no times")
     if sum(sizes) != frame.plain_bytes or min(sizes) <= 0:
         raise BadChunk("the times of a frame don't cover it")
     steps = frame.marks[1::2]
-    # Times mostly grow; then the first and the last say it all.
+    # Times mostly grow; then the first and the last are enough.
     times = accumulate(steps) if min(steps) < 0 else (steps[0], sum(steps))
     if not all(0 <= time_ms <= LATEST_MS for time_ms in times):
         raise BadChunk("a time of a frame is none")
@@ -308,24 +310,24 @@ def frames_of(chunk: bytes, index: ChunkIndex) -> Iterator[tuple[PlacedFrame, by
 
 
 def pieces_of(placed: PlacedFrame, text: bytes) -> Iterator[Piece]:
-    """A frame's text as it was read, moment by moment."""
+    """A frame's text in pieces as it was read."""
     at, begin = placed.begin, 0
     for size, time_ms in unpack_marks(placed.frame.marks):
         part = text[begin:size] if size < len(text) or begin else text
-        # The index has counted the frame, and so the last of its pieces.
+        # The index has the lines of the frame, so those of the last piece need no count.
         lines = part.count(b"\n") if size < len(text) else placed.end.line - at.line
         yield Piece(at, time_ms, placed.frame.late, part, lines)
         at, begin = Position(at.offset + len(part), at.line + lines), size
 
 
 def verify(chunk: bytes) -> ChunkIndex:
-    """The index of a chunk every byte of which is as it says. Raises `BadChunk`."""
+    """Check every byte of a chunk and return its index. Raises `BadChunk`."""
     index = read_index(chunk, len(chunk))
     digest = hashlib.sha256(memoryview(chunk)[: index.stored_bytes])
     if digest.hexdigest() != index.sha256:
         raise BadChunk("the frames are not what the index says")
     for _ in frames_of(chunk, index):
-        # Each is checked.
+        # The iterator checks each frame.
         pass
     gaps = index.gaps
     if any(not index.begin.offset <= each.at.offset <= index.end.offset for each in gaps):
@@ -336,7 +338,7 @@ def verify(chunk: bytes) -> ChunkIndex:
 
 
 def gap_records(gaps: Iterable[Gap]) -> tuple[_Gap, ...]:
-    """Gaps as an index carries them."""
+    """Gaps in the form of an index."""
     return tuple(
         _Gap(each.at.offset, each.at.line, each.cause, each.lost_bytes, each.time_ms)
         for each in gaps

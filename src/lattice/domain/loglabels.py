@@ -1,7 +1,7 @@
-"""What `srun --label` writes before each line, and whether an srun does so. Pure.
+"""The labels that `srun --label` writes before each line, and how to detect them. Pure.
 
-A label is the task's number, as wide as the largest one, and `: `. What a program writes may read
-the same: only of a file in which every line is labelled is it believed.
+A label is the task's number, as wide as the largest one, and `: `. A program's own output may look
+the same, so labels are trusted only in a file where every line has one.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ _LONG_WITH_VALUE = re.compile(
     """,
     re.VERBOSE,
 )
-"""An option that is not here is taken to have none: then its value ends the options, and what
-follows is not known. The other way round a word of the program might pass for an option."""
+"""An option that is missing here is taken as one without a value. Then its value ends the options,
+and the rest is unknown. The other way round, a word of the program might pass for an option.
+"""
 
 
 def rank_of(line: bytes) -> int | None:
-    """The task that a labelled line is of; None if it has no label."""
+    """The task of a labelled line; None if it has no label."""
     found = _LABEL.match(line)
     return None if found is None else int(found[1])
 
 
 def labelled_names(words: Sequence[str]) -> tuple[str, ...]:
-    """The files, as its options name them, in which this srun labels each line."""
+    """The files in which this srun labels each line, as its options name them."""
     if ":" in words:
-        # Several programs, each with options of its own.
+        # Several programs, each with its own options.
         return ()
     labels = False
     names: list[str] = []
@@ -57,7 +58,7 @@ def labelled_names(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_named(path: str, name: str) -> bool:
-    """True if this may be the file that an option calls `name`, with its `%t` and the like."""
+    """True if this may be the file that an option calls `name`, with fields such as `%t`."""
     pattern, at = "", 0
     wanted = PurePosixPath(name).name
     for field in _FIELD.finditer(wanted):
@@ -83,12 +84,12 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _letters(word: str, left: Iterator[str]) -> Iterator[tuple[str, str]]:
-    """`lun4`: letters without a value, and at the end perhaps one with it."""
+    """`lun4`: letters without a value, and at the end perhaps one with a value."""
     for number, letter in enumerate(word, 1):
         if letter in _SHORT_WITH_VALUE:
             yield letter, word[number:] or next(left, "")
             return
         if letter not in _SHORT_ALONE:
-            # What follows it may be its value.
+            # An unknown letter; the rest may be its value.
             return
         yield letter, ""

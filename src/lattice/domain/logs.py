@@ -1,21 +1,48 @@
 """What a job writes, as positions in streams. Pure.
 
 A log stream is one file of one attempt on one node. Its offset counts bytes and its line counts
-line feeds, from the attempt's first byte on and through truncation and rotation. Both follow from
-the file alone: whoever reads it again counts the same.
+line feeds, from the attempt's first byte on and through truncation and rotation. Both depend only
+on the file, so every reader counts the same.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
+from typing import Protocol
+
+from lattice.domain.allocation import Allocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastOutput:
+    """The newest write that a node reported.
+
+    `time` is None if no node that answered has seen one. If not all of `nodes` have `answered`,
+    there may be a later one.
+    """
+
+    time: datetime | None = None
+    nodes: int
+    answered: int
+    trouble: str = ""
+    """Why one of the others did not answer."""
+
+
+class LastOutputs(Protocol):
+    """Asks nodes for their last output."""
+
+    async def of(self, allocation: Allocation) -> LastOutput | None:
+        """None if it does not run. Takes about a second at most; silent nodes raise nothing."""
+
 
 LONGEST_LINE_BYTES = 64 * 1024
-"""What is shown of one line; the store keeps it whole."""
+"""How much of one line is shown; the store keeps all of it."""
 
 LATEST_MS = 253_402_300_799_999
-"""The last moment that a calendar has a date for, in milliseconds since 1970."""
+"""The last time that has a date, in milliseconds since 1970."""
 
 _SOURCE = re.compile(
     r"(batch|extern|interactive|\d{1,10}(?:\+\d{1,6})?)(?:\.(\d{1,9}))?(?:~([1-9]\d{0,3}))?"
@@ -23,21 +50,21 @@ _SOURCE = re.compile(
 
 
 class LogKind(StrEnum):
-    """Which of the two. Slurm writes both into one file unless told otherwise: then `stdout`."""
+    """Which of the two. By default Slurm writes both into one file: then `stdout`."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
 
 
 class BadSource(ValueError):
-    """The text names no source of output."""
+    """The text is no source of output."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogSource:
-    """Who writes: the batch script, a whole step on this node, or one task of a step.
+    """The writer: the batch script, a whole step on this node, or one task of a step.
 
-    `copy` tells files apart that have the same writer, in the order they were found.
+    `copy` numbers files with the same writer, in the order in which they were found.
     """
 
     step: str
@@ -50,7 +77,7 @@ class LogSource:
 
     @classmethod
     def parse(cls, text: str) -> LogSource:
-        """Read what `str` wrote. Raises `BadSource`."""
+        """Parse what `str` wrote. Raises `BadSource`."""
         found = _SOURCE.fullmatch(text) if text.isascii() else None
         if found is None:
             raise BadSource("not a source of output")
@@ -72,18 +99,18 @@ class StreamName:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place in a stream: so many bytes, and so many line feeds, lie before it."""
+    """A place in a stream: the number of bytes and line feeds before it."""
 
     offset: int = 0
     line: int = 0
 
     def past(self, text: bytes) -> Position:
-        """The place after this text."""
+        """The position after this text."""
         return Position(self.offset + len(text), self.line + text.count(b"\n"))
 
 
 class GapCause(StrEnum):
-    """Why bytes are missing. There are no others."""
+    """Why bytes are missing. There are no other causes."""
 
     TRUNCATED = "truncated"
     DELETED = "deleted"
@@ -92,14 +119,14 @@ class GapCause(StrEnum):
     QUOTA = "quota"
     UNREADABLE = "unreadable"
     TAMPERED = "tampered"
-    """Changed or removed in the object store after it was sealed. Only a server says this."""
+    """Changed or removed in the object store after it was sealed. Only a server reports this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Bytes that were written and can't be read any more. They count in no offset.
 
-    `lost_bytes` is what is known to be missing; None where not even that is known.
+    `lost_bytes` is how many are missing; None if unknown.
     """
 
     at: Position
@@ -110,14 +137,14 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text of a stream that was read at one moment."""
+    """Text of a stream that was read at one time."""
 
     at: Position
     time_ms: int
     late: bool
     text: bytes
     counted: int | None = field(default=None, compare=False, repr=False)
-    """How many line feeds are in the text, where someone has counted them."""
+    """The number of line feeds in the text, if already counted."""
 
     @property
     def line_feeds(self) -> int:
@@ -133,7 +160,7 @@ class Piece:
         return self.at.offset + len(self.text)
 
     def starting_at(self, offset: int) -> Piece:
-        """The same without what lies before `offset`."""
+        """The piece without what lies before `offset`."""
         before = self.text[: max(0, offset - self.at.offset)]
         if not before:
             return self

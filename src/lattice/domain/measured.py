@@ -1,8 +1,8 @@
-"""What one node measured of one job at one moment, and what people are shown of it. Pure.
+"""What one node measured for one job at one time, and what people are shown of it. Pure.
 
 Agents measure counters and gauges (`lattice.domain.metric`); people are shown rates and shares. A
-rate needs two snapshots of the same life of a job; where one is missing, or a counter was begun
-anew between them, there is no number but a reason.
+rate needs two snapshots of the same life of a job. If one is missing, or a counter was reset
+between them, there is a reason instead of a number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from lattice.domain.metric import Absence, Labels, Provenance, Reading, Sample
+from lattice.domain.metric import Absence, Labels, MetricReading, Provenance, Sample
 from lattice.domain.nodejobs import JobIdentity
 
 NOT_MEASURED = "not measured on this node"
@@ -25,15 +25,15 @@ _LATENCY = "io_latency_seconds_bucket"
 
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """Everything a node could tell of a job at a moment it shares with other nodes."""
+    """All readings of a job on a node, at a time that the nodes share."""
 
     identity: JobIdentity
     time: float
-    """The aligned moment, in seconds since 1970; each sample has its own."""
+    """The aligned time, in seconds since 1970; each sample has its own."""
     resolution_s: float
-    readings: tuple[Reading, ...]
+    readings: tuple[MetricReading, ...]
     _by_metric: Mapping[str, tuple[Sample, ...]] = field(init=False, repr=False, compare=False)
-    """Sorted once: every rule asks, of every snapshot."""
+    """Grouped once, because every rule reads every snapshot."""
 
     def __post_init__(self) -> None:
         by_metric: dict[str, list[Sample]] = {}
@@ -58,7 +58,7 @@ class JobSnapshot:
 
 
 class Shown(StrEnum):
-    """The metrics people know by name (TOP-1); the same word in tables, JSON and `--metrics`."""
+    """The metrics that people use by name (TOP-1), alike in tables, JSON and `--metrics`."""
 
     GPU_UTILIZATION = "gpu_utilization"
     GPU_MEMORY_USED = "gpu_memory_used"
@@ -79,7 +79,7 @@ class Shown(StrEnum):
 
 
 class Making(StrEnum):
-    """How the shown value comes from the series."""
+    """How the shown value is made from the series."""
 
     LAST = "last"
     RATE = "rate"
@@ -87,7 +87,7 @@ class Making(StrEnum):
 
 
 class Summing(StrEnum):
-    """What a summary over nodes or GPUs is."""
+    """How values of nodes or GPUs are combined."""
 
     MEAN = "mean"
     TOTAL = "total"
@@ -96,7 +96,7 @@ class Summing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """One shown metric: its series, its unit, and how it is made and summed up."""
+    """One shown metric: its series, its unit, and how it is made and combined."""
 
     series: str
     unit: str
@@ -129,13 +129,13 @@ SHOWN: Mapping[Shown, Showing] = {
 
 @dataclass(frozen=True, slots=True)
 class ShownValue:
-    """A number a person sees, with who measured it and when."""
+    """A number that a person sees, with its source and its time."""
 
     value: float
     time: float
     source: Provenance
     labels: Labels = ()
-    """`gpu_uuid`, and `scope` where it says that a figure is the whole node's."""
+    """`gpu_uuid`, and `scope` if a value is the whole node's."""
 
 
 ShownReading: TypeAlias = ShownValue | Absence
@@ -144,7 +144,7 @@ ShownReading: TypeAlias = ShownValue | Absence
 def shown_of(
     metric: Shown, before: JobSnapshot | None, now: JobSnapshot
 ) -> tuple[ShownReading, ...]:
-    """One a series (a GPU, say); at least one reading, an `Absence` where there is nothing."""
+    """One reading per series, for example per GPU; an `Absence` if there is none."""
     showing = SHOWN[metric]
     samples = now.of(showing.series)
     if not samples:
@@ -176,7 +176,7 @@ def _rate(showing: Showing, before: Sample | None, now: Sample) -> ShownReading:
 
 
 def _p99(showing: Showing, before: JobSnapshot, now: JobSnapshot) -> ShownReading:
-    """The upper edge of the bucket that holds the 99th of a hundred."""
+    """The upper edge of the bucket that contains the 99th percentile."""
     buckets = []
     then = {each.labels: each.value for each in before.of(showing.series)}
     for each in now.of(showing.series):
@@ -196,7 +196,7 @@ def _p99(showing: Showing, before: JobSnapshot, now: JobSnapshot) -> ShownReadin
 
 
 def summed(metric: Shown, values: Iterable[float]) -> float | None:
-    """One figure for all; None for none."""
+    """One value for all; None for none."""
     told = list(values)
     if not told:
         return None

@@ -1,8 +1,8 @@
-"""What is measured: the catalogue, and the one type that can hold a measured number. Pure.
+"""The catalogue of metrics, and the one type for a measured number. Pure.
 
-A `Sample` has a source and a moment, or it can't be made; a number that is none (NaN, a vendor's
-blank, a value out of the metric's bounds) can't be put into one. What could not be measured is an
-`Absence`, with the reason. Nothing else crosses from a probe to the rest.
+A `Sample` must have a source and a time. It can't hold an invalid number: NaN, a vendor's blank, a
+value outside the metric's bounds. What could not be measured is an `Absence` with the reason.
+Probes return nothing else.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from functools import lru_cache
 from typing import TypeAlias
 
 PREFIX = "lattice_"
-"""Before every name in the metric store."""
+"""The prefix of every name in the metric store."""
 Labels: TypeAlias = tuple[tuple[str, str], ...]
-"""Sorted pairs that tell series of one metric apart; never whose they are: the server says that."""
+"""Sorted pairs that distinguish the series of one metric. The server adds the owner's labels."""
 
 _ZETTABYTE, _EXABYTE, _PETABYTE = 1e21, 1e18, 1e15
-"""A card holds less than the last, and a vendor's blank (1.4e16) is more."""
+"""A GPU's memory is below the last, and a vendor's blank (1.4e16) is above it."""
 _LONGEST_LABEL = 128
 _EARLIEST, _LATEST = 1e9, 1e11
 
 
 class Provenance(StrEnum):
-    """Who measured."""
+    """What measured the value."""
 
     HOST_LOCAL_PROBE = "host_local_probe"
     SLICE_GUEST = "slice_guest"
@@ -35,16 +35,16 @@ class Provenance(StrEnum):
     UNAVAILABLE = "unavailable"
 
 
-class Kind(StrEnum):
-    """How values of one series hang together."""
+class MetricKind(StrEnum):
+    """How values of one series relate."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
-    """Never falls while its job lives, but for a restart of what counts."""
+    """Never falls while its job lives, unless the counting program restarts."""
 
 
 class Per(StrEnum):
-    """What one series is about, beside its job and node."""
+    """What one series is about, besides its job and node."""
 
     JOB = "job"
     GPU = "gpu"
@@ -52,7 +52,7 @@ class Per(StrEnum):
 
 
 class NotMeasured(ValueError):
-    """A number that can't be a measurement of this metric; the text says why."""
+    """A number that can't be a measurement of this metric; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,18 +60,18 @@ class Metric:
     """One line of the catalogue."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     per: Per
     unit: str
     words: str
     labels: tuple[str, ...] = ()
-    """Names of the labels its series have besides `gpu_uuid`."""
+    """Names of the labels that its series have besides `gpu_uuid`."""
     most: float = _EXABYTE
-    """No true value is larger."""
+    """The upper bound of valid values."""
 
     @property
     def series(self) -> str:
-        """Its name in the metric store."""
+        """The name in the metric store."""
         return PREFIX + self.name
 
     @property
@@ -80,7 +80,7 @@ class Metric:
 
 
 def _job(
-    name: str, kind: Kind, unit: str, words: str, *labels: str, most: float = _EXABYTE
+    name: str, kind: MetricKind, unit: str, words: str, *labels: str, most: float = _EXABYTE
 ) -> Metric:
     return Metric(
         name=name, kind=kind, per=Per.JOB, unit=unit, words=words, labels=labels, most=most
@@ -88,14 +88,14 @@ def _job(
 
 
 def _gpu(
-    name: str, kind: Kind, unit: str, words: str, *labels: str, most: float = _PETABYTE
+    name: str, kind: MetricKind, unit: str, words: str, *labels: str, most: float = _PETABYTE
 ) -> Metric:
     return Metric(
         name=name, kind=kind, per=Per.GPU, unit=unit, words=words, labels=labels, most=most
     )
 
 
-_GAUGE, _COUNTER = Kind.GAUGE, Kind.COUNTER
+_GAUGE, _COUNTER = MetricKind.GAUGE, MetricKind.COUNTER
 CATALOGUE: dict[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -170,13 +170,13 @@ CATALOGUE: dict[str, Metric] = {
             _COUNTER,
             "bytes",
             "over NVLink, both ways",
-            # A petabyte is what one card moves in twenty minutes.
+            # One GPU moves a petabyte in twenty minutes.
             most=_ZETTABYTE,
         ),
         _gpu("gpu_xid_total", _COUNTER, "", "errors the driver reported, by `xid`", "xid"),
     )
 }
-"""Every series an agent may send. A name that is not here is refused."""
+"""Every series that an agent may send. Other names are refused."""
 
 
 _KNOWN = {
@@ -195,7 +195,7 @@ def _label_fault(names: tuple[str, ...], labels: Labels) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A number that something measured. Raises `NotMeasured` where it can't be one."""
+    """A measured number. Raises `NotMeasured` if it can't be one."""
 
     metric: str
     value: float
@@ -221,7 +221,7 @@ class Sample:
             raise NotMeasured(fault)
 
     def label(self, name: str) -> str:
-        """The value of a label; empty if it has none of that name."""
+        """The value of a label; empty if it has no such label."""
         for each, value in self.labels:
             if each == name:
                 return value
@@ -230,18 +230,18 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """Why there is no number: for a metric, or for one of its series."""
+    """Why there is no number, for a metric or for one of its series."""
 
     metric: str
     reason: str
     last_error: str = ""
-    """In the words of whoever failed."""
+    """The text of the failed part."""
     labels: Labels = ()
 
 
-Reading: TypeAlias = Sample | Absence
+MetricReading: TypeAlias = Sample | Absence
 
 
 def labelled(**labels: str) -> Labels:
-    """Labels in the order they stand in."""
+    """Labels, sorted by name."""
     return tuple(sorted(labels.items()))

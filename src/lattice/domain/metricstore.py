@@ -1,4 +1,4 @@
-"""The port to the metric store: any that takes Prometheus remote write and speaks PromQL. Pure."""
+"""The port to the metric store: any with Prometheus remote write and PromQL. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 Point = tuple[float, float]
-"""A moment in seconds since 1970, and a value."""
+"""A time in seconds since 1970, and a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,27 +19,27 @@ class SeriesPoints:
 
 
 class BadQuery(Exception):
-    """The store says that the query can't be answered; the text is its own."""
+    """The store rejects the query; the text is the store's."""
 
 
 class StoreSilent(Exception):
-    """The store does not answer, or not in time; the text says how."""
+    """The store does not answer, or not in time; the text gives the reason."""
 
 
 class WriteRefused(Exception):
-    """The store refuses these points for good; sending them again would not help."""
+    """The store refuses these points for good; a retry would not help."""
 
 
 class MetricStore(Protocol):
     """VictoriaMetrics, or a stock Prometheus with its remote-write receiver on."""
 
     async def write(self, series: Sequence[SeriesPoints]) -> None:
-        """Taken when this returns. Raises `StoreSilent` (try again) and `WriteRefused`."""
+        """Accepted when this returns. Raises `StoreSilent` (retry) and `WriteRefused`."""
 
     async def query(
         self, promql: str, *, at: float, within_s: float = 10.0
     ) -> tuple[SeriesPoints, ...]:
-        """An instant vector: one point a series. Raises `StoreSilent` and `BadQuery`."""
+        """An instant vector: one point per series. Raises `StoreSilent` and `BadQuery`."""
 
     async def query_range(
         self, promql: str, *, start: float, end: float, step_s: float, within_s: float = 10.0

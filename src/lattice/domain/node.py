@@ -1,4 +1,4 @@
-"""A compute node as the scheduler knows it, and the switches above it. Pure."""
+"""A compute node in the scheduler's view, and the switches above it. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class NodeState(StrEnum):
-    """Lattice's word for a node: what an owner or an operator has to know."""
+    """Lattice's state of a node: what an owner or an operator needs."""
 
     READY = "ready"
     DRAINING = "draining"
@@ -19,7 +19,7 @@ class NodeState(StrEnum):
 
 
 class AgentLink(StrEnum):
-    """What is known of a node's agent."""
+    """The state of a node's agent."""
 
     LINKED = "linked"
     LOST = "lost"
@@ -27,18 +27,18 @@ class AgentLink(StrEnum):
 
 
 class Condition(StrEnum):
-    """How an agent is judged by the time since its link was lost; from good to bad."""
+    """The state of an agent by the time since its link was lost, from good to bad."""
 
     READY = "ready"
     DEGRADED = "degraded"
     DOWN = "down"
 
 
-class Health(StrEnum):
-    """How an agent finds the node's own parts, its GPUs above all."""
+class HealthState(StrEnum):
+    """The health of the node's parts, above all its GPUs, as the agent sees it."""
 
     UNKNOWN = "unknown"
-    """Nothing there was looked at."""
+    """Nothing was examined."""
     HEALTHY = "healthy"
     WARNING = "warning"
     FAILURE = "failure"
@@ -46,9 +46,9 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeHealth:
-    """A judgement with why, the worst first."""
+    """A health state with its reasons, the worst first."""
 
-    health: Health = Health.UNKNOWN
+    health: HealthState = HealthState.UNKNOWN
     words: tuple[str, ...] = ()
 
 
@@ -57,24 +57,24 @@ NOT_LOOKED = NodeHealth()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAgent:
-    """The other truth about a node: whether its agent is there, and since when."""
+    """The agent of a node: whether it is linked, and since when."""
 
     link: AgentLink
     condition: Condition = Condition.READY
     replica: str = ""
-    """Which of the servers it is linked to."""
+    """The server that it is linked to."""
     since: datetime | None = None
     version: str = ""
-    health: Health = Health.UNKNOWN
-    """Of the node's GPUs, as the agent last said."""
+    health: HealthState = HealthState.UNKNOWN
+    """Of the node's GPUs, as the agent last reported."""
     health_words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node. `slurm_state` is Slurm's own word with its flags, `state` what it means here.
+    """One node. `slurm_state` is Slurm's own state with its flags, `state` its meaning here.
 
-    `agent` is None where the cluster has no agents at all, or nothing is known of them.
+    `agent` is None if the cluster has no agents, or nothing is known about them.
     """
 
     name: str
@@ -108,12 +108,12 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The switches of a cluster; empty where the site configured none."""
+    """The switches of a cluster; empty if the site configured none."""
 
     switches: tuple[Switch, ...] = ()
 
     def leaf_of(self, node: str) -> str:
-        """The switch a node hangs on, or empty."""
+        """The leaf switch of a node, or empty."""
         for switch in self.switches:
             if switch.level == 0 and node in switch.nodes:
                 return switch.name

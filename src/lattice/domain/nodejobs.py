@@ -1,12 +1,12 @@
-"""A job as one node sees it: steps, tasks and processes, and what became of them. Pure.
+"""A job as one node sees it: steps, tasks and processes, and their changes. Pure.
 
-A node knows no attempts. It knows that a control group appeared, with an inode, at a moment; that
-is a job's identity on the node, and it stays the same while the agent restarts. The server finds
-the attempt by the moment (`match_attempt`): Slurm's own restart count is ahead of the truth while
-the attempt before is still COMPLETING.
+A node has no attempts. It has a control group with an inode that appeared at a time. That is a
+job's identity on the node, and a restart of the agent does not change it. The server finds the
+attempt by the time (`match_attempt`), because Slurm's restart count is ahead while the attempt
+before is still COMPLETING.
 
-One attempt can have more than one identity on a node. Where Slurm keeps no extern step there, the
-group goes with the last step and comes back, with another inode, with the next.
+One attempt can have more than one identity on a node. Without an extern step, the group disappears
+with the last step. It comes back, with another inode, with the next.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from typing import TypeAlias
 from lattice.domain.allocation import Attempt
 
 CLOCK_SLACK_S = 2.0
-"""How far a node's clock may be from the controller's; more is an alert of its own."""
+"""How far a node's clock may be from the controller's; more raises its own alert."""
 UNREADABLE = "processes of this job can't be read: the kernel holds whoever reads them"
 
 
 class StartSign(StrEnum):
-    """What told when a job began on this node."""
+    """How the start of a job on this node was found."""
 
     FOLDER = "folder"
-    """The time at which its control group was made; the same after every restart of the agent."""
+    """The creation time of its control group; the same after every restart of the agent."""
     PROCESS = "process"
-    """Its oldest process: the kernel no longer knew when the folder was made."""
+    """Its oldest process: the kernel no longer had the creation time of the folder."""
     SEEN = "seen"
-    """It was gone again before it could be read: the moment of the notice."""
+    """It had ended before it could be read: the time of the notice."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class JobIdentity:
-    """One life of a job on one node. `inode` is 0 for a job that was over before it was read."""
+    """One life of a job on one node. `inode` is 0 for a job that ended before it was read."""
 
     boot_id: str
     job_id: int
@@ -51,7 +51,7 @@ class JobIdentity:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ProcessId:
-    """A process that can't be taken for a later one with the same pid."""
+    """A process, distinct from a later one with the same pid."""
 
     pid: int
     start_ticks: int
@@ -72,7 +72,7 @@ class StepId:
 
     @property
     def order(self) -> tuple[int, str, int]:
-        """Steps in the order people list them: named ones, then numbers, then parts."""
+        """The order in which people list steps: named ones, then numbers, then parts."""
         number = self.number
         return (-1 if number is None else number, self.name, self.het_offset or 0)
 
@@ -82,7 +82,7 @@ class StepId:
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
-    """One task of a step that runs here. Without processes it is over, or about to begin."""
+    """One task of a step that runs here. Without processes it has ended or is about to begin."""
 
     id: int
     """Its number in the whole step, over all nodes."""
@@ -91,7 +91,7 @@ class NodeTask:
 
 @dataclass(frozen=True, slots=True)
 class NodeStep:
-    """One step on this node. `processes` are all of its owner's, whichever task they are of."""
+    """One step on this node. `processes` are all of its owner's, of any task."""
 
     id: StepId
     tasks: tuple[NodeTask, ...] = ()
@@ -100,7 +100,7 @@ class NodeStep:
 
 @dataclass(frozen=True, slots=True)
 class JobFolder:
-    """Where a control group of the job is. `hierarchy` is "" for the one of cgroup v2."""
+    """A control group of the job. `hierarchy` is "" for the one of cgroup v2."""
 
     hierarchy: str
     path: str
@@ -108,12 +108,12 @@ class JobFolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeJob:
-    """One job on this node, as last read. `None` means that the node can't tell."""
+    """One job on this node, as last read. `None` means unknown."""
 
     identity: JobIdentity
     started_by: StartSign
     uid: int | None = None
-    """A hint on cgroup v2, where only its processes tell: Slurm's own word goes before it."""
+    """A hint on cgroup v2, where it comes from the processes: Slurm's own value has priority."""
     sluid: str | None = None
     """Slurm's unique id, from the folder's name (26.05 and newer)."""
     steps: tuple[NodeStep, ...] = ()
@@ -121,7 +121,7 @@ class NodeJob:
     """Slurm's own processes for it (slurmstepd)."""
     folders: tuple[JobFolder, ...] = ()
     unread: tuple[int, ...] = ()
-    """Processes whose readers the kernel holds; those not known before are nowhere else here."""
+    """Processes that block their readers in the kernel; new ones are listed nowhere else here."""
 
     @property
     def id(self) -> int:
@@ -129,58 +129,58 @@ class NodeJob:
 
     @property
     def processes(self) -> tuple[ProcessId, ...]:
-        """Every process of the owner's (and of the extern step), each once."""
+        """Every process of the owner (and of the extern step), each once."""
         return tuple(sorted({each for step in self.steps for each in step.processes}))
 
 
 @dataclass(frozen=True, slots=True)
 class JobAppeared:
-    """A job is on the node that was not there, or that a new listener has not heard of."""
+    """A job is new on the node, or new to a listener."""
 
     job: NodeJob
 
 
 @dataclass(frozen=True, slots=True)
 class JobChanged:
-    """Its steps, tasks, processes or owner are other than before."""
+    """Its steps, tasks, processes or owner have changed."""
 
     job: NodeJob
     before: NodeJob
 
 
 @dataclass(frozen=True, slots=True)
-class JobEnded:
-    """Slurm has cleared it away; `job` is how it was last read."""
+class NodeJobEnded:
+    """Slurm has removed it; `job` is its last reading."""
 
     job: NodeJob
 
 
 @dataclass(frozen=True, slots=True)
-class Absence:
-    """A stretch in which jobs can have come and gone unseen, in the node's wall time."""
+class WatchPause:
+    """A period in which jobs can have come and gone unseen, in the node's wall time."""
 
     since: float
     until: float
 
-    def with_(self, other: Absence) -> Absence:
-        """The stretch that covers both."""
-        return Absence(min(self.since, other.since), max(self.until, other.until))
+    def with_(self, other: WatchPause) -> WatchPause:
+        """The period that covers both."""
+        return WatchPause(min(self.since, other.since), max(self.until, other.until))
 
     def meets(self, began: float, ended: float | None) -> bool:
-        """True if nobody watched for a part of this time."""
+        """True if a part of this time was not watched."""
         return self.since <= (self.until if ended is None else ended) and began <= self.until
 
 
-JobEvent: TypeAlias = JobAppeared | JobChanged | JobEnded
+JobEvent: TypeAlias = JobAppeared | JobChanged | NodeJobEnded
 Picture: TypeAlias = Mapping[JobIdentity, NodeJob]
 
 
 def compare(before: Picture, after: Picture) -> tuple[JobEvent, ...]:
-    """What happened between two pictures: ends first, so that a requeued id is never there twice.
+    """What changed between two pictures: ends first, so that a requeued id is never there twice.
 
-    Law: whoever applies the events to `before` has `after`.
+    Law: the events, applied to `before`, give `after`.
     """
-    ended = [JobEnded(before[each]) for each in sorted(before.keys() - after.keys())]
+    ended = [NodeJobEnded(before[each]) for each in sorted(before.keys() - after.keys())]
     appeared = [JobAppeared(after[each]) for each in sorted(after.keys() - before.keys())]
     changed = [
         JobChanged(after[each], before[each])
@@ -193,11 +193,11 @@ def compare(before: Picture, after: Picture) -> tuple[JobEvent, ...]:
 def match_attempt(
     attempts: Iterable[Attempt], started: float, *, slack_s: float = CLOCK_SLACK_S
 ) -> Attempt | None:
-    """The attempt that was under way when a group appeared on a node, if any was.
+    """The attempt that was running when a group appeared on a node, if any.
 
-    The group appears after the start that Slurm wrote down (the prolog may take minutes) and
-    before the end, give or take the clocks. Where two attempts are that close, the nearer start
-    is the likelier one: without a long prolog a group follows within a second.
+    The group appears after the start that Slurm recorded (the prolog may take minutes) and before
+    the end, within the slack of the clocks. If two attempts fit, the nearer start is likelier:
+    without a long prolog a group follows within a second.
     """
     moment = datetime.fromtimestamp(started, UTC)
     slack = timedelta(seconds=slack_s)

@@ -1,6 +1,6 @@
 """Sets of nodes in Slurm's notation: `n[1-3,07-12],gpu-[a,b]x[0-1]`. Pure.
 
-Text from outside is only ever expanded up to a bound: `n[0-9999999999]` is thirteen characters.
+Text from outside is expanded only up to a bound: `n[0-9999999999]` is 15 characters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LAST_NUMBER = re.compile(r"(.*?)([0-9]{1,18})([^0-9]*)", re.DOTALL)
 
 
 class NodeSet:
-    """An immutable set of node names that remembers the order they were given in."""
+    """An immutable set of node names that keeps their order."""
 
     __slots__ = ("_names",)
 
@@ -87,7 +87,7 @@ class NodeSet:
 
 
 def _items(text: str) -> Iterator[str]:
-    # Commas inside brackets do not part items.
+    # Commas inside brackets do not separate items.
     if not text:
         return
     start, depth = 0, 0
@@ -120,7 +120,7 @@ def _expand(item: str, room: int) -> Iterator[str]:
         name = literals[0]
         for chosen, literal in zip(choice, literals[1:], strict=True):
             name += chosen + literal
-        # Here, and not when all are there: each of many names may be as long as the text.
+        # Checked for each name, because each of many names may be as long as the text.
         if len(name) > _NAME_LIMIT:
             raise ValueError(f"{name[:80]!r} is not a node name")
         yield name
@@ -147,7 +147,7 @@ def _alternatives(group: str, room: int) -> list[str]:
 
 
 def _folded(prefix: str, suffix: str, numbers: list[str]) -> str:
-    # Sorted by length first, `08 09 10` and `8 9 10` are each one run and are never mixed up.
+    # Sorted by length first: `08 09 10` and `8 9 10` are each one run and never mixed up.
     ordered = sorted(numbers, key=lambda digits: (len(digits), digits))
     if len(ordered) == 1:
         return f"{prefix}{ordered[0]}{suffix}"

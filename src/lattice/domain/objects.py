@@ -1,6 +1,6 @@
 """The port of the object store: keys to bytes, written once, read in ranges. Pure.
 
-Keys are made by the server from escaped parts (`key_of`); nobody else's text shapes one.
+Only the server makes keys, from escaped parts (`key_of`). Text from outside can't shape a key.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from typing import Protocol
 from urllib.parse import quote, unquote
 
 LONGEST_PART = 200
-"""A part that is longer once escaped is refused: S3 ends keys at 1 024 bytes, file systems names
-at 255."""
+"""The limit of an escaped part: S3 ends keys at 1 024 bytes, file systems end names at 255."""
 
 LONGEST_KEY = 900
-"""S3's bound, less what a site may put before every key."""
+"""S3's limit, less a site's prefix before every key."""
 
 _BEGINNING = re.compile(r"([A-Za-z0-9_%-][A-Za-z0-9_%.-]*)?")
 
 
 class NoObject(Exception):
-    """There is nothing under this key."""
+    """No object has this key."""
 
 
 class BadKeyPart(ValueError):
@@ -42,43 +41,44 @@ class ObjectInfo:
 class ObjectStore(Protocol):
     """S3, or a folder. Every method raises `Unavailable` when the store does not answer.
 
-    Keys are those `key_of` makes; another is refused with `BadKeyPart`. No key is the folder of
-    another one: a file system could not hold both.
+    Keys must come from `key_of`; others are refused with `BadKeyPart`. No key is the folder of
+    another one, because a file system could not hold both.
     """
 
     async def put_new(self, key: str, body: bytes) -> bool:
-        """Write if nothing is there yet; False if something is. Durable when it returns True."""
+        """Write if the key is new; False if it exists. Durable when it returns True."""
 
     async def put(self, key: str, body: bytes) -> None:
-        """Write, whatever is there."""
+        """Write, and replace an existing object."""
 
     async def read(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
-        """The bytes from `begin` up to `end`; fewer where the object ends. Raises `NoObject`."""
+        """The bytes from `begin` up to `end`, or to the object's end. Raises `NoObject`."""
 
     async def read_end(self, key: str, most_bytes: int) -> tuple[bytes, int]:
         """The last bytes of an object, and its whole size. Raises `NoObject`."""
 
     def listing(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """What begins with `prefix` and sorts after `after`, in the order of keys."""
+        """Objects with keys that begin with `prefix` and sort after `after`, in order."""
 
     async def folders(self, prefix: str) -> tuple[str, ...]:
-        """The prefixes one level below, in order: `a/b/` for `a/`. It is empty or ends with `/`.
+        """The prefixes one level below, in order: `a/b/` for `a/`.
 
-        One without an object may be named: SeaweedFS keeps the folders of what was deleted.
+        `prefix` is empty or ends with `/`. A folder without objects may be listed: SeaweedFS keeps
+        the folders of deleted objects.
         """
 
     async def delete(self, key: str) -> None:
-        """Remove; nothing there is success."""
+        """Remove it; a missing object is no error."""
 
 
 def escaped(part: str) -> str:
     """One part of a key: letters, digits, `-`, `_` and inner dots stay, all else is percent-coded.
 
-    `unescaped` undoes it. Raises `BadKeyPart`.
+    `unescaped` is the inverse. Raises `BadKeyPart`.
     """
     try:
         text = quote(part, safe="").replace("~", "%7E")
-    except UnicodeEncodeError as half:  # a lone half of a surrogate pair
+    except UnicodeEncodeError as half:  # a lone surrogate
         raise BadKeyPart("a part of a key must be text") from half
     if text.startswith("."):
         text = "%2E" + text[1:]
@@ -90,7 +90,7 @@ def escaped(part: str) -> str:
 
 
 def unescaped(part: str) -> str:
-    """What `escaped` was given."""
+    """The inverse of `escaped`."""
     return unquote(part, errors="strict")
 
 
@@ -103,7 +103,7 @@ def key_of(*parts: str) -> str:
 
 
 def check_key(key: str) -> None:
-    """Raise `BadKeyPart` for what `key_of` would not have made. Stores ask it of every key."""
+    """Raise `BadKeyPart` for what `key_of` would not have made. Stores check every key."""
     if len(key) > LONGEST_KEY or not all(map(_is_escaped, key.split("/"))):
         raise BadKeyPart(f"{key[:60]!r} is no key")
 

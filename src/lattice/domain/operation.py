@@ -1,7 +1,7 @@
-"""The port to whoever takes nodes out of service and puts them back. Pure.
+"""The port for taking nodes out of service and putting them back. Pure.
 
-Draining is the scheduler's own: what runs goes on, nothing new starts. Lattice keeps no state of
-its own beside it, so that `sinfo` and `lattice nodes` can't disagree.
+The scheduler itself drains: running jobs go on, nothing new starts. Lattice keeps no state of its
+own besides it, so that `sinfo` and `lattice nodes` can't disagree.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lattice.domain.node import NodeState
 from lattice.domain.nodeset import NodeSet
 
 Admitted: TypeAlias = frozenset[str] | None
-"""The accounts that a partition admits; None: every one."""
+"""The accounts that a partition admits; None: all."""
 
 
 class NodeAct(StrEnum):
@@ -29,21 +29,21 @@ class NodeAct(StrEnum):
 class NodeOperator(Protocol):
     """Acts on nodes, for all of the set or for none.
 
-    Each raises `Unavailable` while the scheduler does not answer, and `ConfigurationError` if it
-    does not let this server do it.
+    Each method raises `Unavailable` while the scheduler does not answer, and `ConfigurationError`
+    if the scheduler does not permit it to this server.
     """
 
     async def states(self, nodes: NodeSet) -> Mapping[str, NodeState]:
-        """How the scheduler has them at this moment; one it does not know is left out."""
+        """Their states in the scheduler now; unknown nodes are left out."""
 
     async def admitted(self) -> Mapping[str, Admitted]:
-        """Which accounts each partition admits, at this moment."""
+        """The accounts that each partition admits now."""
 
     async def drain(self, nodes: NodeSet, reason: str) -> None:
-        """No new work; what runs goes on."""
+        """No new work; running jobs go on."""
 
     async def disable(self, nodes: NodeSet, reason: str) -> None:
-        """Out of service at once, work or not."""
+        """Take out of service at once, even with running jobs."""
 
     async def resume(self, nodes: NodeSet) -> None:
-        """Back into service."""
+        """Put back into service."""

@@ -1,7 +1,7 @@
-"""The files a job writes its output to, opened for reading, and the port that opens them.
+"""The output files of a job, opened for reading, and the port that opens them.
 
-The agent may not read a user's files. Whoever stands behind `OutputOpener` opens them as the
-job's owner, by the owner's rights alone, and hands over descriptors.
+The agent may not read a user's files. The implementation of `OutputOpener` opens them as the job's
+owner, with the owner's rights alone, and passes descriptors.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from lattice.domain.logs import LogKind
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Holder:
-    """A process that has the file open for writing, and as which descriptor."""
+class OutputHolder:
+    """A process that has the file open for writing, and its descriptor."""
 
     pid: int
     descriptor: int
     rank: int = -1
-    """Its task's number in the step, where its environment says one; -1: not known."""
+    """Its task's number in the step, from its environment; -1: unknown."""
     step: str = ""
-    """Which step it was of, where that was written down."""
+    """The step it belonged to, if recorded."""
     daemon: bool = False
-    """It was Slurm's own process for the step, and no task; as far as that was written down."""
+    """True if it was Slurm's own process for the step, and no task; as far as recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFile:
-    """One file. `fd` is open for reading and belongs to whoever holds the `OpenedOutputs`."""
+    """One file. `fd` is open for reading and belongs to the holder of the `OpenedOutputs`."""
 
     fd: int
     device: int
     inode: int
     born: float | None
-    """When the file was made, in Unix seconds, where the file system keeps that."""
+    """When the file was created, in Unix seconds, if the file system keeps that."""
     size: int
     path: str
-    """What it was called when it was opened, to show; never a name to open again."""
-    holders: tuple[Holder, ...] = ()
-    """Empty for a file that was asked for by its path."""
+    """Its path when it was opened, to show; never a name to open again."""
+    holders: tuple[OutputHolder, ...] = ()
+    """Empty for a file that was requested by path."""
     comm: str = ""
     """The first holder's program."""
     flags: int = 0
     position: int = 0
-    """Where the first holder stood, and how it opened the file (O_APPEND, say)."""
+    """The first holder's position, and how it opened the file (O_APPEND, for example)."""
     watch: int = -1
-    """Its number among the notices of `watch_fd`; -1 where it is not watched."""
+    """Its number among the notices of `watch_fd`; -1 if it is not watched."""
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -59,25 +59,25 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True)
 class SkippedOutput:
-    """A descriptor behind which nothing was opened, and why: a pipe, a file not the owner's."""
+    """A descriptor that was not opened, and why: a pipe, a file not the owner's."""
 
-    holder: Holder
+    holder: OutputHolder
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedOutputs:
-    """What one question brought. Close it, or use it in a `with`."""
+    """The result of one question. Close it, or use it in a `with`."""
 
     watch_fd: int | None
-    """An inotify instance that tells of each file's writes; None: look again and again instead."""
+    """An inotify instance with the writes of each file; None: poll instead."""
     files: tuple[OutputFile, ...]
     skipped: tuple[SkippedOutput, ...] = ()
     more: bool = False
-    """Of noted files: there are others, to be asked for with a larger `skip`."""
+    """For noted files: there are others, to be requested with a larger `skip`."""
 
     def close(self) -> None:
-        """Let go of every descriptor. Once only: the numbers are soon somebody else's."""
+        """Close every descriptor. Call it once only: the numbers are soon reused."""
         for each in (self.watch_fd, *(file.fd for file in self.files)):
             if each is not None:
                 with suppress(OSError):
@@ -98,14 +98,14 @@ class OpenedOutputs:
 class OutputOpener(Protocol):
     """Opens outputs of the job that a grant names, on this node.
 
-    `PermissionRefused`: the owner is nobody to act for. `DataUnavailable`: there is no such file
-    for the owner. `UsageError`: too much at once. `Unavailable`: a retry may help.
+    `PermissionRefused`: the helper does not act for this owner. `DataUnavailable`: the owner has no
+    such file. `UsageError`: too much at once. `Unavailable`: a retry may help.
     """
 
     async def open_output(self, grant: str, pids: Sequence[int]) -> OpenedOutputs:
         """Standard output and error of these processes, and all that srun and slurmstepd write.
 
-        Processes that are gone, or not the job's, bring nothing.
+        Processes that have ended, or are not the job's, add nothing.
         """
         ...
 
@@ -114,15 +114,16 @@ class OutputOpener(Protocol):
         ...
 
     async def note_output(self, job_id: int, pids: Sequence[int]) -> int:
-        """Have written down what these processes write to; how many files. Needs no grant."""
+        """Have the output files of these processes recorded. Returns their number. No grant."""
         ...
 
     async def open_noted(
         self, grant: str, since_ms: int, until_ms: int, skip: int
     ) -> OpenedOutputs:
-        """What was noted of processes that began in between (0: up to now), and is still there.
+        """Recorded files of processes that began in between (0: up to now), if they still exist.
 
-        `MOST_OUTPUTS` at a time, after `skip` others. Whatever `open_output` found is noted too.
+        `MOST_OUTPUTS` at a time, after `skip` others. Files that `open_output` found are recorded
+        too.
         """
         ...
 
@@ -133,12 +134,12 @@ class NamedOutputs:
 
     host: str
     files: Mapping[LogKind, str]
-    """Standard error only where it is a file of its own."""
+    """Standard error only if it has its own file."""
 
 
 class JobFiles(Protocol):
-    """What the scheduler knows of a job's files, as long as it remembers the job."""
+    """A job's files by the scheduler, as long as it has the job."""
 
     async def of(self, job_id: int) -> NamedOutputs:
-        """Raises `NotFound` and `Unavailable`."""
+        """The files of a job's script. Raises `NotFound` and `Unavailable`."""
         ...

@@ -1,8 +1,8 @@
-"""Who speaks on the machines' own wire: a node or a replica, as its certificate names it. Pure.
+"""The peer on the machines' own wire: a node or a replica, as its certificate names it. Pure.
 
-A certificate of the cluster's authority carries one URI, `lattice://CLUSTER/node/NAME` or
-`lattice://CLUSTER/replica/ID`. Reading it out of a certificate is `lattice.wire.peer`; this
-module knows the names alone, and refuses every spelling but the one it writes.
+A certificate of the cluster's authority has one URI, `lattice://CLUSTER/node/NAME` or
+`lattice://CLUSTER/replica/ID`. `lattice.wire.peer` extracts it from a certificate. This module
+handles the names alone, and refuses every spelling except the one it writes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _URI = re.compile(r"lattice://([^/]+)/(node|replica)/([^/]+)", re.ASCII)
 
 
 class BadName(ValueError):
-    """Not a name this wire can carry; the text says why."""
+    """Not a valid name on this wire; the text gives the reason."""
 
 
 class PeerKind(StrEnum):
-    """What a certificate can speak for."""
+    """What a certificate can identify."""
 
     NODE = "node"
     REPLICA = "replica"
@@ -31,7 +31,7 @@ class PeerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerIdentity:
-    """Whoever holds the key of a certificate that the cluster's authority signed."""
+    """The holder of a certificate that the cluster's authority signed."""
 
     kind: PeerKind
     name: str
@@ -44,13 +44,13 @@ class PeerIdentity:
 
     @property
     def uri(self) -> str:
-        """As the certificate has it."""
+        """The URI in the certificate."""
         return peer_uri(self.cluster, self.kind, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A certificate as it goes out, PEM."""
+    """A new certificate in PEM."""
 
     pem: bytes
     serial: int
@@ -76,12 +76,12 @@ def checked_cluster(cluster: str) -> str:
 
 
 def peer_uri(cluster: str, kind: PeerKind, name: str) -> str:
-    """What a certificate says of its holder; raises `BadName`."""
+    """The URI of a certificate's holder; raises `BadName`."""
     return f"{SCHEME}://{checked_cluster(cluster)}/{kind.value}/{checked_name(name)}"
 
 
 def read_uri(uri: str) -> tuple[str, PeerKind, str]:
-    """Cluster, kind and name of exactly what `peer_uri` writes; raises `BadName`."""
+    """Parse exactly what `peer_uri` writes into cluster, kind and name; raises `BadName`."""
     found = _URI.fullmatch(uri)
     if found is None:
         raise BadName("the certificate names neither a node nor a replica")
@@ -90,10 +90,10 @@ def read_uri(uri: str) -> tuple[str, PeerKind, str]:
 
 
 def server_name(cluster: str, replica: str = "") -> str:
-    """The name a dialler expects in a replica's certificate, whatever the address it dialled.
+    """The name that a client expects in a replica's certificate, at any address.
 
-    Only replicas hold certificates for serving, so the common name proves "a replica of this
-    cluster"; with `replica`, that very one. An address proves less and changes more often.
+    Only replicas have certificates for serving, so the shared name proves "a replica of this
+    cluster". With `replica` it proves that replica. An address proves less and changes more often.
     """
     base = f"replicas.{checked_cluster(cluster)}.lattice.internal"
     return f"{checked_name(replica).lower()}.{base}" if replica else base

@@ -1,17 +1,17 @@
 """One end of a two-way pipe of messages that outlives its connections. Pure: no I/O, no clock.
 
-Two ends exchange frames over whatever connects them just now. Every message has a number; each
-end keeps what the other has not confirmed, so that after any cut, at any byte, both go on where
-they were: nothing lost, nothing twice, in order. What is kept is bounded by the reader's window,
-at both ends, however long the pipe lives; a relay between them keeps nothing.
+Two ends exchange frames over the current connection. Every message has a number. Each end keeps
+what the other has not confirmed, so after a cut at any byte both continue where they were. Nothing
+is lost, repeated or reordered. The reader's window bounds what both ends keep, however long the
+pipe lives. A relay between them keeps nothing.
 
     HELLO  the first frame of either end on every connection: what it has, what it has room for
-    DATA   one message, with its number, and the number of the last one had from the other side
-    ACK    the same two figures as HELLO, when there is no DATA to tell them with
+    DATA   one message, its number, and the number of the last one received
+    ACK    the same two figures as HELLO, when there is no DATA to carry them
     END    the last message: no other follows
-    PING, PONG  is the other end there?
+    PING, PONG  a check that the other end is there
 
-Room is counted in bytes since the beginning, so that what is sent again is not counted again.
+Room is counted in bytes since the beginning, so that a retransmission is not counted again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from enum import IntEnum
 WINDOW_BYTES = 2 * 1024 * 1024
 LARGEST_MESSAGE_BYTES = 240 * 1024
 _OVERHEAD_BYTES = 64
-"""What a message costs beside its bytes: many empty ones are bounded too."""
+"""The cost of a message besides its bytes, which also bounds many empty ones."""
 _HEAD = struct.Struct("!BQQ")
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """The first byte of a frame."""
 
     HELLO = 0
@@ -40,12 +40,12 @@ class Kind(IntEnum):
 
 
 class BadFrame(Exception):
-    """The other end does not keep to the rules: the pipe can't be trusted any more."""
+    """The other end breaks the protocol, so the pipe can't be trusted any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What came out of the pipe; `last` if nothing follows."""
+    """A received message; `last` if nothing follows."""
 
     payload: bytes
     last: bool = False
@@ -57,7 +57,7 @@ class _Kept:
     payload: bytes
     last: bool
     until: int
-    """The count of bytes with this message."""
+    """The count of bytes including this message."""
 
 
 def cost(payload: bytes) -> int:
@@ -66,22 +66,22 @@ def cost(payload: bytes) -> int:
 
 
 class Pipe:
-    """One end. `connected` begins a connection; then `frames` go out and `receive` takes in."""
+    """One end. `connected` begins a connection; `frames` returns output, `receive` takes input."""
 
     def __init__(self, window_bytes: int = WINDOW_BYTES) -> None:
         if window_bytes < LARGEST_MESSAGE_BYTES + _OVERHEAD_BYTES:
             raise ValueError("a window must hold the largest message")
         self._window = window_bytes
-        # Outwards.
+        # Outgoing.
         self._kept: deque[_Kept] = deque()
         self._written = 0
         self._written_bytes = 0
         self._next = 0
-        """How many of the kept have gone out on this connection."""
+        """How many of the kept messages were sent on this connection."""
         self._limit = 0
         self._finished = False
         self._confirmed_bytes = 0
-        # Inwards.
+        # Incoming.
         self._inbox: deque[Message] = deque()
         self._received = 0
         self._received_bytes = 0
@@ -94,15 +94,15 @@ class Pipe:
         self._met = False
         self._answers: list[bytes] = []
 
-    # What the owner of this end does.
+    # For the owner of this end.
 
     @property
     def writable(self) -> bool:
-        """True while another message may be written; else wait for the reader."""
+        """True while another message may be written; otherwise wait for the reader."""
         return not self._finished and self._written_bytes - self._confirmed_bytes < self._window
 
     def write(self, payload: bytes, *, last: bool = False) -> None:
-        """Take a message to be delivered; the owner asks `writable` first."""
+        """Queue a message for delivery; the owner checks `writable` first. Raises `ValueError`."""
         if self._finished:
             raise ValueError("the pipe is finished")
         if len(payload) > LARGEST_MESSAGE_BYTES:
@@ -113,7 +113,7 @@ class Pipe:
         self._finished = last
 
     def take(self) -> Message | None:
-        """The next message that came, or None if none waits."""
+        """The next received message, or None."""
         if not self._inbox:
             return None
         message = self._inbox.popleft()
@@ -127,31 +127,31 @@ class Pipe:
 
     @property
     def over(self) -> bool:
-        """True when both ends have said their last and know that the other has it."""
+        """True when both ends have sent their last message and know that the other has it."""
         return self._finished and self._ended and self.delivered and self._told == self._received
 
-    # What the connection does.
+    # For the connection.
 
     def connected(self) -> None:
-        """A connection stands. Whatever went into an earlier one may be lost."""
+        """A connection begins. What was sent over an earlier one may be lost."""
         self._greeted = self._met = False
         self._next = 0
         self._answers = []
 
     @property
     def ready(self) -> bool:
-        """True if `frames` has something to say."""
+        """True if `frames` has something to send."""
         if not self._met:
             return not self._greeted
         sendable = self._next < len(self._kept) and self._kept[self._next].until <= self._limit
         return sendable or bool(self._answers) or self._should_tell()
 
     def frames(self) -> list[bytes]:
-        """Everything that may go out now, in order."""
+        """All frames that may be sent now, in order."""
         out = []
         if not self._greeted:
             self._greeted = True
-            out.append(self._figures(Kind.HELLO))
+            out.append(self._figures(FrameKind.HELLO))
         if not self._met:
             return out
         out += self._answers
@@ -160,36 +160,36 @@ class Pipe:
             kept = self._kept[self._next]
             if kept.until > self._limit:
                 break
-            kind = Kind.END if kept.last else Kind.DATA
+            kind = FrameKind.END if kept.last else FrameKind.DATA
             out.append(_HEAD.pack(kind, kept.number, self._received) + kept.payload)
             self._told = self._received
             self._next += 1
         if self._should_tell():
-            out.append(self._figures(Kind.ACK))
+            out.append(self._figures(FrameKind.ACK))
         return out
 
     def ping(self) -> bytes:
-        """A question whether the other end is there."""
-        return _HEAD.pack(Kind.PING, 0, 0)
+        """A frame that asks whether the other end is there."""
+        return _HEAD.pack(FrameKind.PING, 0, 0)
 
     def receive(self, frame: bytes | memoryview) -> None:
-        """Take a frame of the other end. Raises `BadFrame`."""
+        """Process a frame of the other end. Raises `BadFrame`."""
         if len(frame) < _HEAD.size:
             raise BadFrame("a frame is shorter than its head")
         kind, number, figure = _HEAD.unpack_from(frame)
-        if kind == Kind.HELLO:
+        if kind == FrameKind.HELLO:
             self._meet(number, figure)
         elif not self._met:
             raise BadFrame("a frame came before the greeting")
-        elif kind in {Kind.DATA, Kind.END}:
+        elif kind in {FrameKind.DATA, FrameKind.END}:
             self._confirm(figure)
-            self._keep(number, bytes(memoryview(frame)[_HEAD.size :]), last=kind == Kind.END)
-        elif kind == Kind.ACK:
+            self._keep(number, bytes(memoryview(frame)[_HEAD.size :]), last=kind == FrameKind.END)
+        elif kind == FrameKind.ACK:
             self._confirm(number)
             self._allow(figure)
-        elif kind == Kind.PING:
-            self._answers.append(_HEAD.pack(Kind.PONG, 0, 0))
-        elif kind != Kind.PONG:
+        elif kind == FrameKind.PING:
+            self._answers.append(_HEAD.pack(FrameKind.PONG, 0, 0))
+        elif kind != FrameKind.PONG:
             raise BadFrame("a frame of no known kind")
 
     def _meet(self, confirmed: int, limit: int) -> None:
@@ -207,7 +207,7 @@ class Pipe:
             self._next = max(0, self._next - 1)
 
     def _allow(self, limit: int) -> None:
-        # Room once given is never taken back; a late frame may tell an older figure.
+        # The limit never falls; a late frame may carry an older figure.
         self._limit = max(self._limit, limit)
 
     def _keep(self, number: int, payload: bytes, *, last: bool) -> None:
@@ -226,7 +226,7 @@ class Pipe:
             return True
         return self._taken_bytes + self._window - self._told_limit >= self._window // 2
 
-    def _figures(self, kind: Kind) -> bytes:
+    def _figures(self, kind: FrameKind) -> bytes:
         self._told = self._received
         self._told_limit = self._taken_bytes + self._window
         return _HEAD.pack(kind, self._received, self._told_limit)

@@ -1,18 +1,19 @@
-"""Whether a node's agent is there: what is written down about it, and how that may change. Pure.
+"""Whether a node's agent is linked: the records of it, and how they may change. Pure.
 
-An agent keeps one link to one replica. Two keys tell of it:
+An agent keeps one link to one replica. Two keys describe it:
 
-    links/NODE   the link itself, under the lease of the replica that holds it: it goes with it
-    nodes/NODE   the node's record, which stays: when it was linked or lost, how it is judged
+    links/NODE   the link itself, under the lease of the replica that holds it, and gone with it
+    nodes/NODE   the node's record, which stays: when it was linked or lost, its condition
 
 The invariant: **the record follows the link's key and never runs ahead of it.**
-- Whoever changes the record expects the revisions of both keys, so what it says was true when it
-  was written. A record written from an older look loses and is made again from a newer one.
-- An epoch never falls. What speaks for an older epoch than the record's changes nothing.
-- A key that is gone means "route unknown". It starts the time; only time makes Degraded and Down
-  of it, counted from `since`, and a new link makes Ready of any of them at once.
-- While it is linked a node is Ready; so it was never judged by anyone who saw its link.
-- Its health is what the agent last said. It is written when it changes, and changes nothing else.
+
+- A writer of the record expects the revisions of both keys, so the record was true when it was
+  written. A write based on an older reading fails and is made again from a newer one.
+- An epoch never falls. Input of an older epoch than the record's changes nothing.
+- A missing link key means "route unknown". Only time turns that into Degraded and Down, counted
+  from `since`. A new link sets Ready at once.
+- A linked node is Ready, so no server that saw its link has set another condition.
+- Its health is the agent's last report. It is written when it changes, and changes nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from lattice.domain.node import (
     NOT_LOOKED,
     AgentLink,
     Condition,
-    Health,
+    HealthState,
     Node,
     NodeAgent,
     NodeHealth,
@@ -52,7 +53,7 @@ class Link:
     boot_id: str = ""
     agent_version: str = ""
     instance: str = ""
-    """One run of the agent; another one after its restart."""
+    """One run of the agent; a restart makes another one."""
     health: NodeHealth = NOT_LOOKED
 
 
@@ -64,7 +65,7 @@ class Presence:
     epoch: int
     linked: bool
     since: float
-    """Since when it is linked, or is not."""
+    """Since when it is linked, or not linked."""
     condition: Condition
     boot_id: str = ""
     agent_version: str = ""
@@ -75,7 +76,7 @@ class Presence:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """After how much time without a link a node is what."""
+    """After how long without a link a node gets which condition."""
 
     degraded_after_s: float = 30.0
     down_after_s: float = 90.0
@@ -88,9 +89,9 @@ def next_epoch(before: Presence | None) -> int:
 
 
 def linked(before: Presence | None, link: Link, now: float) -> Presence | None:
-    """The record once this link stands; None if it is older than what the record knows.
+    """The record with this link; None if the link is older than the record.
 
-    The same epoch may come back: a replica whose lease ran out puts its links again.
+    The same epoch may come back: a replica that lost its lease puts its links again.
     """
     if before is not None:
         if link.epoch < before.epoch:
@@ -111,7 +112,7 @@ def linked(before: Presence | None, link: Link, now: float) -> Presence | None:
 
 
 def unlinked(before: Presence | None, epoch: int, now: float) -> Presence | None:
-    """The record once the link of this epoch is gone; None if that says nothing new."""
+    """The record without the link of this epoch; None if nothing changes."""
     if before is None or not before.linked or epoch != before.epoch:
         return None
     return replace(before, linked=False, since=now)
@@ -120,16 +121,17 @@ def unlinked(before: Presence | None, epoch: int, now: float) -> Presence | None
 def judged(
     presence: Presence, link: Link | None, now: float, times: Times, *, sensitive: bool = False
 ) -> Presence | None:
-    """What the two keys and the time make of the record; None if it stands as it is.
+    """The record that follows from the two keys and the time; None if it does not change.
 
-    `link` is the link's key as it is now. One of an older epoch than the record's is no route.
+    `link` is the current value of the link's key. One of an older epoch than the record's is no
+    route.
     """
     if link is not None and link.epoch >= presence.epoch:
         return linked(presence, link, now)
     if presence.linked:
         return unlinked(presence, presence.epoch, now)
     condition = _condition(now - presence.since, times, sensitive=sensitive)
-    # It only gets worse without a link: a clock that runs behind must not take a judgement back.
+    # Without a link it only gets worse: a clock that runs behind must not improve a condition.
     if _ORDER[condition] <= _ORDER[presence.condition]:
         return None
     return replace(presence, condition=condition)
@@ -145,7 +147,7 @@ def _condition(gone_s: float, times: Times, *, sensitive: bool) -> Condition:
 
 
 class BadRecord(Exception):
-    """A value under one of the keys that is not what it should be."""
+    """The value under one of the keys is not valid."""
 
 
 T = TypeVar("T", Link, Presence)
@@ -157,12 +159,12 @@ def written(record: Link | Presence) -> bytes:
 
 
 def read_link(node: str, value: bytes) -> Link:
-    """The value of `links/NODE`; raises `BadRecord`. Fields of later versions are passed over."""
+    """Parse the value of `links/NODE`; raises `BadRecord`. Fields of later versions are ignored."""
     return _read(node, value, Link)
 
 
 def read_presence(node: str, value: bytes) -> Presence:
-    """The value of `nodes/NODE`; raises `BadRecord`. Fields of later versions are passed over."""
+    """Parse the value of `nodes/NODE`; raises `BadRecord`. Fields of later versions are ignored."""
     return _read(node, value, Presence)
 
 
@@ -180,7 +182,7 @@ def _read(node: str, value: bytes, kind: type[T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class PresenceReading:
-    """Every agent ever seen, with the word on how far that can be relied on."""
+    """Every agent ever seen, with the source and its age."""
 
     records: Mapping[str, Presence]
     links: Mapping[str, Link]
@@ -188,7 +190,7 @@ class PresenceReading:
 
 
 class Presences(Protocol):
-    """Where it can be asked at any time which agents are there."""
+    """Answers at any time which agents are linked."""
 
     def presences(self) -> PresenceReading:
         """The last known state, at once, with its age."""
@@ -202,10 +204,10 @@ _BY_CONDITION = {
 
 
 def with_agent(node: Node, reading: PresenceReading) -> Node:
-    """The node as Slurm and its agent together make it.
+    """The node with its agent's state combined with Slurm's.
 
-    Slurm's word stands whenever it is anything but ready: what an operator or Slurm itself has
-    decided is not hidden behind a lost link. A cluster that never had an agent has none to miss.
+    Slurm's state stays unless it is ready: a lost link must not hide what an operator or Slurm has
+    decided. A cluster that never had an agent is left as it is.
     """
     if not reading.records:
         return node
@@ -219,8 +221,8 @@ def with_agent(node: Node, reading: PresenceReading) -> Node:
         replica=link.replica if link and record.linked else "",
         since=datetime.fromtimestamp(record.since, UTC),
         version=record.agent_version,
-        # What a lost agent said is not how the node is now.
-        health=record.health.health if record.linked else Health.UNKNOWN,
+        # The report of a lost agent is not the node's health now.
+        health=record.health.health if record.linked else HealthState.UNKNOWN,
         health_words=record.health.words if record.linked else (),
     )
     state = node.state

@@ -1,9 +1,9 @@
-"""What may be asked of the root helper: its verbs, one typed question each, and its answers. Pure.
+"""The protocol of the root helper: its verbs, one typed question each, and its answers. Pure.
 
-Both ends use this module and nothing else for it: the helper decodes strictly, the askers write
-and sign. A question's digest covers every word of it, and the grant carries that digest, so a
-question can't be changed after the server said yes. Payloads (a script) travel as descriptors and
-are named in the question by their SHA-256.
+Both ends use only this module: the helper decodes strictly, its clients encode. A question's digest
+covers all of it, and the grant carries that digest. So a question can't be changed after the server
+permitted it. Payloads (a script) are sent as descriptors, and the question names them by their
+SHA-256.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lattice.domain.terminal import LARGEST_SIDE
 
 MOST_PIDS = 128
 MOST_OUTPUTS = 64
-"""Files that one answer brings."""
+"""Files in one answer."""
 LONGEST_PATH_BYTES = 4096
 MOST_WORDS = 256
 LONGEST_COMMAND = 8192
@@ -38,15 +38,15 @@ _DOMAIN = b"lattice question 1\n"
 _TERMINAL = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9+._-]{0,63})?", re.ASCII)
 
 
-class Role(StrEnum):
-    """Where a helper stands: on a node, or beside the server as the submit gate."""
+class HelperRole(StrEnum):
+    """Where a helper runs: on a node, or beside the server as the submit gate."""
 
     NODE = "node"
     GATE = "gate"
 
 
 class BadQuestion(Exception):
-    """Not a question, or one with a field that can't be. The text is for the log."""
+    """Not a question, or one with an invalid field. The text is for the log."""
 
 
 def _pids_fault(pids: tuple[int, ...]) -> str:
@@ -74,24 +74,24 @@ def _path_fault(path: str) -> str:
 class Enter:
     """A terminal in the granted job, as its owner, that outlives its connections for a while.
 
-    The answer brings one socket: frames of a pipe (`lattice.domain.pipe`), a packet each, whose
-    messages are those of `lattice.domain.terminal`.
+    The answer carries one socket with the frames of a pipe (`lattice.domain.pipe`), a packet each.
+    Its messages are those of `lattice.domain.terminal`.
     """
 
     session: str
     argv: tuple[str, ...]
-    """What to run; empty: the owner's login shell."""
+    """The command; empty: the owner's login shell."""
     terminal: str
-    """What TERM says; empty: no terminal but pipes."""
+    """The value of TERM; empty: pipes instead of a terminal."""
     rows: int
     columns: int
     tools: str
     """The path of an image to mount for this terminal alone; empty: none."""
     uncontained: bool
-    """Whether to enter a job that has no step to be counted in (no `PrologFlags=Contain`)."""
+    """Whether to enter a job without a step for accounting (no `PrologFlags=Contain`)."""
 
     def fault(self) -> str:
-        """Why it can't be asked, or an empty text."""
+        """Why the question is invalid, or an empty text."""
         if not is_session(self.session):
             return "the session is not named well"
         if len(self.argv) > MOST_WORDS or sum(map(len, self.argv)) > LONGEST_COMMAND:
@@ -112,7 +112,7 @@ class Rejoin:
     session: str
 
     def fault(self) -> str:
-        """Why it can't be asked, or an empty text."""
+        """Why the question is invalid, or an empty text."""
         return "" if is_session(self.session) else "the session is not named well"
 
 
@@ -120,14 +120,14 @@ class Rejoin:
 class OpenOutput:
     """The files that processes of the granted job write their output to, opened as its owner.
 
-    Behind descriptors 1 and 2 of any process, and behind every descriptor of Slurm's own two
-    writers, `srun` and `slurmstepd`.
+    Those are descriptors 1 and 2 of any process, and every descriptor of Slurm's own two writers,
+    `srun` and `slurmstepd`.
     """
 
     pids: tuple[int, ...]
 
     def fault(self) -> str:
-        """Why it can't be asked, or an empty text."""
+        """Why the question is invalid, or an empty text."""
         return _pids_fault(self.pids)
 
 
@@ -138,19 +138,19 @@ class OpenOutputFile:
     path: str
 
     def fault(self) -> str:
-        """Why it can't be asked, or an empty text."""
+        """Why the question is invalid, or an empty text."""
         return _path_fault(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class NoteOutput:
-    """Write down which files these processes of a job have open as output. Gives nothing away."""
+    """Record which files these processes of a job have open as output. Discloses nothing."""
 
     job_id: int
     pids: tuple[int, ...]
 
     def fault(self) -> str:
-        """Why it can't be asked, or an empty text."""
+        """Why the question is invalid, or an empty text."""
         if not 0 < self.job_id <= _LARGEST_JOB:
             return "a number is no job id"
         return _pids_fault(self.pids)
@@ -158,10 +158,10 @@ class NoteOutput:
 
 @dataclass(frozen=True, slots=True)
 class OpenNoted:
-    """Files of the granted job that were written down, opened as its owner when all is over.
+    """Recorded files of the granted job, opened as its owner when the writers have ended.
 
-    Those whose writers began between two moments, in milliseconds since 1970; an end of 0 is none.
-    One answer brings `MOST_OUTPUTS` of them, after `skip` others.
+    Selects files with writers that began between two times, in milliseconds since 1970. An end of 0
+    is none. One answer has `MOST_OUTPUTS` of them, after `skip` others.
     """
 
     since_ms: int
@@ -169,68 +169,68 @@ class OpenNoted:
     skip: int
 
     def fault(self) -> str:
-        """Why it can't be asked, or an empty text."""
+        """Why the question is invalid, or an empty text."""
         told = (self.since_ms, self.until_ms, self.skip)
         return "" if all(0 <= each < _LARGEST_TIME for each in told) else "a number is too large"
 
 
 @dataclass(frozen=True, slots=True)
 class WatchCounters:
-    """A conversation about what the kernel counts of jobs here: numbers, and nothing else.
+    """A conversation about the kernel's counters of jobs here: numbers, and nothing else.
 
-    The answer comes at once; what follows on the same connection is `lattice.domain.counters`.
+    The answer comes at once. The rest of the connection is `lattice.domain.counters`.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeMounts:
-    """How the mounts answer that the granted job sees, each looked at as its owner.
+    """Probe the mounts that the granted job sees, each as its owner.
 
-    The answer brings one descriptor: sealed memory with `lattice.domain.probed` in it. So do the
+    The answer carries one descriptor: sealed memory with `lattice.domain.probed` in it. So do the
     answers to the two below.
     """
 
     timeout_ms: int
-    """How long each may take."""
+    """How long each mount may take."""
 
     def fault(self) -> str:
-        """Why it can't be asked, or an empty text."""
+        """Why the question is invalid, or an empty text."""
         return _patience_fault(self.timeout_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTasks:
-    """Which processes do the work of the granted job's ranks, and what they do."""
+    """The processes that do the work of the granted job's ranks, and their state."""
 
 
 @dataclass(frozen=True, slots=True)
 class DumpStacks:
-    """Where the processes stand that do the work of the granted job's ranks."""
+    """The stacks of the processes that do the work of the granted job's ranks."""
 
     timeout_ms: int
     """How long all of them together may take."""
 
     def fault(self) -> str:
-        """Why it can't be asked, or an empty text."""
+        """Why the question is invalid, or an empty text."""
         return _patience_fault(self.timeout_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """A word for a server to sign with its time: the answer's output. Good once, for seconds."""
+    """A nonce for a server to sign with its time, in the output. Valid once, for seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetClock:
-    """What a server signed in answer to that (`lattice.domain.signedtime`).
+    """The server's signed time in answer to the challenge (`lattice.domain.signedtime`).
 
-    Grants are judged by that time from then on, whatever the node's own clock says.
+    From then on grants are checked by that time and not by the node's own clock.
     """
 
     signed: str
 
     def fault(self) -> str:
-        """Why it can't be asked, or an empty text."""
+        """Why the question is invalid, or an empty text."""
         return "" if 0 < len(self.signed) <= _LONGEST_SIGNED else "no signed time"
 
 
@@ -254,64 +254,64 @@ Question: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One thing the helper can be asked for."""
+    """One verb of the helper."""
 
     name: str
-    role: Role
+    role: HelperRole
     act: Act
     question: type[Question]
     granted: bool = True
-    """Answered with a grant alone. Four are not: they give nothing away, or numbers."""
+    """True if it needs a grant. Four don't: they disclose nothing, or only numbers."""
     lasting: bool = False
-    """Its child stays and goes on talking when it has answered."""
+    """Its child process continues the conversation after the answer."""
 
 
 VERBS: dict[str, Verb] = {
     verb.name: verb
     for verb in (
-        Verb("enter", Role.NODE, Act.ATTACH, Enter),
-        Verb("rejoin", Role.NODE, Act.ATTACH, Rejoin),
-        Verb("open_output", Role.NODE, Act.READ_OUTPUT, OpenOutput),
-        Verb("open_output_file", Role.NODE, Act.READ_OUTPUT, OpenOutputFile),
-        Verb("note_output", Role.NODE, Act.READ_OUTPUT, NoteOutput, granted=False),
-        Verb("open_noted", Role.NODE, Act.READ_OUTPUT, OpenNoted),
+        Verb("enter", HelperRole.NODE, Act.ATTACH, Enter),
+        Verb("rejoin", HelperRole.NODE, Act.ATTACH, Rejoin),
+        Verb("open_output", HelperRole.NODE, Act.READ_OUTPUT, OpenOutput),
+        Verb("open_output_file", HelperRole.NODE, Act.READ_OUTPUT, OpenOutputFile),
+        Verb("note_output", HelperRole.NODE, Act.READ_OUTPUT, NoteOutput, granted=False),
+        Verb("open_noted", HelperRole.NODE, Act.READ_OUTPUT, OpenNoted),
         Verb(
             "watch_counters",
-            Role.NODE,
+            HelperRole.NODE,
             Act.READ_COUNTERS,
             WatchCounters,
             granted=False,
             lasting=True,
         ),
-        Verb("probe_mounts", Role.NODE, Act.PROBE_MOUNTS, ProbeMounts),
-        Verb("read_tasks", Role.NODE, Act.READ_FACTS, ReadTasks),
-        Verb("dump_stacks", Role.NODE, Act.DUMP_STACKS, DumpStacks),
-        Verb("challenge", Role.NODE, Act.CLOCK, Challenge, granted=False),
-        Verb("set_clock", Role.NODE, Act.CLOCK, SetClock, granted=False),
-        Verb("submit", Role.GATE, Act.SUBMIT, SubmitQuestion),
-        Verb("cancel", Role.GATE, Act.CANCEL, CancelQuestion),
+        Verb("probe_mounts", HelperRole.NODE, Act.PROBE_MOUNTS, ProbeMounts),
+        Verb("read_tasks", HelperRole.NODE, Act.READ_FACTS, ReadTasks),
+        Verb("dump_stacks", HelperRole.NODE, Act.DUMP_STACKS, DumpStacks),
+        Verb("challenge", HelperRole.NODE, Act.CLOCK, Challenge, granted=False),
+        Verb("set_clock", HelperRole.NODE, Act.CLOCK, SetClock, granted=False),
+        Verb("submit", HelperRole.GATE, Act.SUBMIT, SubmitQuestion),
+        Verb("cancel", HelperRole.GATE, Act.CANCEL, CancelQuestion),
     )
 }
 _NAME_OF = {verb.question: verb.name for verb in VERBS.values()}
 
 
 def verb_of(question: Question) -> Verb:
-    """The verb that a question belongs to."""
+    """The verb of a question."""
     return VERBS[_NAME_OF[type(question)]]
 
 
 def digest_of(question: Question) -> str:
-    """What the grant for this question must carry."""
+    """The digest that the grant for this question must carry."""
     return hashlib.sha256(_DOMAIN + _written({"": _told(question)})).hexdigest()
 
 
 def write_request(grant: str, question: Question) -> bytes:
-    """A question with its grant, as it goes to the helper."""
+    """A question with its grant, encoded for the helper."""
     return _written({"grant": grant, **_told(question)})
 
 
 def read_request(raw: bytes) -> tuple[str, Verb, Question]:
-    """The grant's text, the verb and the question; every field right and none besides."""
+    """Decode the grant's text, the verb and the question, strictly. Raises `BadQuestion`."""
     told = _object(raw, {"grant", "verb", "question"})
     grant, name = told["grant"], told["verb"]
     if type(grant) is not str or type(name) is not str:
@@ -323,20 +323,20 @@ def read_request(raw: bytes) -> tuple[str, Verb, Question]:
 
 
 class Outcome(StrEnum):
-    """How the helper took a question."""
+    """The result of a question."""
 
     DONE = "done"
     FAILED = "failed"
-    """The program that was run ended with another code than 0; its words are the message."""
+    """The program ended with a code other than 0; its text is the message."""
     UNSURE = "unsure"
-    """It was ended before it answered: what it did is not known."""
+    """The program was ended before it answered: its effect is unknown."""
     ACCOUNT_REFUSED = "account_refused"
     DIRECTORY_REFUSED = "directory_refused"
     NOT_OFFERED = "not_offered"
     REFUSED = "refused"
-    """No grant for this, or not the user the helper serves."""
+    """No grant for this, or not the user that the helper serves."""
     UNTIMELY = "untimely"
-    """A grant for this that is not valid by the helper's clock, which can be told the time."""
+    """A grant that is not valid by the helper's clock, which can be set."""
     BAD_QUESTION = "bad_question"
     BUSY = "busy"
     BROKEN = "broken"
@@ -345,7 +345,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the helper says. `output` is what the program wrote where an answer was expected."""
+    """The helper's answer. `output` is what the program wrote, if the verb returns that."""
 
     outcome: Outcome
     message: str = ""
@@ -355,12 +355,12 @@ class Answer:
 
 
 def write_answer(answer: Answer) -> bytes:
-    """An answer as it comes back."""
+    """Encode an answer."""
     return _written(asdict(answer))
 
 
 def read_answer(raw: bytes) -> Answer:
-    """The answer inside. Raises `BadQuestion`."""
+    """Decode an answer. Raises `BadQuestion`."""
     told = _object(raw, {field.name for field in fields(Answer)})
     return _decoded(told, Answer)
 
@@ -375,7 +375,7 @@ def _written(told: dict[str, Any]) -> bytes:
 
 def _object(raw: bytes, names: set[str]) -> dict[str, Any]:
     try:
-        # Two readers of the same bytes could each take another of two equal names.
+        # Two parsers could each take another of two equal names.
         told = read_json(raw)
     except ValueError:
         raise BadQuestion("not a JSON object") from None
@@ -403,7 +403,7 @@ def _decoded(told: Any, kind: type[_T]) -> _T:
 
 def _plain(kind: type) -> Callable[[Any, str], Any]:
     def read(value: Any, name: str) -> Any:
-        # `type`, not `isinstance`: True is an int to the latter.
+        # `type`, because `isinstance(True, int)` is True.
         if type(value) is not kind:
             raise BadQuestion(f"{name} is of the wrong type")
         return value

@@ -1,8 +1,8 @@
-"""What the root helper tells of a job's surroundings: mounts, processes, stacks. Pure.
+"""The root helper's reports about a job's surroundings: mounts, processes, stacks. Pure.
 
-Both ends use this module: the helper writes, and whoever asked reads strictly, as from a stranger:
-much of it is in the owner's hand. Texts are cut, lists have an end, a number that can't be one
-makes the whole unreadable.
+The helper writes with this module, and its client reads strictly, because the job's owner controls
+much of the content. Texts are cut and lists are bounded. An invalid number makes the whole report
+invalid.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar, get_type_hints
 
 from lattice.base.strictjson import read_json
-from lattice.domain.jobfacts import Frame, StackLanguage
+from lattice.domain.jobfacts import StackFrame, StackLanguage
 
 LARGEST_BYTES = 4 * 1024 * 1024
 MOST_MOUNTS = 64
@@ -27,30 +27,30 @@ _LARGEST = 2**63
 
 
 class BadProbe(Exception):
-    """Not what a helper tells. The text is for the log."""
+    """Not a helper's report. The text is for the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountLook:
-    """How one file system answered a look at its root."""
+    """How one file system answered a probe of its root."""
 
     path: str
     kind: str
     source: str
     answered_s: float | None = None
     waited_s: float | None = None
-    """Where it did not answer: since how long it is waited for, by an earlier look too."""
+    """If it did not answer: for how long, counted from an earlier probe if there was one."""
     trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountsLook:
-    """All that the job sees. `statistics` is `mountstats` as the kernel wrote it."""
+    """All mounts that the job sees. `statistics` is `mountstats` as the kernel wrote it."""
 
     mounts: tuple[MountLook, ...]
     statistics: str = ""
     unlooked: str = ""
-    """Why some were not looked at; empty: all were."""
+    """Why some were not probed; empty: all were."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +71,12 @@ class TaskLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackLook:
-    """Where one process stands."""
+    """The stack of one process."""
 
     pid: int
     rank: int | None
     language: StackLanguage
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[StackFrame, ...] = ()
     state: str = ""
     waits_in: str = ""
     trouble: str = ""
@@ -84,12 +84,12 @@ class StackLook:
 
 
 def write_mounts(look: MountsLook) -> bytes:
-    """For the asker."""
+    """Encode for the client."""
     return _written(asdict(look))
 
 
 def read_mounts(raw: bytes) -> MountsLook:
-    """Raises `BadProbe`."""
+    """Decode. Raises `BadProbe`."""
     told = _json(raw)
     if type(told) is not dict or told.keys() != {"mounts", "statistics", "unlooked"}:
         raise BadProbe("other fields")
@@ -101,22 +101,22 @@ def read_mounts(raw: bytes) -> MountsLook:
 
 
 def write_tasks(looks: Sequence[TaskLook]) -> bytes:
-    """For the asker."""
+    """Encode for the client."""
     return _written([asdict(each) for each in looks])
 
 
 def read_tasks(raw: bytes) -> tuple[TaskLook, ...]:
-    """Raises `BadProbe`."""
+    """Decode. Raises `BadProbe`."""
     return _list(_json(raw), TaskLook, MOST_PROCESSES)
 
 
 def write_stacks(looks: Sequence[StackLook]) -> bytes:
-    """For the asker."""
+    """Encode for the client."""
     return _written([asdict(each) for each in looks])
 
 
 def read_stacks(raw: bytes) -> tuple[StackLook, ...]:
-    """Raises `BadProbe`."""
+    """Decode. Raises `BadProbe`."""
     return _list(_json(raw), StackLook, MOST_STACKS)
 
 
@@ -162,7 +162,7 @@ def _count(told: Any) -> int:
 
 
 def _amount(told: Any) -> float:
-    # No NaN is within bounds; an int beyond every float would make `isfinite` fail.
+    # NaN is never within bounds; an int beyond every float would make `isfinite` fail.
     if type(told) not in (int, float) or not 0 <= told < _LARGEST:
         raise BadProbe("no amount")
     return float(told)
@@ -192,5 +192,5 @@ _READERS: dict[Any, Callable[[Any], Any]] = {
     float | None: _or_none(_amount),
     bool | None: _or_none(_flag),
     StackLanguage: _language,
-    tuple[Frame, ...]: lambda told: _list(told, Frame, MOST_FRAMES),
+    tuple[StackFrame, ...]: lambda told: _list(told, StackFrame, MOST_FRAMES),
 }

@@ -1,8 +1,8 @@
-"""What is kept of one attempt when it is over: asked, used, and coarse series. Pure.
+"""The stored summary of one ended attempt: requests, use, and coarse series. Pure.
 
-One JSON document an attempt, written once and kept for years, so that runs can be reported on and
-compared when the metric store has long forgotten them. Fields are only ever added: whoever reads a
-document of a later format passes over what it does not know.
+It is one JSON document per attempt, written once and kept for years. So runs can be reported and
+compared long after the metric store has dropped them. Fields are only ever added. A reader ignores
+unknown fields of a later format.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _NO_TENANT = "-"
 
 
 class BadSummary(ValueError):
-    """Bytes that are no summary; the text says why."""
+    """Bytes that are no summary; the text gives the reason."""
 
 
 class Use(StrEnum):
-    """Figures of what a run used."""
+    """What a run used."""
 
     CPU_SECONDS = "cpu_seconds"
     CPU_EFFICIENCY = "cpu_efficiency"
     """Of the processors it had, in percent."""
     CPU_PEAK_CORES = "cpu_peak_cores"
-    """In its busiest stretch."""
+    """In its busiest interval."""
     MEMORY_PEAK = "memory_peak"
     """Of the node with the highest."""
     GPU_UTILIZATION = "gpu_utilization"
@@ -43,7 +43,7 @@ class Use(StrEnum):
     """Of the GPU with the highest."""
     GPU_ENERGY = "gpu_energy"
     NODE_ENERGY = "node_energy"
-    """Of its whole nodes, where Slurm itself measures it."""
+    """Of its whole nodes, if Slurm itself measures it."""
     IO_READ = "io_read"
     IO_WRITTEN = "io_written"
     NETWORK_SENT = "network_sent"
@@ -52,35 +52,35 @@ class Use(StrEnum):
 
 
 class Waste(StrEnum):
-    """Figures of what a run had and left alone."""
+    """What a run had and did not use."""
 
     CPU_CORE_HOURS = "cpu_core_hours"
     GPU_HOURS = "gpu_hours"
     MEMORY_PER_NODE = "memory_per_node"
-    """What no node of it ever used of what it had."""
+    """The memory that none of its nodes ever used."""
     TIME = "time"
-    """What was left of the time limit."""
+    """The rest of the time limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One number with who measured it, or the reason why there is none."""
+    """One number with its source, or the reason why there is none."""
 
     name: str
-    """A word of `Use` or `Waste`."""
+    """A value of `Use` or `Waste`."""
     unit: str
     value: float | None = None
     source: str = "unavailable"
-    """A word of `Provenance`."""
+    """A value of `Provenance`."""
     reason: str = ""
     last_error: str = ""
     of: str = ""
-    """The node or GPU that a peak is of, or what else should be known of the number."""
+    """The node or GPU of a peak, or another remark on the number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUse:
-    """What one node of it used; None was not measured."""
+    """The use of one node; None was not measured."""
 
     node: str
     cpu_seconds: float | None = None
@@ -90,7 +90,7 @@ class NodeUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
-    """What one GPU of it did; None was not measured."""
+    """The use of one GPU; None was not measured."""
 
     node: str
     gpu_uuid: str
@@ -103,23 +103,23 @@ class GpuUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoarseSeries:
-    """One shown metric over a run, in equal stretches; None where nothing was measured."""
+    """One shown metric over a run, in equal intervals; None if nothing was measured."""
 
     metric: str
-    """A word of `Shown`."""
+    """A value of `Shown`."""
     unit: str
     begin: float
     """In seconds since 1970."""
     step_s: float
     mean: tuple[float | None, ...]
-    """Of the stretch, over all its nodes or GPUs as the metric is summed up."""
+    """Of the interval, over all nodes or GPUs as the metric is combined."""
     peak: tuple[float | None, ...]
-    """The highest that any one node or GPU had in the stretch."""
+    """The highest of any one node or GPU in the interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What it asked Slurm for, and got; None: nobody has said."""
+    """What it requested from Slurm and got; None: unknown."""
 
     nodes: int
     tasks: int | None = None
@@ -139,7 +139,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Which attempt of what it was."""
+    """Identity and outcome of the attempt."""
 
     allocation: str
     """With the time of its first submit."""
@@ -165,7 +165,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """The whole of it."""
+    """The whole document."""
 
     format: int = FORMAT
     written: datetime
@@ -175,17 +175,17 @@ class RunSummary:
     wasted: tuple[Figure, ...] = ()
     origin: MetricOrigin
     covered: float | None = None
-    """Which share of its nodes and its time was measured, 0 to 1; None: nobody knows."""
+    """The share of its nodes and its time that was measured, 0 to 1; None: unknown."""
     per_node: tuple[NodeUse, ...] = ()
     per_gpu: tuple[GpuUse, ...] = ()
     series: tuple[CoarseSeries, ...] = ()
 
     def figure(self, name: Use | Waste) -> Figure | None:
-        """By its name."""
+        """The figure of this name, or None."""
         return next((each for each in (*self.used, *self.wasted) if each.name == name), None)
 
     def value(self, name: Use | Waste) -> float | None:
-        """Its number; None where nobody measured one."""
+        """The number of the figure; None if it was not measured."""
         found = self.figure(name)
         return found.value if found is not None else None
 
@@ -194,7 +194,7 @@ class RunSummary:
 
 
 def run_of(attempt: JobAttempt, now: datetime) -> Run:
-    """What Slurm says of an attempt that has started."""
+    """The data of Slurm about an attempt that has started."""
     each, this = attempt.allocation, attempt.attempt
     assert this.started is not None
     until = this.ended or now
@@ -222,7 +222,7 @@ def run_of(attempt: JobAttempt, now: datetime) -> Run:
 
 
 def _suspended_s(allocation: Allocation, attempt: Attempt) -> int:
-    # Slurm tells it of the newest attempt alone.
+    # Slurm reports it for the newest attempt only.
     return allocation.suspended_s if attempt.number == allocation.attempt else 0
 
 
@@ -243,7 +243,7 @@ def unit_of(metric: Shown) -> str:
 
 
 def summary_key(attempt: JobAttempt) -> str:
-    """Where it is kept, beside the attempt's logs. Raises `BadKeyPart`."""
+    """Its key in the object store, beside the attempt's logs. Raises `BadKeyPart`."""
     each = attempt.allocation
     first = each.first_submitted or each.submitted
     return key_of(
@@ -256,14 +256,14 @@ def summary_key(attempt: JobAttempt) -> str:
 
 
 def encoded(summary: RunSummary) -> bytes:
-    """The document."""
-    import msgspec  # noqa: PLC0415 - a command that shows a summary needs none of it
+    """Encode the document."""
+    import msgspec  # noqa: PLC0415 - a command that shows a summary does not need it
 
     return msgspec.json.encode(summary) + b"\n"
 
 
 def decoded(document: bytes) -> RunSummary:
-    """What a document says. Raises `BadSummary`."""
+    """Decode a document. Raises `BadSummary`."""
     import msgspec  # noqa: PLC0415
 
     try:

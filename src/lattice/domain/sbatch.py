@@ -1,4 +1,4 @@
-"""What is known of `sbatch`'s options: their spelling, and those in a script. Pure."""
+"""The spelling of `sbatch` options, and those in a script. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _SHORT = "A:B:C:D:F:G:HJ:L:M:N:OQS:VWa:b:c:d:e:hi:k::m:n:o:p:q:st:vw:x:"
 TAKES_VALUE = {letter: bool(colons) for letter, colons in re.findall(r"([A-Za-z])(:*)", _SHORT)}
 """By the letter of each short option."""
 
-# Each by its short form and by its long one, which getopt lets people cut short.
+# The short form, the long one, and how far getopt lets people shorten that.
 JOB_NAME, COMMENT = ("-J", "--job-name", 5), ("", "--comment", 5)
 
 
 def is_option(word: str, option: tuple[str, str, int]) -> bool:
-    """True if the word is this option, whole or cut short."""
+    """True if the word is this option, in full or shortened."""
     short, long, least = option
     if word.startswith("--"):
         name = word.partition("=")[0]
@@ -27,8 +27,8 @@ def is_option(word: str, option: tuple[str, str, int]) -> bool:
 def short_options(word: str) -> str:
     """The letters of `-HW` or `-HJname` that sbatch takes for options, up to an unknown one.
 
-    A word is looked at whatever stands before it: where it is a value in fact, too much is
-    refused, never too little.
+    The word before it does not matter. If the word is in fact a value, too much is refused, never
+    too little.
     """
     if not word.startswith("-") or word.startswith("--") or word[1:2].isdigit():
         return ""
@@ -41,13 +41,13 @@ def short_options(word: str) -> str:
 
 
 def script_words(script: str) -> tuple[str, ...]:
-    """The words of the script's `#SBATCH` lines, as far as Slurm itself would read."""
+    """The words of the script's `#SBATCH` lines, as far as Slurm itself reads."""
     words: list[str] = []
     for line in script.splitlines():
         if line.startswith("#SBATCH"):
             try:
                 words += shlex.split(line.removeprefix("#SBATCH"), comments=True)
-            except ValueError:  # an open quote is sbatch's to judge
+            except ValueError:  # sbatch reports an open quote
                 words += line.split()[1:]
         elif line.strip() and not line.startswith("#"):
             break

@@ -1,8 +1,8 @@
-"""The port to the scheduler: what Lattice needs to know of work, nodes and accounts.
+"""The port to the scheduler: what Lattice needs about work, nodes and accounts.
 
-`live` never waits: it is the last state read, and says how old that is. `past` asks the
-accounting store. Both promise what the caller's scope covers and nothing about the rest, so the
-use cases filter again: no engine's filter is trusted with "who may see this".
+`live` never waits: it returns the last state read, with its age. `past` queries the accounting
+store. Both return at least what the caller's scope covers. The use cases filter again, because no
+engine's filter is trusted for access.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lattice.domain.source import Source
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The allocations a caller may see, as a filter: by owner or by account; or everything."""
+    """The allocations that a caller may see, as a filter: by owner, by account, or everything."""
 
     users: frozenset[str] = frozenset()
     accounts: frozenset[str] = frozenset()
@@ -69,10 +69,10 @@ class LiveCluster:
         self._by_user = _index((each.user, each) for each in self.allocations)
         self._by_account = _index((each.account, each) for each in self.allocations)
         self._by_job: dict[int, tuple[Allocation, ...]] = {}
-        """Filled by the first who asks; readings that nobody asks that way don't pay for it."""
+        """Filled on first use, so that other readings don't pay for it."""
 
     def confirmed(self, read_at: datetime) -> LiveCluster:
-        """The same cluster, found unchanged at a later time. Costs nothing."""
+        """The same cluster, found unchanged at a later time. Copies nothing but references."""
         again = object.__new__(LiveCluster)
         for name in self.__slots__:
             setattr(again, name, getattr(self, name))
@@ -80,7 +80,7 @@ class LiveCluster:
         return again
 
     def of_job(self, job_id: int) -> tuple[Allocation, ...]:
-        """Every allocation with this number; more than one where it was used again."""
+        """Every allocation with this job id; more than one if it was reused."""
         if not self._by_job and self.allocations:
             found: dict[int, list[Allocation]] = {}
             for each in self.allocations:
@@ -111,8 +111,8 @@ def _index(pairs: Iterable[tuple[str, Allocation]]) -> Mapping[str, list[Allocat
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A cluster with the word on how far it can be relied on."""
+class SchedulerReading:
+    """A cluster with its source and age."""
 
     cluster: LiveCluster
     source: Source
@@ -120,7 +120,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastQuestion:
-    """Which past allocations: inside `scope`, and of one `reference` or a stretch of time."""
+    """Selects past allocations: inside `scope`, and of one `reference` or a period."""
 
     scope: Scope
     reference: Reference | None = None
@@ -134,16 +134,16 @@ class Scheduler(Protocol):
 
     @property
     def cluster_name(self) -> str:
-        """The name the scheduler has for the cluster."""
+        """The scheduler's name of the cluster."""
 
-    def live(self) -> Reading:
+    def live(self) -> SchedulerReading:
         """The last known state, at once. Raises `Unavailable` if there never was one."""
 
-    async def fresh(self, *, nodes: bool = False) -> Reading:
-        """A state read after this call where that can be had soon, else the last known one.
+    async def fresh(self, *, nodes: bool = False) -> SchedulerReading:
+        """A state read after this call if that is possible soon, else the last known one.
 
-        For the moment before "not there" is said: a job may be younger than the last reading. And
-        for the moment after an act, with `nodes` after one on nodes: whoever did it looks next.
+        Use it before reporting "not found", because a job may be younger than the last reading. Use
+        it after an act too, with `nodes` after one on nodes, because the caller looks next.
         """
 
     async def past(self, question: PastQuestion) -> tuple[Allocation, ...]:

@@ -1,7 +1,7 @@
-"""Who but the owner may read what a job wrote, by which right, and the word on who did. Pure.
+"""Who besides the owner may read a job's output, by which right, and the record of reads. Pure.
 
-A share is the owner's permission for one other user, for a while, to read one allocation: its
-card and its output, nothing more. A read record is what the owner is shown of others' reads.
+A share is the owner's permission for one other user to read one allocation for a limited time. It
+covers its card and its output, nothing more. Read records show the owner what others have read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lattice.domain.source import Source
 
 
 class Standing(StrEnum):
-    """By which right somebody reads; the words are those that the owner is shown."""
+    """The right by which somebody reads, in the words that the owner is shown."""
 
     OWNER = "owner"
     SHARED = "shared"
@@ -26,11 +26,11 @@ class Standing(StrEnum):
     SYSTEM_ADMIN = "system admin"
 
 
-class Way(StrEnum):
+class ReadKind(StrEnum):
     """How output was read."""
 
     LIST = "list"
-    """Which streams there are and how long each is: noted, and not counted as a read."""
+    """The streams and their lengths: recorded, but not counted as a read."""
     READ = "read"
     FOLLOW = "follow"
     DOWNLOAD = "download"
@@ -38,24 +38,24 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """One allocation, or all of an array or het job, for one user until a moment."""
+    """One allocation, or all of an array or het job, for one user until a time."""
 
     allocation: str
-    """As the owner named it, with the time of its first submit: an id alone may be used again."""
+    """As the owner named it, with the time of its first submit, because an id may be reused."""
     owner: str
     user: str
     since: datetime
     until: datetime
 
     def covers(self, allocation: Allocation, now: datetime) -> bool:
-        """True while it lets its user read that allocation."""
+        """True while its user may read that allocation."""
         if not (self.owner and self.owner == allocation.user and self.until > now):
             return False
         try:
             reference = parse_reference(self.allocation)
         except BadReference:
             return False
-        # Without the time it could come to mean a later use of the same id.
+        # Without the time it could mean a later use of the same id.
         return reference.submitted is not None and reference.matches(allocation)
 
 
@@ -74,43 +74,43 @@ class ReadRecord:
 
     @property
     def times(self) -> int:
-        """How often, in whatever way."""
+        """The number of reads of any kind."""
         return self.reads + self.follows + self.downloads
 
 
 class Shares(Protocol):
-    """What is shared now, as last seen: never waits, and says whether it is current."""
+    """The current shares, as last read; never waits."""
 
     @property
     def source(self) -> Source:
-        """Whether what is in sight is current."""
+        """Whether the shares are current."""
 
     def with_user(self, user: str) -> tuple[Share, ...]:
-        """What others let this user read."""
+        """The shares that let this user read."""
 
     def of_owner(self, owner: str) -> tuple[Share, ...]:
-        """What this owner lets others read."""
+        """The shares that this owner has given."""
 
     async def newest_with(self, user: str) -> tuple[Share, ...]:
         """The same as `with_user`, read now. Raises `Unavailable`."""
 
 
 class ReadNotes(Protocol):
-    """Where reads by others are written down for the owner."""
+    """Where reads by others are recorded for the owner."""
 
     async def note(
         self,
         reader: str,
         standing: Standing,
         allocation: Allocation,
-        way: Way,
+        way: ReadKind,
         *,
         goes_on: bool = False,
     ) -> None:
-        """Write it down, and return when it is written. Raises `Unavailable`.
+        """Record a read, and return when it is stored. Raises `Unavailable`.
 
-        `goes_on`: not another read but one that was noted before and lasts.
+        `goes_on`: not another read but the continuation of a recorded one.
         """
 
     async def of(self, allocations: Iterable[Allocation]) -> tuple[ReadRecord, ...]:
-        """What was noted of these, newest first. Raises `Unavailable`."""
+        """The records of these allocations, newest first. Raises `Unavailable`."""

@@ -1,10 +1,9 @@
-"""A server's time, signed for one question of one node: what a helper believes about time. Pure.
+"""A server's time, signed for one challenge of one node: the trusted time of a helper. Pure.
 
-A helper draws a word at random and remembers when; a server signs it with its own time. The
-signature was made after the word was drawn, so the time in it is not older than the question. It
-carries a mark of its own: no signature of a grant can be one of a time, nor the other way round.
-
-Written as a grant is: `KEY.PAYLOAD.SIGNATURE`.
+A helper draws a random nonce and notes the time; a server signs it with its own time. The signature
+is younger than the nonce, so its time is not older than the challenge. It has its own domain
+prefix: a signature of a grant can't pass as one of a time, nor the other way round. Its form is
+that of a grant: `KEY.PAYLOAD.SIGNATURE`.
 """
 
 from __future__ import annotations
@@ -21,37 +20,37 @@ _LARGEST_TIME = 2**53
 
 
 class BadTime(Exception):
-    """Not a signed time, or not the answer to this question. The text is for the log."""
+    """Not a signed time, or not the answer to this challenge. The text is for the log."""
 
 
 def is_nonce(text: str) -> bool:
-    """Whether a helper could have drawn this."""
+    """True if a helper could have drawn this nonce."""
     return _NONCE.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedTime:
-    """What a server says."""
+    """The signed content."""
 
     place: str
     """The node that asked, by its certificate."""
     nonce: str
-    """64 hex digits at random, drawn by the helper."""
+    """64 random hex digits, drawn by the helper."""
     time_ms: int
     """The server's time, in milliseconds since 1970."""
 
     def payload(self) -> bytes:
-        """The bytes that are signed, without the mark that goes before them."""
+        """The signed bytes, without the domain prefix."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
 
 def to_sign(payload: bytes) -> bytes:
-    """What the signature covers."""
+    """The bytes to sign."""
     return _DOMAIN + payload
 
 
 def read_payload(payload: bytes) -> SignedTime:
-    """The time inside, every field of the right type and none besides. Raises `BadTime`."""
+    """Parse a time; every field must be present, of its type, and no other. Raises `BadTime`."""
     try:
         told = read_json(payload)
     except ValueError:

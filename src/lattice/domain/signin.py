@@ -1,7 +1,6 @@
-"""Signing in: what an identity provider hands out, and the port to it. Pure.
+"""Signing in: what an identity provider issues, and the port to it. Pure.
 
-Imported only by what signs in, renews or signs out; reading a token that still holds needs none
-of it.
+Only code that signs in, renews or signs out imports this. Reading a valid token does not need it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ class GrantRefused(LoginRequired):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """One grant. `lifetime_s` counts from the answer on; None: the provider does not say."""
+    """One set of tokens. `lifetime_s` counts from the response; None: the provider gives none."""
 
     access: str
     refresh: str | None = None
@@ -43,33 +42,33 @@ class IdentityProvider(Protocol):
     def by_browser(self, scopes: Sequence[str], show: Callable[[str, bool], None]) -> Tokens:
         """Authorization code with PKCE and a loopback address.
 
-        `show` is given the address and whether a browser was opened on it.
+        `show` gets the address and whether a browser was opened on it.
         """
 
     def by_device(self, scopes: Sequence[str], show: Callable[[DeviceCode], None]) -> Tokens:
-        """The device flow: `show` is given what the person must do."""
+        """The device flow: `show` gets what the person must do."""
 
     def by_hand(self, scopes: Sequence[str], ask: Callable[[str], str]) -> Tokens:
-        """Like the browser's, but the person brings the answer: `ask` is given the address."""
+        """Like `by_browser`, but the person pastes the answer: `ask` gets the address."""
 
     def renew(self, refresh: str) -> Tokens:
-        """New tokens for an old refresh token; raises GrantRefused."""
+        """New tokens for a refresh token; raises `GrantRefused`."""
 
     def revoke(self, *tokens: str) -> bool:
-        """Make tokens worthless; False if the provider offers no way to."""
+        """Revoke tokens; False if the provider offers no way to."""
 
 
 class Locker(Protocol):
     """Where the tokens for one server are kept."""
 
     def keep(self, tokens: Tokens, *, issuer: str, client_id: str) -> None:
-        """Put away what a sign-in gave, in place of what was there."""
+        """Store the tokens of a sign-in in place of earlier ones."""
 
     def empty(self) -> tuple[str, ...]:
-        """Forget everything and return the tokens that were kept, to be revoked."""
+        """Remove everything and return the tokens that were kept, to be revoked."""
 
     def expires_at(self) -> float | None:
-        """When the kept access token ends, in seconds since 1970; None: unknown, or none kept."""
+        """When the access token expires, in seconds since 1970; None: unknown, or no token."""
 
     def holds(self) -> bool:
         """True if a token is kept."""

@@ -1,4 +1,4 @@
-"""The word on where an answer came from; apart, so that showing one needs no more than this."""
+"""The source of an answer, in its own module so that showing one imports no more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AGREED = "state"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where an answer came from and how old it is; not `ok` once it can't be called current."""
+    """Where an answer came from and how old it is; not `ok` once it is not current."""
 
     name: str
     ok: bool

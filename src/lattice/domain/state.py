@@ -1,11 +1,11 @@
-"""The port `StateStore`: the little that all replicas must agree on, by key, with revisions.
+"""The port `StateStore`: the few data that all replicas must agree on, by key, with revisions.
 
 Keys are short ASCII paths (`nodes/n1`), values a few hundred bytes. Every change has a revision;
-revisions only rise. Reads are the newest agreed state, or `Unavailable`: never a guess. Large or
-endless things (jobs, logs, metrics) have no place here.
+revisions only rise. Reads return the newest agreed state, or raise `Unavailable`: never a guess.
+Large or endless data (jobs, logs, metrics) does not belong here.
 
-There are no locks. Whoever wants to change what he read commits with the revision he read as a
-fence (`Expect`), and whoever loses reads again.
+There are no locks. A writer commits with the revision that it read as a fence (`Expect`). If that
+fails, it reads again.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _NOT_IN_KEYS = re.compile(r"[^!-~]")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A key as it stands."""
+    """A key with its current value."""
 
     key: str
     value: bytes
     revision: int
     """Of its last change: the fence for the next."""
     created: int
-    """Of its first since it was last absent."""
+    """The revision of its creation, since it was last absent."""
     lease: int = 0
-    """The lease it lives under; 0 if it stays until deleted."""
+    """The lease of the key; 0 if it stays until deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a key; harmless if it is absent."""
+    """Remove a key; an absent key is no error."""
 
     key: str
 
@@ -82,7 +82,7 @@ Change: TypeAlias = Put | Delete
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a watch saw. `entry` is None where the key went, by a deletion or with its lease."""
+    """A change from a watch. `entry` is None if the key was deleted or its lease ended."""
 
     key: str
     entry: Entry | None
@@ -90,7 +90,7 @@ class Changed:
 
 
 class Lease(Protocol):
-    """A sign of life: what was put under it goes when its holder does."""
+    """A lease: the store removes its keys when its holder stops renewing it."""
 
     @property
     def id(self) -> int:
@@ -98,13 +98,13 @@ class Lease(Protocol):
 
     @property
     def lost(self) -> bool:
-        """True once it can no longer be relied on; never again False."""
+        """True once it can't be relied on any more; never False again."""
 
     async def wait_lost(self) -> None:
         """Return when it is lost: expired, revoked, or unconfirmed for its whole time."""
 
     async def release(self) -> None:
-        """Let it go now, and every key under it."""
+        """End it now, and remove every key under it."""
 
 
 class Compacted(Exception):
@@ -112,7 +112,7 @@ class Compacted(Exception):
 
 
 class LeaseGone(Unavailable):
-    """What was to be put under a lease was not: the lease has ended. Take another."""
+    """A put under a lease failed because the lease has ended. Take another."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -124,78 +124,79 @@ class LeaseGone(Unavailable):
 class StateStore(Protocol):
     """Agreed state. Every call raises `Unavailable` while the store can't agree.
 
-    What is out of bounds is a `UsageError`, and a put under an ended lease is `LeaseGone`.
+    Values out of bounds raise `UsageError`, and a put under an ended lease raises `LeaseGone`.
     """
 
     async def get(self, key: str) -> Entry | None:
-        """The key as it stands."""
+        """The key with its current value, or None."""
 
     async def list(self, prefix: str) -> Listing:
-        """Every key that begins with the prefix, by key."""
+        """Every key that begins with the prefix, sorted by key."""
 
     async def put(self, key: str, value: bytes, lease: int = 0) -> int:
-        """Set it, whatever it was; the revision of the change.
+        """Set it unconditionally; returns the revision of the change.
 
         After `Unavailable` it may have happened or not.
         """
 
     async def commit(self, expect: Sequence[Expect], changes: Sequence[Change]) -> int | None:
-        """All changes at once if everything expected holds: their revision, or None if not.
+        """Make all changes at once if all expectations hold: their revision, or None if not.
 
-        No key may be changed twice. Where nothing but absent keys is deleted there is no new
-        revision, and the newest there is comes back. After `Unavailable` it may have happened or
-        not: read, then decide.
+        No key may be changed twice. If only absent keys are deleted, there is no new revision, and
+        the newest one is returned. After `Unavailable` it may have happened or not: read, then
+        decide.
         """
 
     async def lease(self, ttl_s: int) -> Lease:
-        """A lease, kept alive in the background until released or lost."""
+        """A lease, renewed in the background until released or lost."""
 
     def watch(
         self, prefix: str, after: int
     ) -> AbstractAsyncContextManager[AsyncIterator[tuple[Changed, ...]]]:
         """Every change after a revision, in order, none twice; one tuple is one revision.
 
-        Goes on by itself over lost connections and members. Raises `Compacted` where the store no
-        longer has what was asked for.
+        It survives lost connections and members. Raises `Compacted` if the store no longer has the
+        revisions.
         """
 
 
 class StateView(Protocol):
-    """A cached copy of a prefix, for readers: kept current by itself, and labelled when it isn't.
+    """A cached copy of a prefix, for readers. It updates itself.
 
-    Never good enough to decide on: whoever writes fences with the revision of what he saw here.
+    `source` reports when it is not current. Never decide on it alone: a writer fences with the
+    revision that it saw here.
     """
 
     @property
     def entries(self) -> Mapping[str, Entry]:
-        """Every key as last seen, a snapshot. Raises `Unavailable` before there is any."""
+        """Every key as last seen, a snapshot. Raises `Unavailable` before the first reading."""
 
     @property
     def source(self) -> Source:
         """Whether that is current, and if not as of when and why. Never raises."""
 
     async def wait_first(self) -> None:
-        """Return once there is something to read, be it that there are no keys."""
+        """Return after the first reading, even if there are no keys."""
 
     async def refresh(self) -> None:
-        """Read all of it now. Raises `Unavailable`, and the last stays."""
+        """Read all of it now. Raises `Unavailable`, and keeps the last reading."""
 
     def changes(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[Changed, ...]]]:
-        """First every entry there is, then what changes, for those who act on it.
+        """First every current entry, then the changes, for code that acts on them.
 
-        Whoever reads slowly gets the newest state of each key only, so nothing piles up.
+        A slow reader gets only the newest state of each key, so the buffer is bounded.
         """
 
 
 def check_key(key: str) -> None:
-    """Raise `UsageError` for what can't be a key."""
+    """Raise `UsageError` for an invalid key."""
     if not key:
         raise UsageError("A key of the state can't be empty.", hint="Give it a name.")
     check_prefix(key)
 
 
 def check_prefix(prefix: str) -> None:
-    """Raise `UsageError` for what no key can begin with; the empty prefix is every key."""
+    """Raise `UsageError` for a prefix that no key can have; the empty prefix is every key."""
     if len(prefix) > LONGEST_KEY:
         raise UsageError(
             f"A key of {len(prefix)} characters is too long for the state: {prefix[:40]}…",
@@ -218,7 +219,7 @@ def check_value(key: str, value: bytes) -> None:
 
 
 def check_lease(ttl_s: int) -> None:
-    """Raise `UsageError` for a time to live that no store keeps well."""
+    """Raise `UsageError` for a lease that is too short or too long."""
     if not SHORTEST_LEASE_S <= ttl_s <= LONGEST_LEASE_S:
         raise UsageError(
             f"A lease can't last {ttl_s} s.",
@@ -227,7 +228,7 @@ def check_lease(ttl_s: int) -> None:
 
 
 def check_commit(expect: Sequence[Expect], changes: Sequence[Change]) -> None:
-    """Raise `UsageError` for a commit that no store would take."""
+    """Raise `UsageError` for a commit that no store would accept."""
     if not changes or max(len(changes), len(expect)) > MOST_CHANGES:
         raise UsageError(
             f"A commit of {len(changes)} changes and {len(expect)} expectations can't be made.",

@@ -1,4 +1,4 @@
-"""Ports around a stream between a person and a node.
+"""Ports for a stream between a person and a node.
 
 A stream is a session: two pipe ends (`lattice.domain.pipe`) that outlive the connections between
 them. A `Carrier` is one such connection, seen from one side. Server features ask `NodeStreams` for
@@ -21,14 +21,14 @@ _SESSION = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 class Lane(StrEnum):
-    """Each lane is a connection of its own: typing does not wait behind a bulk transfer."""
+    """Each lane has its own connection, so that typing does not wait behind a bulk transfer."""
 
     INTERACTIVE = "interactive"
     BULK = "bulk"
 
 
 class StreamKind(StrEnum):
-    """What a node can be asked for. Each needs a grant of the act beside it."""
+    """The kinds of streams of a node. Each needs a grant of its `act`."""
 
     ECHO = "echo"
     LOGS = "logs"
@@ -53,14 +53,14 @@ _ACTS = {
 
 
 class CarrierLost(Exception):
-    """The connection is gone; the session may go on over another."""
+    """The connection is lost; the session may continue over another."""
 
 
 class Carrier(Protocol):
     """One connection that carries frames both ways, whole and in order, until it is lost."""
 
     async def send(self, frame: bytes) -> None:
-        """Hand over a frame; waits while the other side is slow. Raises `CarrierLost`."""
+        """Send a frame; waits while the other side is slow. Raises `CarrierLost`."""
 
     async def receive(self) -> bytes | memoryview:
         """The next frame. Raises `CarrierLost`."""
@@ -68,12 +68,12 @@ class Carrier(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamQuestion:
-    """What the agent is asked to serve, or to go on serving."""
+    """A request to an agent to serve a session, or to continue one."""
 
     node: str
     kind: StreamKind
     session: str
-    """Drawn by the caller, 32 hex digits: names the session, opens nothing by itself."""
+    """32 hex digits from the caller: it names the session and gives no access by itself."""
     opening: bytes
     grant: str
     resume: bool = False
@@ -83,36 +83,36 @@ class StreamQuestion:
 
 
 class NodeStreams(Protocol):
-    """Reaches any node, whichever replica it is linked to."""
+    """Reaches any node through the replica that it is linked to."""
 
     def open(self, question: StreamQuestion) -> AbstractAsyncContextManager[Carrier]:
-        """A carrier to the node. Raises `Unavailable` in words when there is no way to it now."""
+        """A carrier to the node. Raises `Unavailable` with the reason if there is no route now."""
 
     def linked_to(self, node: str) -> str:
-        """The id of the replica that holds the node's link; empty if none is known."""
+        """The id of the replica that holds the node's link; empty if unknown."""
 
 
 class Session(Protocol):
     """A node's end of a session, as a feature sees it."""
 
     async def send(self, payload: bytes, *, last: bool = False) -> None:
-        """Write a message; waits while the reader is slow or away."""
+        """Write a message; waits while the reader is slow or disconnected."""
 
     async def receive(self) -> bytes | None:
-        """The next message; None when the other end has said its last."""
+        """The next message; None after the other end's last one."""
 
 
 class PassOn(Protocol):
-    """A node feature whose end of the session is another process: frames go through unread."""
+    """A node feature with another process as its end of the session: frames pass unread."""
 
     def __call__(
         self, session: str, opening: bytes, *, resume: bool
     ) -> AbstractAsyncContextManager[Carrier]:
-        """A carrier to that process. Raises errors of `lattice.base.errors`, which are told."""
+        """A carrier to that process. Raises errors of `lattice.base.errors` for the caller."""
 
 
 class Serve(Protocol):
-    """A node feature's answer to one session: returns when it is over."""
+    """A node feature's handler of one session: returns at its end."""
 
     async def __call__(self, session: Session, opening: bytes) -> None: ...
 
@@ -123,5 +123,5 @@ def is_session(text: str) -> bool:
 
 
 def digest_of(session: str, kind: StreamKind, opening: bytes) -> str:
-    """What a grant for a stream is bound to: this question and no other."""
+    """The digest that binds a grant for a stream to this question."""
     return hashlib.sha256(f"{session}\n{kind.value}\n".encode() + opening).hexdigest()

@@ -1,8 +1,8 @@
 """Submitting and cancelling work as its owner: the questions, their bounds, and the port. Pure.
 
-Slurm's own programs do both, run as the caller by the submit gate, so that Slurm's meaning,
-limits and refusals hold. What is checked here is form, never permission: that is the server's
-policy first, and Slurm's in the end.
+The submit gate runs Slurm's own programs as the caller, so that Slurm's semantics, limits and
+refusals hold. This module checks form, never permission: the server's policy decides first, and
+Slurm last.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 from lattice.base.errors import Unavailable, UsageError
 
 LARGEST_SCRIPT_BYTES = 4 * 1024 * 1024
-"""Slurm's own bound (`max_script_size`) unless a site changed it."""
+"""Slurm's own limit (`max_script_size`) unless a site changed it."""
 MOST_WORDS = 256
 LONGEST_WORD = 8 * 1024
 MOST_WORDS_BYTES = 32 * 1024
@@ -26,8 +26,8 @@ _JOB = re.compile(r"[1-9][0-9]{0,8}(?:[_+][0-9]{1,9})?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
-# Slurm reads these before the script's own lines, and the shell or the linker before anything at
-# all: what is set for the job must not change the programs that submit it.
+# Slurm reads these before the script's own lines, and the shell or the linker before anything else.
+# Variables for the job must not change the programs that submit it.
 _NOT_TO_SET = re.compile(
     r"(?:SBATCH|SLURM|SPANK|LD|BASH_FUNC)_.*"
     r"|.*PATH|HOME|USER|LOGNAME|SHELL|PWD|OLDPWD|IFS|ENV|BASH_ENV|ZDOTDIR|SHELLOPTS|BASHOPTS"
@@ -36,12 +36,12 @@ _NOT_TO_SET = re.compile(
 
 
 def job_fault(text: str) -> str:
-    """Why this is no job of `scancel`'s, or an empty text: 123, 123_4 and 123+1 are."""
+    """Why `scancel` does not take this job, or an empty text: 123, 123_4 and 123+1 are valid."""
     return "" if _JOB.fullmatch(text) else f"{text[:40]!r} is no job id"
 
 
 def variable_fault(name: str, value: str) -> str:
-    """Why this can't be set for a job by Lattice, or an empty text."""
+    """Why Lattice can't set this variable for a job, or an empty text."""
     if not _VARIABLE.fullmatch(name):
         return f"{name[:40]!r} is no name of an environment variable"
     if _NOT_TO_SET.fullmatch(name):
@@ -95,13 +95,13 @@ class SubmitQuestion:
     """For the script itself."""
     environment: tuple[tuple[str, str], ...] = ()
     directory: str = ""
-    """Where to submit; the home folder where empty."""
+    """Where to submit; the home folder if empty."""
     directory_required: bool = False
-    """Refuse rather than take the home folder where the directory can't be entered."""
+    """Refuse, instead of using the home folder, if the directory can't be entered."""
     script_sha256: str = ""
 
     def fault(self) -> str:
-        """Why it can't be asked, or an empty text."""
+        """Why the question is invalid, or an empty text."""
         if not _DIGEST.fullmatch(self.script_sha256):
             return "the script's digest is malformed"
         if self.options and not self.options[0].startswith("-"):
@@ -123,7 +123,7 @@ class CancelQuestion:
     jobs: tuple[str, ...]
 
     def fault(self) -> str:
-        """Why it can't be asked, or an empty text."""
+        """Why the question is invalid, or an empty text."""
         if not 0 < len(self.jobs) <= MOST_JOBS:
             return f"between 1 and {MOST_JOBS} jobs at once"
         return next(filter(None, map(job_fault, self.jobs)), "")
@@ -131,7 +131,7 @@ class CancelQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Submitter:
-    """In whose name: the Unix user, and the verified caller for the record."""
+    """The Unix user, and the verified caller for the record."""
 
     user: str
     subject: str
@@ -139,7 +139,7 @@ class Submitter:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What `sbatch` answered. `cluster` is empty where it named none."""
+    """The result of `sbatch`. `cluster` is empty if it named none."""
 
     job_id: int
     cluster: str = ""
@@ -147,7 +147,7 @@ class Submitted:
 
 
 class ProgramRefused(UsageError):
-    """`sbatch` or `scancel` said no: its own words, whole, and its exit code."""
+    """`sbatch` or `scancel` refused: its own full text, and its exit code."""
 
     def __init__(self, message: str, *, hint: str | None = None, exit_code: int = 1) -> None:
         super().__init__(message, hint=hint)
@@ -155,19 +155,19 @@ class ProgramRefused(UsageError):
 
 
 class Unsure(Unavailable):
-    """The program was ended before it answered: whether it acted is not known."""
+    """The program was ended before it answered: whether it acted is unknown."""
 
 
 class SubmitGate(Protocol):
     """Runs Slurm's programs as their caller.
 
-    Both raise `ProgramRefused` with the program's own words, `PermissionRefused` for an account
-    that can't be acted for, `Unavailable` while the gate does not answer, and of those `Unsure`
-    where the act may have happened.
+    Both raise `ProgramRefused` with the program's own text, and `PermissionRefused` for an account
+    that the gate does not act for. They raise `Unavailable` while the gate does not answer, or its
+    subclass `Unsure` if the act may have happened.
     """
 
     async def submit(self, who: Submitter, question: SubmitQuestion, script: bytes) -> Submitted:
         """Submit a script; `question.script_sha256` is its digest."""
 
     async def cancel(self, who: Submitter, question: CancelQuestion) -> None:
-        """Cancel jobs; Slurm decides over each."""
+        """Cancel jobs; Slurm decides on each."""

@@ -1,4 +1,4 @@
-"""How closely an allocation is measured: the modes, and which one is in force. Pure."""
+"""How often an allocation is sampled: the modes, and the one in force. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TypeAlias
 from lattice.domain.metric import Provenance
 
 DEBUG_S = 1800
-"""How long debug lasts where nobody says."""
+"""How long debug lasts by default."""
 LONGEST_DEBUG_S = 24 * 3600
 
 
 class Mode(StrEnum):
-    """What an owner can switch to."""
+    """The modes that an owner can choose."""
 
     PROD = "prod"
     DEBUG = "debug"
@@ -28,7 +28,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeInForce:
-    """What an allocation is measured at now."""
+    """The current mode of an allocation."""
 
     allocation: str
     """Its id."""
@@ -37,16 +37,16 @@ class ModeInForce:
     until: float | None = None
     """When it reverts by itself, in seconds since 1970; None: it does not."""
     set_by: str = ""
-    """Who switched; empty: it is the cluster's usual one."""
+    """The actor that switched; empty: it is the cluster's default."""
 
 
 ModeOf: TypeAlias = Callable[[str], ModeInForce]
-"""What an allocation is measured at, by its `ref`; at once, as last seen."""
+"""The mode of an allocation by its `ref`; at once, as last read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Of how many nodes something is known."""
+    """How many nodes have data."""
 
     measured: int
     nodes: int
@@ -67,4 +67,4 @@ class MetricOrigin:
     reason: str = ""
     last_error: str = ""
     via: str = ""
-    """`store` or `agents`; with why, where it is not the usual way."""
+    """`store` or `agents`; with the reason, if it is not the usual one."""

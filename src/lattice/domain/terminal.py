@@ -1,13 +1,13 @@
-"""What the two ends of a terminal say to each other, as messages of a pipe. Pure.
+"""The messages between the two ends of a terminal, as payloads of a pipe. Pure.
 
-The client's end is a person's terminal or a program; the other is the holder on the node, which
-keeps the terminal and the shell alive while nobody is connected. Each message is a byte that says
-what it is, and a body: raw bytes for what is typed and shown, JSON for the few facts.
+One end is the client: a person's terminal or a program. The other is the holder on the node, which
+keeps the terminal and the shell alive while no client is connected. Each message is a byte for its
+kind, and a body: raw bytes for input and output, JSON for the few facts.
 
     client    STDIN bytes · EOF · RESIZE rows, columns · SIGNAL name
     holder    STARTED facts · OUTPUT bytes · ERRORS bytes (without a terminal) · EXIT how it ended
 
-Everything about the way between them (who may, which server, why it broke) is not said here.
+The connection between them (permissions, servers, disconnects) is not part of these messages.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from lattice.base.strictjson import read_json
 MOST_BYTES = 32 * 1024
 """Of text in one message; more is sent in several."""
 LARGEST_SIDE = 4096
-"""Rows and columns beyond this are no terminal's."""
+"""No terminal has more rows or columns."""
 DEFAULT_ROWS, DEFAULT_COLUMNS = 24, 80
 _SIDES = struct.Struct("!HH")
 
 
 class BadMessage(Exception):
-    """Not one of these messages; the other end can't be understood any more."""
+    """Not one of these messages, so the other end can't be understood any more."""
 
 
-class Kind(IntEnum):
+class TerminalKind(IntEnum):
     """The first byte of a message."""
 
     STDIN = 0
@@ -47,7 +47,7 @@ class Kind(IntEnum):
 
 
 class TerminalSignal(StrEnum):
-    """Those that can be asked for; they go to the foreground group of the terminal."""
+    """The signals that a client may send, to the foreground group of the terminal."""
 
     INT = "INT"
     TSTP = "TSTP"
@@ -59,14 +59,14 @@ class TerminalSignal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stdin:
-    """What was typed, or came through a pipe."""
+    """Typed or piped input."""
 
     text: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class StdinEnd:
-    """Nothing more will be typed."""
+    """The end of the input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +86,17 @@ class Signal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The shell runs. `warnings` say what is not as it should be, for the person."""
+    """The shell runs. `warnings` are problems for the person to read."""
 
     node: str
     user: str
     step: str
-    """The step whose process was joined: `batch`, `0`, …"""
+    """The step that the session joined: `batch`, `0`, …"""
     pid: int
-    """The shell, as the node counts."""
+    """The shell's pid on the node."""
     directory: str
     accounted: bool
-    """True if the session is in a control group of the job's: counted, limited, killed with it."""
+    """True if the session is in a control group of the job: accounted, limited, killed with it."""
     warnings: tuple[str, ...] = ()
 
 
@@ -109,7 +109,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Standard error, where there is no terminal."""
+    """Standard error, if there is no terminal."""
 
     text: bytes
 
@@ -118,15 +118,15 @@ class EndCause(StrEnum):
     """Why there will be no more output."""
 
     EXITED = "exited"
-    """By itself; the code says how."""
+    """By itself; see the code."""
     SIGNALLED = "signalled"
-    """By a signal that nobody here sent."""
+    """By a signal that the holder did not send."""
     CLIENT_LOST = "client_lost"
-    """Its client did not come back in time."""
+    """Its client did not reconnect in time."""
     JOB_ENDED = "job_ended"
     """Killed with the job."""
     FAILED = "failed"
-    """It never ran; the words say why."""
+    """It never ran; see `words`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ class Exit:
 
     cause: EndCause
     code: int | None = None
-    """As a shell would have it: 128 + N for signal N."""
+    """As in a shell: 128 + N for signal N."""
     words: str = ""
 
 
@@ -157,7 +157,7 @@ def write_message(message: TerminalMessage) -> bytes:
 
 
 def read_message(payload: bytes) -> TerminalMessage:
-    """The message inside. Raises `BadMessage`."""
+    """Decode a message. Raises `BadMessage`."""
     read = _READERS.get(payload[0]) if payload else None
     if read is None:
         raise BadMessage("a message of no known kind")
@@ -226,23 +226,23 @@ def _read(body: bytes, kind: type[_Facts]) -> _Facts:
 _HEADS: dict[type[TerminalMessage], bytes] = {
     kind: bytes((number,))
     for number, kind in (
-        (Kind.STDIN, Stdin),
-        (Kind.EOF, StdinEnd),
-        (Kind.RESIZE, Resize),
-        (Kind.SIGNAL, Signal),
-        (Kind.STARTED, Started),
-        (Kind.OUTPUT, Output),
-        (Kind.ERRORS, Errors),
-        (Kind.EXIT, Exit),
+        (TerminalKind.STDIN, Stdin),
+        (TerminalKind.EOF, StdinEnd),
+        (TerminalKind.RESIZE, Resize),
+        (TerminalKind.SIGNAL, Signal),
+        (TerminalKind.STARTED, Started),
+        (TerminalKind.OUTPUT, Output),
+        (TerminalKind.ERRORS, Errors),
+        (TerminalKind.EXIT, Exit),
     )
 }
 _READERS: dict[int, Callable[[bytes], TerminalMessage]] = {
-    Kind.STDIN: Stdin,
-    Kind.EOF: _end,
-    Kind.RESIZE: _resize,
-    Kind.SIGNAL: _signal,
-    Kind.STARTED: lambda body: _read(body, Started),
-    Kind.OUTPUT: Output,
-    Kind.ERRORS: Errors,
-    Kind.EXIT: _exit,
+    TerminalKind.STDIN: Stdin,
+    TerminalKind.EOF: _end,
+    TerminalKind.RESIZE: _resize,
+    TerminalKind.SIGNAL: _signal,
+    TerminalKind.STARTED: lambda body: _read(body, Started),
+    TerminalKind.OUTPUT: Output,
+    TerminalKind.ERRORS: Errors,
+    TerminalKind.EXIT: _exit,
 }

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
-    """What the view is for."""
+class VclusterKind(StrEnum):
+    """The purpose of the view."""
 
     HPC = "hpc"
     SERVICE = "service"
@@ -20,19 +20,19 @@ class Vcluster:
     """One view as the site configured it. An empty `qos` means any."""
 
     name: str
-    kind: Kind
+    kind: VclusterKind
     partition: str
     qos: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Vclusters:
-    """All views of a cluster; the one that names a QOS wins over the one that doesn't."""
+    """All views of a cluster. One with a QOS has priority over one without."""
 
     views: tuple[Vcluster, ...] = ()
 
     def of(self, partition: str, qos: str) -> Vcluster | None:
-        """The view a job of this partition and QOS belongs to."""
+        """The view of a job with this partition and QOS."""
         general: Vcluster | None = None
         for view in self.views:
             if view.partition != partition:
@@ -43,6 +43,6 @@ class Vclusters:
                 general = view
         return general
 
-    def kind_of(self, name: str | None) -> Kind | None:
+    def kind_of(self, name: str | None) -> VclusterKind | None:
         """The kind of a view by its name."""
         return next((view.kind for view in self.views if view.name == name), None)

@@ -1,17 +1,19 @@
-"""The only code that ever runs as root: narrow verbs on a unix socket.
+"""The only code that runs as root: a few verbs on a unix socket.
 
-    asker ─ packet (grant, question, descriptors) ─► listen ─ judged ─► one child a question
-                                                                           │ few capabilities
-                                                                           ▼
-                                                             a process that is the user, wholly
+    client ─ packet ─► listener ─ checks ─► one child a request.
+                                              │ few capabilities
+                                              ▼
+                                           a process with the user's rights.
 
-Two roles: `node` beside the agent, `gate` beside the server. A helper of one role has no verb of
-the other. It imports the standard library, `cryptography` for signatures, and the few pure
-modules that say what a grant and a question are; a test holds that.
+A packet has a grant, a request and descriptors.
 
-For a terminal in a job (`attaching`) a holder is left behind, which outlives the helper and has
-one capability: to send signals.
+There are two roles: `node` beside the agent, `gate` beside the server. A helper of one role has no
+verb of the other. It imports the standard library, `cryptography` for signatures, and the few pure
+modules that define grants and requests. A test checks that.
 
-It runs no path from outside but as the user it belongs to, keeps no key but public ones, talks to
-no network, and drops every capability its role does not need before it listens.
+For a terminal in a job (`terminal_verbs`) the helper starts a holder. The holder outlives the
+helper and has one capability: to send signals.
+
+The helper runs a path from a request only as the user it belongs to. It holds public keys only, and
+uses no network. It drops every capability that its role does not need before it listens.
 """

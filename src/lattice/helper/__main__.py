@@ -1,4 +1,4 @@
-"""`python -I -m lattice.helper`: the same, with Python deaf to its environment."""
+"""`python -I -m lattice.helper`: the same program; Python ignores its environment variables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which accounts may be acted for: people with a login shell, never a system account.
+"""Which accounts the helper acts for: people with a login shell, never a system account.
 
-Root, SlurmUser and the server's own account are refused whatever their numbers say: a grant that
-names one of them is a mistake or a theft.
+Root, SlurmUser and the server's own account are refused, whatever their ids are. A grant that names
+one of them is a mistake or was stolen.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ SHELL = "/bin/sh"
 
 
 class AccountRefused(Exception):
-    """Nothing is done in this name; the text may be shown."""
+    """The helper does not act for this account. The text may be shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginDefaults:
-    """What `/etc/login.defs` says that matters here."""
+    """The settings of `/etc/login.defs` that are used here."""
 
     uid_min: int = _UID_MIN
     umask: int = _UMASK
@@ -37,7 +37,7 @@ class LoginDefaults:
 
     @classmethod
     def read(cls, file: Path = Path("/etc/login.defs")) -> LoginDefaults:
-        """What is missing or malformed keeps its usual value; never fewer ids refused than 1000."""
+        """Missing or malformed settings get their defaults. `uid_min` is never below 1000."""
         words = _settings(file, r"^\s*(\w+)\s+(.+?)\s*$")
         uid_min, umask = words.get("UID_MIN", ""), words.get("UMASK", "")
         path = words.get("ENV_PATH", "").removeprefix("PATH=")
@@ -49,7 +49,7 @@ class LoginDefaults:
 
 
 def slurm_users(file: Path) -> frozenset[str]:
-    """The user Slurm's controller runs as, by slurm.conf; its usual name in any case."""
+    """The users that Slurm's daemons run as, from slurm.conf; always includes root and `slurm`."""
     words = _settings(file, r"^\s*(\w+)\s*=\s*(\S+)")
     named = {value for name, value in words.items() if name.lower() in {"slurmuser", "slurmduser"}}
     return frozenset({"root", "slurm", *(each.partition("(")[0] for each in named)})
@@ -66,16 +66,16 @@ def _settings(file: Path, pattern: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """Judges names."""
+    """Finds accounts and refuses those that are not a person's."""
 
     defaults: LoginDefaults
     refused: frozenset[str]
-    """By name, whatever their numbers."""
+    """Refused by name, whatever their ids are."""
     refused_uids: frozenset[int] = frozenset()
     shells_file: Path = field(default=Path("/etc/shells"))
 
     def find(self, name: str) -> pwd.struct_passwd:
-        """The account, if it is a person's. Raises `AccountRefused`."""
+        """Return the account if it is a person's. Raises `AccountRefused`."""
         if not _USER.fullmatch(name):
             raise AccountRefused("The caller has no Unix user name.")
         try:
@@ -110,7 +110,7 @@ class Accounts:
 
 
 def job_owner(name: str) -> pwd.struct_passwd | None:
-    """The account of a job's owner, whatever its shell; never root."""
+    """The account of a job's owner, with any shell; None for root and unknown names."""
     try:
         account = pwd.getpwnam(name)
     except (KeyError, ValueError):
@@ -121,7 +121,7 @@ def job_owner(name: str) -> pwd.struct_passwd | None:
 
 
 def login_shell(account: pwd.struct_passwd) -> tuple[str, str]:
-    """The shell to read the profile with, and a word where it is not the user's own."""
+    """The shell that reads the profile, and a note if it is not the user's own shell."""
     own = account.pw_shell or SHELL
     if Path(own).name in _BOURNE:
         return own, ""
@@ -129,7 +129,7 @@ def login_shell(account: pwd.struct_passwd) -> tuple[str, str]:
 
 
 def uids_of(names: Iterable[str]) -> frozenset[int]:
-    """Of those that exist."""
+    """The uids of those names that exist."""
     found = set()
     for name in names:
         try:

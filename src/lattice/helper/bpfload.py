@@ -1,8 +1,8 @@
-"""Puts the eBPF program into the kernel: in a child, which hands back descriptors and is gone.
+"""Loads the eBPF program in a child process, which passes back descriptors and exits.
 
-libbpf reads the kernel's whole description of itself for it, and is C. So whatever it takes and
-whatever becomes of it stays with the child; the helper keeps descriptors, and as long as it has
-them the program runs. Full root is needed here and never again.
+libbpf is a C library and reads the kernel's whole type information (BTF). In a child, its memory
+and its crashes don't affect the helper. The helper holds the descriptors, and the program runs as
+long as they are open. Only this step needs full root.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from lattice.base import packet
 
 MAPS = ("jobs", "namespaces", "lost")
-"""Of the program's maps those that are read, in the order in which they are handed over."""
+"""The maps that are read, in the order in which the child passes them."""
 NOT_INSTALLED = "the eBPF program is not installed"
 _BTF = Path("/sys/kernel/btf/vmlinux")
 _LIBRARY = "libbpf.so.1"
@@ -31,12 +31,12 @@ _MOST_DESCRIPTORS = 32
 _PATIENCE_S = 20.0
 _LONGEST_WORDS = 400
 _MOST_COPIES = 16_384
-"""Copies of a job's counts, one a job and CPU, 448 bytes each: 7 MB at most."""
+"""Copies of a job's counts, one for each job and CPU. At 448 bytes each that is 7 MB at most."""
 _FEWEST_JOBS, _MOST_JOBS = 64, 256
 
 
 class Refused(Exception):
-    """Why the program does not run here: in words for people, and in the failing part's own."""
+    """Why the program does not run here, for people; `last_error` is the component's own error."""
 
     def __init__(self, reason: str, last_error: str = "") -> None:
         super().__init__(reason)
@@ -46,25 +46,25 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The program at work. It ends when the last holder of `links` does."""
+    """The running program. It ends when the last descriptor in `links` is closed."""
 
     jobs: int
     namespaces: int
     lost: int
     links: tuple[int, ...]
     cpus: int
-    """How many copies a value of each CPU's own has."""
+    """How many copies a per-CPU value has."""
 
 
 def default_object() -> Path:
-    """Where `ebpf/build` puts it for this machine."""
+    """Where `ebpf/build` puts the program for this machine."""
     return Path(__file__).parent / f"latency.{os.uname().machine}.bpf.o"
 
 
 def load(file: Path, roots: Sequence[int] = (), btf: Path = _BTF) -> Loaded:
-    """The program of that file, loaded and attached. Raises `Refused`, and nothing else.
+    """Load and attach the program of that file. Raises `Refused` and nothing else.
 
-    `roots`: the groups this node has for roots, of the freezer and of v2; 0 for a true root.
+    `roots` are the inodes of this node's root groups, of the freezer and of v2; 0 for a true root.
     """
     try:
         program = _read(file)
@@ -76,7 +76,7 @@ def load(file: Path, roots: Sequence[int] = (), btf: Path = _BTF) -> Loaded:
 
 
 def room_for_jobs(cpus: int) -> int:
-    """How many jobs can be counted at once: fewer where many CPUs make each of them large."""
+    """How many jobs can be counted at once. On nodes with many CPUs each job takes more memory."""
     return max(_FEWEST_JOBS, min(_MOST_JOBS, _MOST_COPIES // max(cpus, 1)))
 
 
@@ -127,12 +127,12 @@ def _understood(body: bytes, descriptors: Sequence[int]) -> Loaded:
 
 
 def _load_and_tell(program: bytes, roots: Sequence[int], to: socket.socket) -> NoReturn:
-    """In the child, which ends here whatever happens."""
+    """Runs in the child and ends it."""
     told: dict[str, object]
     descriptors: Sequence[int] = ()
     words = os.memfd_create("libbpf")
     try:
-        # What libbpf has to say goes to standard error, in many lines.
+        # libbpf writes many lines to standard error.
         os.dup2(words, 2)
         try:
             cpus, descriptors = _loaded(program, roots)
@@ -148,7 +148,7 @@ def _load_and_tell(program: bytes, roots: Sequence[int], to: socket.socket) -> N
 
 
 def _last_words(descriptor: int) -> str:
-    """The line in which libbpf names what failed; the verifier's trace before it is long."""
+    """The line in which libbpf names the failure. A long trace of the verifier precedes it."""
     size = os.fstat(descriptor).st_size
     raw = os.pread(descriptor, 16 * 1024, max(0, size - 16 * 1024))
     lines = raw.decode(errors="replace").splitlines()

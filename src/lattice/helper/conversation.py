@@ -1,11 +1,11 @@
-"""The node's verb `watch_counters`: a child that stays and answers packets until nobody asks.
+"""The node's verb `watch_counters`: a child that answers packets until the client stops asking.
 
-It gives no content away and changes nothing, so it needs no grant: whoever may ask the helper at
-all may ask for numbers. The first answer says that it is there; from then on each packet of the
-asker is a question of `lattice.domain.counters`, answered in order. It ends with its peer, with
-the helper, after a long silence, and after an hour in any case.
+It returns counters only and changes nothing, so it needs no grant: any client that the helper
+admits may read them. The first answer confirms the start. Then each packet of the client is a
+request of `lattice.domain.counters`, and the child answers them in order. The child ends with its
+peer, with the helper, after ten minutes without a request, and after an hour in any case.
 
-A further kind of figures is one more `Reader`.
+A further kind of counters is one more `Reader`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from lattice.domain.counters import (
     NOT_BUILT,
     TOO_MUCH,
     BadTelling,
+    CounterAnswer,
     Rows,
-    Telling,
     read_asking,
     write_telling,
 )
@@ -34,27 +34,27 @@ _SEND_S = 2.0
 
 
 class CantTell(Exception):
-    """Why a reader has nothing to tell of any job; the text is for people."""
+    """Why a reader has no values for any job; the text is for people."""
 
 
 class Reader(Protocol):
-    """Tells some kinds of figures. Used by one child alone, from question to question."""
+    """Reads some kinds of counters. One child uses it for all its requests."""
 
     @property
     def kinds(self) -> frozenset[str]: ...
 
     @property
     def unread(self) -> Mapping[int, str]:
-        """Of the last question: jobs that could not be read, and why."""
+        """Of the last request: jobs that could not be read, and why."""
 
     def read(self, wanted: Collection[str], jobs: Sequence[int]) -> Mapping[str, dict[int, Rows]]:
-        """By kind and job. Raises `CantTell`; of anything else only its type is told."""
+        """Rows by kind and job. Raises `CantTell`; of any other error only the type is reported."""
 
     def close(self) -> None: ...
 
 
 class Conversation:
-    """Holds one connection in a child of its own, which has given its other rights away."""
+    """Serves one connection in its own child, which has dropped its other rights."""
 
     def __init__(
         self,
@@ -72,24 +72,24 @@ class Conversation:
         self._monotonic = monotonic
 
     def hold(self, connection: socket.socket) -> None:
-        """Until it is over; then the descriptors that readers keep are closed."""
+        """Serve until the connection ends, then close the readers."""
         parent = os.getppid()
         self._kernel.die_with_parent()
         until = self._monotonic() + self._longest_s
         try:
-            # The parent may have ended before the kernel was asked to tell.
+            # The parent may have ended before die_with_parent() was called.
             while os.getppid() == parent and (left_s := until - self._monotonic()) > 0:
                 connection.settimeout(min(left_s, self._silence_s))
                 if not self._answered(connection):
                     return
-        except OSError:  # silent for too long, or gone
+        except OSError:  # silent for too long, or disconnected
             return
         finally:
             for reader in self._readers:
                 reader.close()
 
     def _answered(self, connection: socket.socket) -> bool:
-        """One question; False when there will be no other."""
+        """Answer one request. Return False when no other can follow."""
         try:
             raw, descriptors = packet.receive(connection)
             packet.close_all(descriptors)
@@ -104,12 +104,12 @@ class Conversation:
             for each in write_telling(telling):
                 packet.send(connection, each)
         except packet.BadPacket:
-            for each in write_telling(Telling(failed=dict.fromkeys(asking.want, TOO_MUCH))):
+            for each in write_telling(CounterAnswer(failed=dict.fromkeys(asking.want, TOO_MUCH))):
                 packet.send(connection, each)
         return True
 
-    def _told(self, want: Sequence[str], jobs: Sequence[int]) -> Telling:
-        telling = Telling()
+    def _told(self, want: Sequence[str], jobs: Sequence[int]) -> CounterAnswer:
+        telling = CounterAnswer()
         left = set(want)
         for reader in self._readers:
             wanted = left & reader.kinds

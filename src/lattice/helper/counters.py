@@ -1,22 +1,24 @@
-"""What the kernel counts of jobs' own processes: `/proc/PID/io`, and the networks they are in.
+"""Counters of jobs' processes from the kernel: `/proc/PID/io` and their network namespaces.
 
-Numbers only, of processes that this module finds itself in the control group of a job. `io` is
-closed to everyone but the owner of the process, so it is opened with his file rights, once; the
-descriptor stays, because it means that very process for ever and answers "no such process" when
-that is gone. A process is met only while its control group is the job's, before and after it was
-opened; from then on it counts while the job's group lists it, or while it is a zombie of the job.
+This module returns numbers only, of processes that it finds itself in a job's control group. Only
+the owner of a process can open its `io`, so it is opened once with the owner's file rights. The
+descriptor stays open: it always means that process, and gives "no such process" when that is gone.
+A process is added only if its control group is the job's before and after the open. From then on it
+counts while the job's group lists it, or while it is a zombie of the job.
 
-Parents are read before their children, and all again if one went meanwhile: what a child had done
-is added to its parent's figures when it is reaped, and must neither be missed nor counted twice.
+Parents are read before their children, and all are read again if one ended meanwhile. When a child
+is reaped, the kernel adds its counts to its parent's. They must be neither missed nor counted
+twice.
 
-A process can hold whoever reads it. So jobs are read by threads that can be left behind
-(`base.impatience`), and a job with such a process is `unread` until its thread comes back. What is
-known of a job is touched by one thread at a time: no other reads it while one hangs there.
+A process can block its readers. So jobs are read in threads that can be abandoned
+(`base.impatience`). A job with such a process is `unread` until its thread returns. Only one thread
+at a time uses the records of a job: no other reads the job while one hangs there.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import resource
 import threading
 import time
@@ -26,20 +28,57 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lattice.base.impatience import ImpatientReader
-from lattice.base.impatience_threads import Progress, Stuck
+from lattice.base.impatience_threads import Stuck, ThreadProgress
 from lattice.domain.counters import (
     IO,
     NETWORK,
+    IoCounters,
     NamespaceCounters,
     Rows,
     network_row,
 )
-from lattice.domain.kerneltext import InterfaceCounts, figure
+from lattice.domain.kerneltext import LOOPBACK, InterfaceCounts, figure, read_devices
 from lattice.domain.nodejobs import UNREADABLE
-from lattice.helper.figures import io_counters, parent_and_start, sum_of_devices
 from lattice.helper.jobpids import JobPids
 from lattice.helper.privilege import Kernel
 from lattice.helper.process import is_of_job, text_of
+
+_PARENT, _START = 1, 19
+"""Indexes of the fields of `/proc/PID/stat` after the name."""
+_IO = re.compile(
+    rb"rchar: ([0-9]{1,20})\nwchar: ([0-9]{1,20})\nsyscr: [0-9]+\nsyscw: [0-9]+\n"
+    rb"read_bytes: ([0-9]{1,20})\nwrite_bytes: ([0-9]{1,20})\n"
+)
+
+
+def sum_of_devices(text: str) -> InterfaceCounts | None:
+    """Totals over all interfaces except the loopback; None if the text is not such a file."""
+    devices = read_devices(text)
+    if devices is None:
+        return None
+    counted = [each for name, each in devices.items() if name != LOOPBACK]
+    received, sent, packets, errors = map(sum, zip((0, 0, 0, 0), *counted, strict=True))
+    return received, sent, packets, errors
+
+
+def parent_and_start(text: str) -> tuple[int, int] | None:
+    """The parent's pid and the start time. The name before them may contain any character."""
+    _, closing, rest = text.rpartition(")")
+    words = rest.split()
+    if not closing or len(words) <= _START:
+        return None
+    parent, started = figure(words[_PARENT]), figure(words[_START])
+    return None if parent is None or started is None else (parent, started)
+
+
+def io_counters(raw: bytes) -> IoCounters | None:
+    """Parse `/proc/PID/io`; the kernel always writes the fields in this order."""
+    found = _IO.match(raw)
+    if found is None:
+        return None
+    read_chars, written_chars, read_bytes, write_bytes = map(int, found.groups())
+    return IoCounters(read_bytes, write_bytes, read_chars, written_chars)
+
 
 _LARGEST_IO = 512
 _PASSES = 3
@@ -47,10 +86,10 @@ _LARGEST_DEV = 64 * 1024
 _MOST_KEPT = 16_384
 _FORGET_S = 300.0
 _PATIENCE_S, _WITHIN_S = 0.6, 1.0
-"""The agent waits for 1.5 s, and shall hear of the other jobs."""
+"""The agent waits for 1.5 s, and must get the other jobs within that time."""
 _MOST_STUCK = 256
 _NAMESPACE_S = 30.0
-"""How long a process is believed to stay in the network it was seen in."""
+"""How long a process's network namespace is cached."""
 
 
 @dataclass(slots=True)
@@ -60,7 +99,7 @@ class _Known:
     parent: int
     own: bool
     file: int
-    """Of its `io`; -1: it could not be opened, or too many are."""
+    """A descriptor of its `io`; -1: it could not be opened, or too many are open."""
     gone: bool = False
     namespace: int = 0
     looked_s: float = -_NAMESPACE_S
@@ -74,14 +113,14 @@ class _Job:
 
 @dataclass(slots=True)
 class _Found:
-    """What was read of one job; None: not wanted."""
+    """What was read of one job; None: not requested."""
 
     io: Rows | None = None
     network: Rows | None = None
 
 
 class JobCounters:
-    """Answers `io` and `network` of a conversation; remembers processes between questions."""
+    """Reads `io` and `network` for a conversation; remembers processes between requests."""
 
     kinds = frozenset({IO, NETWORK})
 
@@ -95,12 +134,12 @@ class JobCounters:
         most_kept: int | None = None,
         patience_s: float = _PATIENCE_S,
     ) -> None:
-        """`patience_s`: how long one process may hold whoever reads it."""
+        """`patience_s`: how long one process may block its reader."""
         self._pids = pids
         self._kernel = kernel
         self._proc = str(proc)
         self._monotonic = monotonic
-        # Half of what may be open at all: the other half is for looking.
+        # Half of the descriptor limit; the other half is for searching.
         half = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
         self._most_kept = min(half, _MOST_KEPT) if most_kept is None else most_kept
         self._kept = 0
@@ -112,12 +151,12 @@ class JobCounters:
             "counters", patience_s=patience_s, within_s=_WITHIN_S, most_a_key=1, most=_MOST_STUCK
         )
         self.unread: dict[int, str] = {}
-        """Of the last question: the jobs that could not be read, and why."""
+        """Of the last request: the jobs that could not be read, and why."""
 
     def read(self, wanted: Collection[str], jobs: Sequence[int]) -> Mapping[str, dict[int, Rows]]:
-        """By kind and job; jobs without a process are left out."""
+        """Rows by kind and job; jobs without a process are left out."""
 
-        def read(job_id: int, progress: Progress) -> _Found:
+        def read(job_id: int, progress: ThreadProgress) -> _Found:
             return self._read_job(job_id, wanted, progress)
 
         told: dict[str, dict[int, Rows]] = {kind: {} for kind in wanted}
@@ -133,13 +172,13 @@ class JobCounters:
         return told
 
     def close(self) -> None:
-        """Let go of what is open, but for jobs in which a thread hangs: it may come back."""
+        """Close all descriptors, except for jobs in which a thread hangs: it may return."""
         self._impatient.close()
         for job_id in [each for each in self._jobs if not self._impatient.hangs_for(each)]:
             for known in self._jobs.pop(job_id).known.values():
                 self._let_go(known)
 
-    def _read_job(self, job_id: int, wanted: Collection[str], progress: Progress) -> _Found:
+    def _read_job(self, job_id: int, wanted: Collection[str], progress: ThreadProgress) -> _Found:
         known = self._look(job_id, progress)
         found = _Found()
         if known and IO in wanted:
@@ -148,10 +187,8 @@ class JobCounters:
             found.network = [network_row(each) for each in self._networks(known, progress)]
         return found
 
-    # Which processes there are.
-
-    def _look(self, job_id: int, progress: Progress) -> list[_Known]:
-        """Everyone of the job, parents before children."""
+    def _look(self, job_id: int, progress: ThreadProgress) -> list[_Known]:
+        """All processes of the job, oldest first, so that parents precede their children."""
         listed = self._pids.of(job_id)
         job = self._jobs.setdefault(job_id, _Job(0.0, {}))
         job.asked_s = self._monotonic()
@@ -192,13 +229,13 @@ class JobCounters:
             os.close(folder)
 
     def _lingers(self, known: _Known, job_id: int) -> bool:
-        """Whether it is still there: ended, not reaped, and listed nowhere."""
+        """Whether it is still a zombie: ended, not reaped, and not in the group's list."""
         with suppress(ProcessLookupError), self._same(known) as folder:
             return is_of_job(text_of(folder, "cgroup"), job_id)
         return False
 
     def _new_parent(self, each: _Known, known: Mapping[int, _Known]) -> int:
-        """Who has it now that its parent is gone; 0 for nobody of this job."""
+        """The pid of its new parent after the old one ended; 0 if that is not in this job."""
         with suppress(ProcessLookupError), self._same(each) as folder:
             stat = parent_and_start(text_of(folder, "stat"))
             return stat[0] if stat and stat[0] in known else 0
@@ -221,12 +258,10 @@ class JobCounters:
             known.file = -1
 
     def _count_kept(self, more: int) -> None:
-        with self._counting:  # a thread that comes back counts, too
+        with self._counting:  # an abandoned thread that returns changes it, too
             self._kept += more
 
-    # What they did.
-
-    def _read_all(self, known: Sequence[_Known], progress: Progress) -> Rows:
+    def _read_all(self, known: Sequence[_Known], progress: ThreadProgress) -> Rows:
         rows: Rows = []
         for _ in range(_PASSES):
             there = [each for each in known if not each.gone]
@@ -235,8 +270,8 @@ class JobCounters:
                 break
         return rows
 
-    def _row(self, each: _Known, progress: Progress) -> list[int]:
-        """Nothing if it is gone meanwhile; another may have its number by now."""
+    def _row(self, each: _Known, progress: ThreadProgress) -> list[int]:
+        """Empty if the process is gone; another process may have its pid by now."""
         progress.reads(each.pid)
         try:
             raw = os.pread(each.file, _LARGEST_IO, 0) if each.file >= 0 else self._once(each)
@@ -248,7 +283,7 @@ class JobCounters:
         return [each.pid, each.started, each.parent, *(io_counters(raw) or ())]
 
     def _once(self, each: _Known) -> bytes:
-        """Where no descriptor is kept."""
+        """Read `io` where no descriptor is held open."""
         with self._same(each) as folder:
             file = self._opened(folder)
             if file < 0:
@@ -259,7 +294,7 @@ class JobCounters:
                 os.close(file)
 
     def _opened(self, folder: int) -> int:
-        """Its `io`, by the file rights of whoever owns it."""
+        """Open its `io` with the file rights of its owner."""
         try:
             owner = os.stat("io", dir_fd=folder).st_uid
             if owner == self._uid:
@@ -272,8 +307,10 @@ class JobCounters:
         except OSError:
             return -1
 
-    def _networks(self, known: Sequence[_Known], progress: Progress) -> list[NamespaceCounters]:
-        """Each that the owner's processes are in; the node's own as 0, without figures."""
+    def _networks(
+        self, known: Sequence[_Known], progress: ThreadProgress
+    ) -> list[NamespaceCounters]:
+        """Network namespaces of the owner's processes; the node's own is 0, without counts."""
         mine = _namespace(f"{self._proc}/self/ns/net")
         seen: dict[int, _Known] = {}
         now = self._monotonic()
@@ -292,17 +329,17 @@ class JobCounters:
             for inode, each in seen.items()
         ]
 
-    def _dev(self, each: _Known, progress: Progress) -> InterfaceCounts | None:
+    def _dev(self, each: _Known, progress: ThreadProgress) -> InterfaceCounts | None:
         progress.reads(each.pid)
         with suppress(ProcessLookupError), self._same(each) as folder:
             text = text_of(folder, "net/dev", _LARGEST_DEV)
-            # Of a part of the interfaces no sum is true.
+            # A truncated file gives no true sum.
             return sum_of_devices(text) if len(text) < _LARGEST_DEV else None
         return None
 
     @contextmanager
     def _same(self, each: _Known) -> Iterator[int]:
-        """A descriptor of the folder of that very process. Raises `ProcessLookupError`."""
+        """A descriptor of the folder of exactly that process. Raises `ProcessLookupError`."""
         folder = self._folder(each.pid)
         if folder < 0:
             raise ProcessLookupError

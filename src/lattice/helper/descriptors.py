@@ -1,8 +1,7 @@
-"""What stands behind the descriptors of a job's processes, found and not opened.
+"""Finds the files behind the descriptors of a job's processes, without opening them.
 
-Everything here happens before the process becomes the owner, with CAP_SYS_PTRACE in hand, so
-nothing here opens a file: O_PATH only names one. With that capability `/proc/PID/mem` of a setuid
-program would open, too.
+This code runs before the process becomes the owner, with CAP_SYS_PTRACE. So it opens no file:
+O_PATH only refers to one. With that capability even `/proc/PID/mem` of a setuid program would open.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from lattice.base import packet
 from lattice.domain.privileged import MOST_OUTPUTS
 from lattice.helper.inode import Inode, Inodes
 from lattice.helper.mounts import MOST_MOUNTS_BYTES, Mounts, mount_fault, read_mounts
-from lattice.helper.outputs_answer import Holding, OpenedFile, Skipped
+from lattice.helper.outputs_answer import HeldOutputs, OpenedFile, Skipped
 from lattice.helper.privilege import Kernel
 from lattice.helper.process import DescriptorFacts, Pinned, pinned, read_descriptor_facts, text_of
 
@@ -27,27 +26,27 @@ CHANGED = "it changed while it was looked at"
 NAMED = os.O_PATH | os.O_CLOEXEC
 _SLURMS_OWN = frozenset({"srun", "slurmstepd"})
 _MOST_DESCRIPTORS = 4096
-"""Looked at in one question, however many processes call themselves `srun`."""
+"""The limit for one request, however many processes call themselves `srun`."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class TooMany(Exception):
-    """More than one answer can bring; the text says of what."""
+    """More than one answer can hold; the text names what."""
 
 
 @dataclass(slots=True)
-class Found:
-    """A file that a descriptor of ours names. `place` is that descriptor."""
+class FoundDescriptor:
+    """A file that one of our descriptors refers to. `place` is that descriptor."""
 
     place: int
     inode: Inode
     path: str
-    """To be shown."""
+    """For display."""
     comm: str = ""
     facts: DescriptorFacts = field(default_factory=lambda: DescriptorFacts(0, 0, 0, None))
-    holders: list[Holding] = field(default_factory=list)
+    holders: list[HeldOutputs] = field(default_factory=list)
     name: str = ""
-    """Its path, byte for byte (`os.fsencode`)."""
+    """Its exact path (`os.fsencode` gives the bytes)."""
 
     def opened(self, size: int, watch: int) -> OpenedFile:
         return OpenedFile(
@@ -61,11 +60,11 @@ class Found:
         )
 
 
-Files = dict[tuple[int, int], Found]
+Files = dict[tuple[int, int], FoundDescriptor]
 
 
 class Finder:
-    """One for each question. `skipped` is what was found at standard places and left."""
+    """One for each request. `skipped` lists standard descriptors that were found and not used."""
 
     def __init__(self, kernel: Kernel, inodes: Inodes, proc: Path) -> None:
         self._kernel = kernel
@@ -78,10 +77,10 @@ class Finder:
 
     def outputs_of(
         self, pids: Sequence[int], job_id: int, account: pwd.struct_passwd | None
-    ) -> list[Found]:
-        """Each file once, with all who hold it; of this user's and root's processes, or of all.
+    ) -> list[FoundDescriptor]:
+        """Each file once, with all its holders.
 
-        Raises `TooMany`.
+        With `account`, only processes of this user and of root count. Raises `TooMany`.
         """
         found: Files = {}
         for pid in dict.fromkeys(pids):
@@ -91,7 +90,7 @@ class Finder:
         return list(found.values())
 
     def fault(self, inode: Inode) -> str:
-        """Why a file that this process sees by itself is no output, or an empty text."""
+        """Why a file that this process can see is no output, or an empty string."""
         return inode.kind_fault or mount_fault(self._own.find(inode.mount_id, inode.device), None)
 
     def _outputs_of(self, process: Pinned, account: pwd.struct_passwd | None) -> Files:
@@ -104,7 +103,7 @@ class Finder:
             step = process.step() if allowed else ""
             for number in self._numbers(process) if allowed else ():
                 if (each := self._find(process, number)) is not None:
-                    holding = Holding(
+                    holding = HeldOutputs(
                         process.pid,
                         number,
                         -1 if rank is None else rank,
@@ -123,16 +122,17 @@ class Finder:
 
     @contextmanager
     def _allowed_to_look(self, process: Pinned, account: pwd.struct_passwd | None) -> Iterator[int]:
-        """As whom; -1 if not at all.
+        """The uid to read as; -1 if reading is not allowed.
 
-        The folder of descriptors is open to its owner alone; no right here passes that by.
+        Only its owner can read the folder of descriptors; no capability of this process overrides
+        that.
         """
         try:
             uid = os.stat("fd", dir_fd=process.folder).st_uid
         except OSError:
             uid = -1
         theirs = account is not None and uid not in (0, account.pw_uid)
-        if uid < 0 or theirs:  # a process of somebody else in the job
+        if uid < 0 or theirs:  # a process of another user in the job
             yield -1
             return
         self._kernel.set_file_user(uid)
@@ -158,7 +158,7 @@ class Finder:
                 os.close(folder)
         return sorted(numbers)
 
-    def _find(self, process: Pinned, number: int) -> Found | None:
+    def _find(self, process: Pinned, number: int) -> FoundDescriptor | None:
         before = read_descriptor_facts(text_of(process.folder, f"fdinfo/{number}"))
         if before is None or not before.writes:
             return None
@@ -173,7 +173,7 @@ class Finder:
         if inode is not None and not fault:
             name = _name_of(process.folder, number)
             path = os.fsencode(name).decode(errors="replace")
-            return Found(place, inode, path, process.comm, before, name=name)
+            return FoundDescriptor(place, inode, path, process.comm, before, name=name)
         os.close(place)
         if number in STANDARD:
             self.skipped.append(Skipped(process.pid, number, fault))
@@ -182,7 +182,7 @@ class Finder:
     def _look(self, process: Pinned, place: int) -> tuple[Inode | None, str]:
         try:
             inode = self._inodes.look(place)
-        except OSError as error:  # a file system of the user's shows itself to nobody else
+        except OSError as error:  # a FUSE file system shows itself only to its user
             return None, f"it can't be looked at: {reason(error)}"
         return inode, inode.kind_fault or self._mount_fault(process, inode)
 
@@ -194,17 +194,17 @@ class Finder:
         if theirs is None:
             text = text_of(process.folder, "mountinfo", MOST_MOUNTS_BYTES)
             theirs = Mounts(read_mounts(text))
-            self._theirs = {process.pid: theirs}  # of one process at a time
+            self._theirs = {process.pid: theirs}  # cached for one process at a time
         return mount_fault(None, theirs.find(inode.mount_id, inode.device))
 
 
 def reason(error: Exception) -> str:
-    """The kernel's word for it."""
+    """The kernel's error text."""
     return (getattr(error, "strerror", None) or "no such name").lower()
 
 
 def _merge(into: Files, more: Files) -> None:
-    """One descriptor of ours for each file, however many name it."""
+    """Keep one of our descriptors for each file, even if several refer to it."""
     for identity, each in more.items():
         known = into.setdefault(identity, each)
         if known is not each:
@@ -223,7 +223,7 @@ def _mountinfo(folder: Path) -> str:
 
 
 def _name_of(folder: int, number: int) -> str:
-    """The kernel tells none that is longer than a page."""
+    """The kernel returns no path that is longer than a page."""
     try:
         return os.readlink(f"fd/{number}", dir_fd=folder)
     except OSError:

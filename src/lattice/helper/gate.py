@@ -1,7 +1,7 @@
-"""The gate's verbs: `sbatch` and `scancel`, the real ones, as the caller.
+"""The gate's verbs: they run the real `sbatch` and `scancel` as the caller.
 
-Which programs are run was decided when the helper started; a question only adds options, each a
-word of its own in an argument list that no shell reads.
+The paths of the programs are fixed when the helper starts. A request only adds options, each a
+separate item of an argument list. No shell parses them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from lattice.domain.grant import Grant
 from lattice.domain.privileged import Answer, Outcome
 from lattice.domain.submission import LARGEST_SCRIPT_BYTES, CancelQuestion, SubmitQuestion
 from lattice.helper.account import AccountRefused, Accounts
-from lattice.helper.login import DirectoryRefused, Ended, Program, run
-from lattice.helper.places import Share
+from lattice.helper.child_slots import SlotShare
+from lattice.helper.login import DirectoryRefused, LoginEnded, Program, run
 from lattice.helper.privilege import Kernel
 
 _ID = re.compile(r"[1-9][0-9]{0,9}(?:;[A-Za-z0-9_.-]{1,64})?")
@@ -30,17 +30,17 @@ _MOST_CANCELLATIONS_A_USER = 2
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
-def gate_shares(most_submissions: int) -> dict[str, Share]:
-    """Submitting runs people's profiles for up to 30 s; cancelling never waits for that."""
+def gate_shares(most_submissions: int) -> dict[str, SlotShare]:
+    """A submission runs a user's profile for up to 30 s. Cancellations have their own slots."""
     return {
-        "submit": Share(most_submissions, _MOST_SUBMISSIONS_A_USER),
-        "cancel": Share(_MOST_CANCELLATIONS, _MOST_CANCELLATIONS_A_USER),
+        "submit": SlotShare(most_submissions, _MOST_SUBMISSIONS_A_USER),
+        "cancel": SlotShare(_MOST_CANCELLATIONS, _MOST_CANCELLATIONS_A_USER),
     }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slurm:
-    """Slurm's programs, as this helper was told of them."""
+    """The paths of Slurm's programs, from the helper's options."""
 
     sbatch: Path
     scancel: Path
@@ -53,7 +53,7 @@ class Slurm:
 
 
 class Gate:
-    """Submits and cancels. Used in a child of its own for each question."""
+    """Submits and cancels. Each request uses it in its own child."""
 
     def __init__(
         self, kernel: Kernel, accounts: Accounts, slurm: Slurm, *, timeout_s: float
@@ -64,7 +64,7 @@ class Gate:
         self._timeout_s = timeout_s
 
     def submit(self, grant: Grant, question: SubmitQuestion, descriptors: Sequence[int]) -> Answer:
-        """`sbatch`, with the script on its standard input."""
+        """Run `sbatch` with the script on its standard input."""
         if len(descriptors) != 1:
             return Answer(outcome=Outcome.BAD_QUESTION, message="one descriptor: the script")
         (script,) = descriptors
@@ -72,7 +72,7 @@ class Gate:
             return Answer(outcome=Outcome.BAD_QUESTION, message=fault)
         argv = [str(self._slurm.sbatch), "--parsable", *question.options]
         if question.arguments:
-            # sbatch takes arguments only behind a script's name; this one is its standard input.
+            # sbatch takes arguments only after a script's name; this one is its standard input.
             argv += ["/dev/stdin", *question.arguments]
         ended = self._run(
             grant,
@@ -85,14 +85,14 @@ class Gate:
         return ended if isinstance(ended, Answer) else _submitted(ended)
 
     def cancel(self, grant: Grant, question: CancelQuestion, descriptors: Sequence[int]) -> Answer:
-        """`scancel`, one call for all of them; neither profile nor home can hold it up."""
+        """Run `scancel` once for all jobs; it reads neither the profile nor the home directory."""
         if descriptors:
             return Answer(outcome=Outcome.BAD_QUESTION, message="no descriptors")
         argv = [str(self._slurm.scancel), *question.jobs]
         ended = self._run(grant, argv, directory="/", with_profile=False)
         if isinstance(ended, Answer):
             return ended
-        # scancel prints an error for each job it can't cancel, and may still end with 0.
+        # scancel prints an error for each job it can't cancel, and may still exit with 0.
         if ended.code == 0 and not ended.err.strip():
             return Answer(outcome=Outcome.DONE, notes=ended.notes)
         return _failed(ended, "scancel")
@@ -107,7 +107,7 @@ class Gate:
         directory_required: bool = False,
         stdin: int = -1,
         with_profile: bool = True,
-    ) -> Ended | Answer:
+    ) -> LoginEnded | Answer:
         try:
             account = self._accounts.find(grant.user)
         except AccountRefused as refusal:
@@ -139,9 +139,9 @@ class Gate:
 
 
 def script_fault(descriptor: int, digest: str) -> str:
-    """Why this is not the script that was granted, or an empty text.
+    """Why this is not the granted script, or an empty string.
 
-    Sealed memory only: it can't change after it was looked at, and reading it can't hang.
+    Only sealed memory is accepted: it can't change after the check, and reading it can't hang.
     """
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_SCRIPT_BYTES:
@@ -159,7 +159,7 @@ def script_fault(descriptor: int, digest: str) -> str:
     return ""
 
 
-def _submitted(ended: Ended) -> Answer:
+def _submitted(ended: LoginEnded) -> Answer:
     said = ended.out.strip()
     if ended.code == 0 and _ID.fullmatch(said):
         words = ended.err.strip()
@@ -168,7 +168,7 @@ def _submitted(ended: Ended) -> Answer:
     return _failed(ended, "sbatch")
 
 
-def _failed(ended: Ended, name: str) -> Answer:
+def _failed(ended: LoginEnded, name: str) -> Answer:
     code = ended.code or 0
     words = ended.err.strip() or ended.out.strip()
     if not words:

@@ -1,12 +1,12 @@
-"""Keeps a terminal while its connections come and go: one end of a pipe, and a program.
+"""Holds a terminal while its connections come and go: one end of a pipe, and a program.
 
     client ── … ── agent ── packets ──▶ Holder ──▶ terminal or pipes ──▶ the program
 
-The newest connection wins. While there is none the program goes on, as far as the window lets it
-write; after a minute it is hung up, and half a minute later killed. The holder's last word is how
-the program ended, and it waits a while for somebody to take it.
+The newest connection wins. Without a connection the program continues as far as the window lets it
+write. After a minute it gets SIGHUP, and half a minute later SIGKILL. The holder's last message is
+the program's exit; the holder waits a minute for a client to receive it.
 
-One thread, one `turn` after the other; `turn` can be driven by hand.
+One thread runs one `turn` after the other. Tests can call `turn` directly.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lattice.domain.terminal import (
     read_message,
     write_message,
 )
-from lattice.helper.shell import Shell, Source
+from lattice.helper.shell import LoginShell, ShellSource
 
 ADMITTED = b"admitted"
 _LARGEST_FRAME = LARGEST_MESSAGE_BYTES + 64
@@ -46,45 +46,45 @@ _MOST_OUTGOING = 256
 _TURN_READS = 16
 _FIRST_PACKET_S = 1.0
 _LAST_WORD_S = 2.0
-"""How long after its end the program's children may still write, and the job be cleared away."""
+"""How long the program's children may still write after its end, and Slurm may clear the job."""
 _RETRY_S = 0.02
-"""A terminal that was full does not always say when it has room again."""
+"""A terminal that was full does not always report when it has room again."""
 _IDLE_S = 5.0
 _LEFT_S = 0.2
-"""Who has let go of his terminal may take it again, and nothing tells of that."""
+"""A program that closed its terminal may open it again, without an event."""
 _GOODBYE_S = 5.0
-"""For the client to say its own last word, after it has had ours."""
+"""For the client to send its last message after it has received ours."""
 _BY_SIGNAL = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """How long a holder waits for what."""
+class HolderTimes:
+    """Time limits of a holder."""
 
     silence_s: float = 15.0
     hang_up_s: float = 60.0
     """Without a connection."""
     kill_s: float = 30.0
-    """After that."""
+    """After the hang-up."""
     linger_s: float = 60.0
-    """After the program's end, for somebody to hear of it."""
+    """After the program's end, for a client to receive its exit."""
 
 
 class Holder:
-    """One terminal, to its end."""
+    """One terminal, until its end."""
 
     def __init__(
         self,
-        shell: Shell,
+        shell: LoginShell,
         connection: socket.socket,
         door: socket.socket,
         *,
         belongs_to: Mapping[str, str],
         job_is_over: Callable[[], bool],
         clock: Clock,
-        times: Times,
+        times: HolderTimes,
     ) -> None:
-        """`belongs_to` is what whoever comes to `door` has to say, word for word."""
+        """A new client at `door` must send exactly `belongs_to`."""
         self._shell = shell
         self._door = door
         self._belongs_to = dict(belongs_to)
@@ -101,34 +101,34 @@ class Holder:
         self._killed = False
         self._eof_told = False
         self._sent: set[int] = set()
-        """Signals that the client asked for."""
+        """Signals that the client requested."""
         self._ended: float | None = None
         """When the program ended."""
         self._spoke = 0.0
-        """When it, or a child of it, was last heard after that."""
+        """When the program or a child of it last wrote after that."""
         self._finished: float | None = None
-        """When all it had to say was in the pipe."""
+        """When all its output was in the pipe."""
         self._cause: EndCause | None = None
         self._connect(connection)
 
     @property
     def cause(self) -> EndCause | None:
-        """Why it ended, once it has."""
+        """Why the program ended; None while it runs."""
         return self._cause
 
     def begin(self, started: Started) -> None:
-        """The first word."""
+        """Send the first message."""
         self._pipe.write(write_message(started))
 
     def run(self) -> None:
-        """Until it is over."""
+        """Run until it is over."""
         while not self.over:
             self.turn(self._wait_s())
         self._drop()
 
     @property
     def over(self) -> bool:
-        """Nothing is left to say, or nobody to say it to."""
+        """Whether all is delivered, or no client came for it in time."""
         if self._finished is None:
             return False
         if self._pipe.over and not self._outgoing:
@@ -140,7 +140,7 @@ class Holder:
         return self._pipe.delivered or late
 
     def turn(self, wait_s: float) -> None:
-        """Wait for one thing to happen, and do what follows from it."""
+        """Wait for one event and handle it."""
         ready = self._poll(wait_s)
         if self._door.fileno() in ready:
             self._open_door()
@@ -197,8 +197,6 @@ class Holder:
     def _left(self) -> bool:
         return any(each.left for each in self._shell.streams.sources)
 
-    # The connection.
-
     def _connect(self, connection: socket.socket) -> None:
         self._drop()
         connection.setblocking(False)
@@ -215,7 +213,7 @@ class Holder:
         self._outgoing.clear()
 
     def _open_door(self) -> None:
-        """Somebody with a grant of his own, if he says what the first one did."""
+        """Accept a client with a new grant if it sends the same values as the first one."""
         try:
             visitor, _ = self._door.accept()
         except OSError:
@@ -267,8 +265,6 @@ class Holder:
                 return
             self._outgoing.popleft()
 
-    # What the client says.
-
     def _take_messages(self) -> None:
         while len(self._input) < _MOST_INPUT and (taken := self._pipe.take()) is not None:
             try:
@@ -277,7 +273,7 @@ class Holder:
             except BadMessage:
                 self._hang_up()
             if taken.last and self._ended is None:
-                # It said its last before the program did: it will not come back.
+                # The client ended before the program did: it will not come back.
                 self._hang_up()
 
     def _obey(self, message: TerminalMessage) -> None:
@@ -290,7 +286,7 @@ class Holder:
             self._shell.streams.resize(message.rows, message.columns)
         elif isinstance(message, Signal):
             if message.name in (TerminalSignal.INT, TerminalSignal.QUIT):
-                # As a terminal does: what was typed before is not meant any more.
+                # As a terminal does: discard input that was typed before.
                 self._input.clear()
             self._sent.add(self._shell.signal(message.name))
         else:
@@ -313,9 +309,7 @@ class Holder:
             self._eof_told = True
             self._input += streams.end_input()
 
-    # What the program says.
-
-    def _pump(self, source: Source) -> bool:
+    def _pump(self, source: ShellSource) -> bool:
         if not self._pipe.writable:
             return False
         text = source.read()
@@ -331,7 +325,7 @@ class Holder:
         if self._ended is None:
             self._ended = self._spoke = now
         if not self._pipe.writable:
-            # Without a reader the rest can't be kept; whoever comes back later hears of the end.
+            # Without a reader the rest can't be buffered; a later client gets the exit only.
             away = self._connection is None and now - max(self._ended, self._lost)
             if away is not False and away >= self._times.linger_s:
                 self._finish(self._cause_of(status, late=True) or EndCause.EXITED, status)
@@ -348,14 +342,14 @@ class Holder:
                 self._finish(cause, status)
 
     def _cause_of(self, status: int, *, late: bool) -> EndCause | None:
-        """None while it can't be told yet."""
+        """None while it can't be determined yet."""
         if self._hung_up is not None:
             return EndCause.CLIENT_LOST
         if status >= 0 or -status in self._sent:
             return EndCause.EXITED
         if -status not in (signal.SIGKILL, signal.SIGTERM):
             return EndCause.SIGNALLED
-        # The one that ends a job kills its guests and then clears away: one looks twice.
+        # Slurm kills a job's processes before it removes the job, so this is checked again.
         if self._job_is_over():
             return EndCause.JOB_ENDED
         return EndCause.SIGNALLED if late else None
@@ -365,8 +359,6 @@ class Holder:
         self._finished = self._clock.monotonic()
         code = status if status >= 0 else _BY_SIGNAL - status
         self._pipe.write(write_message(Exit(cause=cause, code=code)), last=True)
-
-    # What time does.
 
     def _watch_time(self) -> None:
         now = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""What the kernel says of an open file, and notices of its changes: calls Python does not have."""
+"""`statx` and `inotify_add_watch` for an open file; Python has neither call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STATX_BASIC = 0x07FF
 _STATX_BTIME = 0x0800
 _STATX_MNT_ID = 0x1000
 _STATX_BYTES = 256
-# mask, (skipped) …, uid, (gid), mode, …, inode, size; the rest by its place.
+# mask, (skipped) …, uid, (gid), mode, …, inode, size; other fields by their offset.
 _HEAD = struct.Struct("=I16xI4xHxxQQ")
 _BORN = struct.Struct("=qI")
 _BORN_AT, _DEVICE_AT, _MOUNT_AT = 80, 136, 144
@@ -33,7 +33,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Inode:
-    """Who a file is and how large."""
+    """The identity, the owner and the size of a file."""
 
     device: int
     number: int
@@ -41,9 +41,9 @@ class Inode:
     uid: int
     size: int
     born: float | None
-    """When it was made, where the file system keeps that."""
+    """When it was created, if the file system records that."""
     mount_id: int | None
-    """Not told by kernels before 5.8."""
+    """None with kernels before 5.8."""
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -51,7 +51,7 @@ class Inode:
 
     @property
     def kind_fault(self) -> str:
-        """What it is where it is no regular file."""
+        """What it is if it is no regular file; else an empty string."""
         if stat.S_ISREG(self.mode):
             return ""
         return f"it is {_KINDS.get(stat.S_IFMT(self.mode), 'no file')}"
@@ -64,7 +64,7 @@ class Inodes:
         self._libc = ctypes.CDLL(None, use_errno=True)
 
     def look(self, descriptor: int) -> Inode:
-        """The file behind a descriptor, as the kernel remembers it: no file system is asked."""
+        """The file behind a descriptor, from the kernel's cache: no file system is queried."""
         room = ctypes.create_string_buffer(_STATX_BYTES)
         how = _AT_EMPTY_PATH | _AT_STATX_DONT_SYNC
         wanted = _STATX_BASIC | _STATX_BTIME | _STATX_MNT_ID
@@ -72,7 +72,7 @@ class Inodes:
         return read_statx(room.raw)
 
     def watch(self, notices: int, descriptor: int) -> int:
-        """Let an inotify instance hear of writes to, and moves of, what is behind a descriptor."""
+        """Watch a file for writes, moves and removal; returns the number of the watch."""
         path = f"/proc/self/fd/{descriptor}".encode()
         return self._checked(self._libc.inotify_add_watch(notices, path, _WATCHED))
 
@@ -85,7 +85,7 @@ class Inodes:
 
 
 def read_statx(raw: bytes) -> Inode:
-    """The kernel's answer, read."""
+    """Parse the kernel's `struct statx`."""
     mask, uid, mode, number, size = _HEAD.unpack_from(raw)
     seconds, nanoseconds = _BORN.unpack_from(raw, _BORN_AT)
     major, minor = struct.unpack_from("=II", raw, _DEVICE_AT)

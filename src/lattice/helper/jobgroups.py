@@ -1,11 +1,11 @@
-"""The control groups of one job on this node: where its processes are, and where a guest belongs.
+"""The control groups of one job on this node: where its processes are, and which a guest joins.
 
     freezer/slurm_n1/uid_3001/job_12/step_0                  v1, a tree for each controller
     system.slice/n1_slurmstepd.scope/job_12/step_0/user/task_1           v2, one tree
 
-Found by names made of what the grant says, never by walking. Folders below a step may be the
-user's own, so nothing is concluded from what they are called: whoever is found in them is asked
-for his group again (`process.pinned`).
+The paths are built from the grant's values; the tree is never searched. Users may create folders
+below a step, so their names prove nothing. The group of each process found there is checked again
+(`process.pinned`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 _V2_MARK = "cgroup.controllers"
 _SLICE = "system.slice"
 _TRUTH = ("freezer", "", "memory", "cpuacct", "cpu,cpuacct", "cpu", "devices", "cpuset")
-"""Which hierarchy says where processes are: the one that Slurm tracks them with, if it is there."""
+"""The hierarchies by preference for locating processes: first the one Slurm tracks them with."""
 _STEP = re.compile(r"step_(batch|interactive|[0-9]{1,10}(?:\+[0-9]{1,6})?)", re.ASCII)
 _TASK = re.compile(r"task_([0-9]{1,10})", re.ASCII)
 EXTERN = "extern"
@@ -31,17 +31,17 @@ _LARGEST_LIST = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class JobFolder:
-    """The job in one hierarchy; that of v2 has no name."""
+class HelperJobFolder:
+    """The job in one hierarchy; the hierarchy of v2 has an empty name."""
 
     hierarchy: str
     path: str
 
     @property
     def guests(self) -> str:
-        """Where a process belongs that is counted with the job but is no task; empty: nowhere.
+        """The folder for a process that counts as the job's but is no task; empty: none.
 
-        Slurm counts what is in the task's own folder, whose number is the node's place in the job.
+        Slurm counts processes in the task's own folder. Its number is the node's index in the job.
         """
         extern = f"{self.path}/{_EXTERN}"
         inner = extern if self.hierarchy else f"{extern}/user"
@@ -54,13 +54,13 @@ class JobFolder:
 
 @dataclass(frozen=True, slots=True)
 class JobStep:
-    """A step that runs something of the user's."""
+    """A step that runs programs of the user."""
 
     name: str
     path: str
 
     def pids(self) -> list[int]:
-        """In the order of their numbers; those of the tasks too."""
+        """Sorted; includes those of the tasks."""
         found: set[int] = set()
         for folder in _with_tasks(self.path):
             found.update(_pids(folder))
@@ -69,9 +69,9 @@ class JobStep:
 
 @dataclass(frozen=True, slots=True)
 class JobGroups:
-    """The job in every hierarchy that has it; the first is the truth."""
+    """The job in every hierarchy that has it; the first one decides where its processes are."""
 
-    folders: tuple[JobFolder, ...]
+    folders: tuple[HelperJobFolder, ...]
 
     @property
     def path(self) -> str:
@@ -79,18 +79,19 @@ class JobGroups:
 
     @property
     def guests(self) -> tuple[str, ...]:
-        """The folders that a guest joins; none if the job has no step for it."""
-        # Only where it is killed with the job is it counted and limited with it, too.
+        """The folders that a guest joins; empty if the job has no extern step."""
+        # A guest joins only if it is killed with the job: then it is counted and limited with it,
+        # too.
         if not self.folders[0].guests:
             return ()
         return tuple(folder.guests for folder in self.folders if folder.guests)
 
     @property
     def born(self) -> float | None:
-        """When Slurm made the job's group; None if it is gone.
+        """When Slurm created the job's group; None if it is gone.
 
-        The kernel keeps no such time, but writes down when the owner of a folder is changed, which
-        Slurm does right after making it; nothing moves the access time again.
+        The kernel records no creation time. But it records when the owner of a folder changes,
+        which Slurm does right after creating it. Nothing changes the access time after that.
         """
         try:
             return os.stat(self.path).st_atime  # noqa: PTH116
@@ -98,39 +99,39 @@ class JobGroups:
             return None
 
     def anchors(self) -> list[int]:
-        """The processes that hold the guests' place: Slurm's own, and other guests."""
+        """The processes in the guests' folder: Slurm's own, and other guests."""
         return sorted(_pids(self.folders[0].guests)) if self.folders[0].guests else []
 
     def steps(self) -> list[JobStep]:
-        """Numbered steps first, in order: the work itself; then the batch script."""
+        """Numbered steps first, in order; then the batch script."""
         named = [(_STEP.fullmatch(name), name) for name in _folders(self.path)]
         steps = [JobStep(found[1], f"{self.path}/{name}") for found, name in named if found]
         return sorted(steps, key=lambda step: (not step.name[0].isdigit(), _order(step.name)))
 
 
 def has_steps(folder: int) -> bool:
-    """Whether the job behind this descriptor still has a step that is more than a place."""
+    """Whether the job behind this descriptor still has a step other than the extern step."""
     return any(_STEP.fullmatch(name) for name in _names(folder))
 
 
 def has_extern_step(folder: int) -> bool:
-    """Whether it still has the step in which Slurm holds the job's place on the node."""
+    """Whether it still has the extern step, with which Slurm holds the job's place on the node."""
     return _EXTERN in _names(folder)
 
 
 def _names(folder: int) -> list[str]:
     try:
         return os.listdir(folder)
-    except OSError:  # it is gone
+    except OSError:  # the job is gone
         return []
 
 
 def find_job(root: Path, node: str, uid: int, job_id: int) -> JobGroups | None:
-    """The job's groups below the mount point of control groups, or None if it has none here."""
+    """The job's groups below the mount point of control groups; None if it has none here."""
     if not _NODE.fullmatch(node):
         return None
     found = [
-        JobFolder(hierarchy, path)
+        HelperJobFolder(hierarchy, path)
         for hierarchy, path in _places(str(root), node, uid, job_id)
         if os.path.isdir(path)  # noqa: PTH112  paths are text here, for speed
     ]
@@ -140,7 +141,7 @@ def find_job(root: Path, node: str, uid: int, job_id: int) -> JobGroups | None:
 
 
 def _places(root: str, node: str, uid: int, job_id: int) -> Iterator[tuple[str, str]]:
-    """At most one a hierarchy: where two daemons share a host, the one of this node."""
+    """At most one for each hierarchy. If two slurmds share a host, the one of this node."""
     if _is_v2(root):
         yield from _v2_places(root, node, job_id)
         return
@@ -185,13 +186,13 @@ def _order(name: str) -> tuple[int, str]:
 def _pids(folder: str) -> list[int]:
     with suppress(OSError), open(f"{folder}/cgroup.procs", "rb") as file:  # noqa: PTH123
         told = file.read(_LARGEST_LIST).split()
-        # 0 is a process that this namespace has no number for.
+        # 0 is a process without a pid in this namespace.
         return [int(each) for each in told if each.isdigit() and int(each) > 0]
     return []
 
 
 def _folders(folder: str) -> list[str]:
-    """Links are left out: cpu and cpuacct are often two names of one folder."""
+    """Skips symbolic links: cpu and cpuacct are often two names of one folder."""
     names: list[str] = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:

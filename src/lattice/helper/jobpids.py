@@ -1,7 +1,7 @@
-"""Which processes a job has now, found in Slurm's own control groups by the job's number alone.
+"""Finds a job's current processes in Slurm's control groups, by the job's number alone.
 
-Used while a conversation lasts: where a job's groups are is looked for once, and again when they
-are gone. The tree below is walked each time, because steps come and go.
+For use during a conversation: the path of a job's groups is cached until the groups are gone. The
+tree below is read each time, because steps start and end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LONGEST_PID = 7
 
 
 class JobPids:
-    """For one node."""
+    """The jobs of one node."""
 
     def __init__(self, node: str, root: Path = Path("/sys/fs/cgroup")) -> None:
         self._node = node
@@ -30,7 +30,7 @@ class JobPids:
         self._places: dict[int, str] = {}
 
     def of(self, job_id: int) -> dict[int, bool]:
-        """Its pids, and whether each is of a step that runs the owner's programs."""
+        """Its pids, and for each whether it belongs to a step that runs the owner's programs."""
         place = self._places.get(job_id) or self._find(job_id)
         if not place:
             return {}
@@ -51,7 +51,7 @@ class JobPids:
         return ""
 
     def _users(self) -> set[int]:
-        """Those who have a folder of Slurm's in any tree of v1; v2 has none for users."""
+        """Users with a Slurm folder in any v1 hierarchy; v2 has no folders for users."""
         users: set[int] = set()
         for hierarchy in _folders(str(self._root)):
             for base in (f"slurm_{self._node}", "slurm"):
@@ -61,7 +61,7 @@ class JobPids:
 
 
 def _gather(folder: str, found: dict[int, bool], depth: int, *, own: bool) -> bool:
-    """Add who is in this folder and below; False if it is gone."""
+    """Add the processes of this folder and below; False if it is gone."""
     listed = _pids(folder)
     if listed is None:
         return False
@@ -70,7 +70,7 @@ def _gather(folder: str, found: dict[int, bool], depth: int, *, own: bool) -> bo
             found[pid] = own
     if depth < _DEEPEST and _has_folders(folder):
         for name in _folders(folder):
-            # Slurm's own: its daemons, and the step that only holds a place.
+            # Slurm's own: its daemons, and the extern step.
             slurms = name == _EXTERN if depth == 0 else depth == 1 and name == _DAEMONS
             below = not slurms and (own or depth == 0)
             _gather(f"{folder}/{name}", found, depth + 1, own=below)
@@ -92,13 +92,13 @@ def _pids(folder: str) -> list[int] | None:
     finally:
         os.close(file)
     words = b"".join(parts).split()
-    # 0 is a process that this namespace has no number for.
+    # 0 is a process without a pid in this namespace.
     return [int(each) for each in words if each.isdigit() and 0 < len(each) <= _LONGEST_PID
             and int(each)]  # fmt: skip
 
 
 def _has_folders(folder: str) -> bool:
-    # A control group counts its folders as links, and listing one costs ten times as much.
+    # A control group counts its folders as links; listing one takes ten times as long.
     try:
         return os.stat(folder).st_nlink != 2  # noqa: PTH116
     except OSError:

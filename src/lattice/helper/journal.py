@@ -1,6 +1,6 @@
-"""One JSON line on standard error for every act and every refusal.
+"""Writes one JSON line to standard error for every act and every refusal.
 
-Who asked, for what, in whose name, and what became of it. Never a script, an argument or the
+A line has the peer, the verb, the user and the outcome. It never has a script, an argument or the
 value of an environment variable.
 """
 
@@ -18,14 +18,14 @@ _LONGEST_TEXT = 300
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end of a connection, by the kernel's word."""
+    """The process at the other end of a connection, as the kernel reports it."""
 
     pid: int
     uid: int
 
 
-class Journal:
-    """Writes lines whole: one `write` each, below the size that pipes keep together."""
+class HelperJournal:
+    """Writes each line with one `write`, below the size that pipes keep together."""
 
     def __init__(self, clock: Clock, descriptor: int | None = None) -> None:
         self._clock = clock
@@ -42,4 +42,4 @@ class Journal:
         try:
             os.write(self._descriptor, json.dumps(line).encode() + b"\n")
         except OSError:
-            return  # a full or closed log must not stop an act half way
+            return  # a full or closed log must not interrupt an act

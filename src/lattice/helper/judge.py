@@ -1,7 +1,7 @@
-"""Decides whether a question may be put at all: the asker, the grant, the role. Default is no.
+"""Decides whether a request is allowed: its peer, its grant, the role. The default is no.
 
-The keys are read again when their file changes, so that they can be exchanged without a restart.
-What concerns the clock is answered here and now: a child would only set its own.
+The keys are read again when their file changes, so they can be replaced without a restart. Requests
+about the clock are answered here: a child would only set its own clock.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lattice.access.grants import GrantChecker
-from lattice.base.signing import PUBLIC_KEY_BYTES
+from lattice.base.signatures import PUBLIC_KEY_BYTES
 from lattice.domain.grant import BadGrant, Grant, Untimely, read_payload, read_written
 from lattice.domain.privileged import (
     Answer,
     BadQuestion,
     Challenge,
+    HelperRole,
     NoteOutput,
     Outcome,
     Question,
-    Role,
     SetClock,
     Verb,
     digest_of,
@@ -31,53 +31,53 @@ from lattice.domain.privileged import (
 )
 from lattice.domain.signedtime import BadTime
 from lattice.helper.journal import Peer
-from lattice.helper.provenclock import ProvenClock
+from lattice.helper.trusted_clock import ProvenClock
 
 _MOST_KEYS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A question that may be answered."""
+class AskedGrant:
+    """A request that may be answered."""
 
     verb: Verb
     question: Question
     grant: Grant | None
-    """None for the verbs that need none."""
+    """None for verbs that need no grant."""
 
     @property
     def user(self) -> str:
-        """In whose name; empty for nobody's."""
+        """The user that the grant names; empty without a grant."""
         return self.grant.user if self.grant is not None else ""
 
     @property
     def job_id(self) -> int:
-        """Of which job; 0 for none."""
+        """The job that the request is about; 0 for none."""
         if self.grant is not None:
             return self.grant.job_id
         return self.question.job_id if isinstance(self.question, NoteOutput) else 0
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What a question says of itself, unproven: good for its turn alone."""
+class GrantClaim:
+    """The unverified verb and user of a request; used only for its place in the queue."""
 
     verb: str = ""
     user: str = ""
 
 
-def claim_of(packet: bytes) -> Claim:
-    """The verb and the user as the grant names them; empty where it can't be read."""
+def claim_of(packet: bytes) -> GrantClaim:
+    """The verb and the user from the grant; empty if they can't be parsed."""
     try:
         text, verb, _ = read_request(packet)
         _, payload, _ = read_written(text)
-        return Claim(verb.name, read_payload(payload).user)
+        return GrantClaim(verb.name, read_payload(payload).user)
     except (BadQuestion, BadGrant):
-        return Claim()
+        return GrantClaim()
 
 
 class Refusal(Exception):
-    """`message` is what the asker hears, `reason` what the log says."""
+    """`message` goes to the client, `reason` to the log."""
 
     def __init__(self, outcome: Outcome, message: str, reason: str, verb: str = "") -> None:
         super().__init__(reason)
@@ -88,9 +88,9 @@ class Refusal(Exception):
 
 
 def read_keys(file: Path) -> list[bytes]:
-    """Public keys, one in base64 a line; `#` begins a remark. Raises `ValueError`, `OSError`.
+    """Read public keys, one in base64 a line; `#` starts a comment. Raises `ValueError`, `OSError`.
 
-    Who can change the file can have anything signed, so nobody but root may be able to.
+    A user who can change the file can sign any grant, so only root may be able to change it.
     """
     for path in (file, file.parent):
         _refuse_writable(path)
@@ -121,13 +121,13 @@ def _refuse_writable(path: Path) -> None:
         )
 
 
-class Judge:
-    """One for the life of the helper: it remembers which grants were used."""
+class GrantJudge:
+    """One for the helper's lifetime: it remembers which grants were used."""
 
     def __init__(
         self,
         *,
-        role: Role,
+        role: HelperRole,
         place: str,
         allowed_uid: int,
         keys_file: Path,
@@ -145,12 +145,12 @@ class Judge:
         self._stamp = self._file_stamp()
 
     def admit(self, peer: Peer) -> None:
-        """Return if this process may ask anything."""
+        """Return if this process may send requests. Raises `Refusal`."""
         if peer.uid != self._allowed_uid:
             raise Refusal(Outcome.REFUSED, "not a user this helper serves", "peer uid")
 
-    def judge(self, packet: bytes) -> Asked:
-        """The question, its grant used up. Raises `Refusal`."""
+    def judge(self, packet: bytes) -> AskedGrant:
+        """Check a request and mark its grant as used. Raises `Refusal`."""
         try:
             text, verb, question = read_request(packet)
         except BadQuestion as error:
@@ -165,12 +165,12 @@ class Judge:
             if text:
                 words = "no grant belongs to this"
                 raise Refusal(Outcome.BAD_QUESTION, words, words, verb.name)
-            return Asked(verb, question, None)
+            return AskedGrant(verb, question, None)
         self._refresh_keys()
-        return Asked(verb, question, self._granted(text, verb, question))
+        return AskedGrant(verb, question, self._granted(text, verb, question))
 
-    def answered(self, asked: Asked) -> Answer | None:
-        """The answer where it is about the clock; None for all other questions."""
+    def answered(self, asked: AskedGrant) -> Answer | None:
+        """Answer a request about the clock; None for all others."""
         question = asked.question
         if isinstance(question, Challenge):
             return Answer(outcome=Outcome.DONE, output=self._clock.challenge())
@@ -186,7 +186,7 @@ class Judge:
 
     def _granted(self, text: str, verb: Verb, question: Question) -> Grant:
         try:
-            # What was used before a restart is not remembered: nothing of that time is believed.
+            # Grants used before a restart are not remembered, so grants from before it are refused.
             return self._checker.check(
                 text, verb.act, digest=digest_of(question), since_s=self._clock.begun_s
             )
@@ -196,7 +196,7 @@ class Judge:
             raise Refusal(Outcome.REFUSED, "no grant for this", str(error), verb.name) from None
 
     def _untimely(self, reason: str, verb: Verb) -> Refusal:
-        # Nothing is given away: whoever may ask can read the node's clock himself.
+        # This reveals nothing: the client can read the node's clock itself.
         now = self._clock.now()
         message = f"no grant for this at {now:%H:%M:%S} UTC, the time of this helper: {reason}"
         return Refusal(Outcome.UNTIMELY, message, reason, verb.name)
@@ -206,7 +206,7 @@ class Judge:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
     def _refresh_keys(self) -> None:
-        """Believe what the file says now; a file that can't be read changes nothing."""
+        """Read the keys again if their file changed; if that fails, the old keys stay."""
         try:
             stamp = self._file_stamp()
             if stamp == self._stamp:

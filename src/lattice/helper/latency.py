@@ -1,14 +1,20 @@
-"""How long the kernel saw each job's reads and writes take, and what its sockets sent again.
+"""How long the kernel's reads and writes took for each job, and what its sockets sent again.
 
-The eBPF program (`ebpf/latency.bpf.c`) counts by itself, by the inode of a job's control group;
-here it is only read. Which group is a job's is found by names made of its number, never told from
-outside. That the program can't run is no failure of the helper: the reason is kept and told.
+The eBPF program (`ebpf/latency.bpf.c`) counts by the inode of a job's control group; this module
+only reads the counts. It builds the path of a job's group from the job's number, and never takes it
+from a request. If the program can't run, the helper continues and reports the reason.
+
+Values are read from the eBPF maps by their descriptors: one system call, no library.
+
+From kernel 5.19 on, a lookup needs only the descriptor and no capability.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,14 +25,67 @@ from lattice.base.clock import Clock
 from lattice.domain.counters import LATENCY, Rows
 from lattice.domain.latency import SLOTS, JobTiming, timing_row
 from lattice.helper.bpfload import Loaded, Refused, default_object, load
-from lattice.helper.bpfmap import BpfMap
 from lattice.helper.conversation import CantTell
 from lattice.helper.jobgroups import find_job
-from lattice.helper.journal import Journal
+from lattice.helper.journal import HelperJournal
 from lattice.helper.privilege import Kernel
 
+_CALL_NUMBERS = {"x86_64": 321, "aarch64": 280}
+_LOOKUP = 1
+
+
+class _Lookup(ctypes.Structure):
+    _fields_ = (
+        ("map", ctypes.c_uint32),
+        ("padding", ctypes.c_uint32),
+        ("key", ctypes.c_uint64),
+        ("value", ctypes.c_uint64),
+        ("flags", ctypes.c_uint64),
+    )
+
+
+class BpfMap:
+    """A map with values of `counters` 64-bit counters, either one copy or one for each CPU."""
+
+    def __init__(
+        self, kernel: Kernel, descriptor: int, *, key: str, counters: int, copies: int = 1
+    ) -> None:
+        self._kernel = kernel
+        self._number = _CALL_NUMBERS.get(os.uname().machine)
+        self._descriptor = descriptor
+        self._key = struct.Struct(f"={key}")
+        self._counters = counters
+        self._copies = copies
+
+    def lookup(self, key: int) -> tuple[int, ...] | None:
+        """The counters of a key, summed over all CPUs; None: no such entry. Raises `OSError`."""
+        if self._number is None:
+            raise OSError(0, "no number of the call bpf for this machine")
+        raw_key = ctypes.create_string_buffer(self._key.pack(key))
+        # The kernel writes the map's full value size, whatever the size of the buffer.
+        value = (ctypes.c_uint64 * (self._counters * self._copies))()
+        asked = _Lookup(self._descriptor, 0, ctypes.addressof(raw_key), ctypes.addressof(value), 0)
+        try:
+            self._kernel.call(self._number, _LOOKUP, ctypes.addressof(asked), ctypes.sizeof(asked))
+        except FileNotFoundError:
+            return None
+        return summed(bytes(value), self._counters)
+
+
+def summed(raw: bytes, counters: int) -> tuple[int, ...]:
+    """Add up consecutive copies, each counter on its own."""
+    copy = struct.Struct(f"={counters}Q")
+    total, none = [0] * counters, bytes(copy.size)
+    for at in range(0, len(raw), copy.size):
+        part = raw[at : at + copy.size]
+        # A job uses few CPUs of a large node, and comparing is faster than adding.
+        if part != none:
+            total = [one + other for one, other in zip(total, copy.unpack(part), strict=True)]
+    return tuple(total)
+
+
 _COUNTERS = SLOTS + 2
-"""The slots, the segments sent again, and one that is spare: `struct counts`."""
+"""The slots, the retransmitted segments, and one spare: `struct counts`."""
 _RETRANSMITS = SLOTS
 _NO_ROOM, _NO_START, _NO_OWNER = range(3)
 _V1 = "freezer"
@@ -37,15 +96,15 @@ _UID = re.compile(r"uid_[0-9]{1,10}", re.ASCII)
 
 
 class Counters(Protocol):
-    """A map of the kernel's."""
+    """A map of the kernel."""
 
     def lookup(self, key: int) -> tuple[int, ...] | None:
-        """The counters under a key; None: no such entry. Raises `OSError`."""
+        """The counters of a key; None: no such entry. Raises `OSError`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Maps:
-    """What is read."""
+    """The maps that are read."""
 
     jobs: Counters
     namespaces: Counters
@@ -53,17 +112,17 @@ class Maps:
 
 
 @dataclass(frozen=True, slots=True)
-class JobGroup:
-    """The control group that stands for a job here."""
+class LatencyGroup:
+    """The control group that identifies a job here."""
 
     inode: int
     born: float
-    """When Slurm made it, in seconds since 1970."""
+    """When Slurm created it, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Node:
-    """What is counted of the whole node."""
+    """Counters of the whole node."""
 
     no_room: int
     no_start: int
@@ -72,14 +131,14 @@ class _Node:
 
 
 class LatencyMaps:
-    """Answers `latency` of a conversation; or `reason`, why nothing can be told of any job."""
+    """Reads `latency` for a conversation. `reason` is why there are no values for any job."""
 
     kinds = frozenset({LATENCY})
 
     def __init__(
         self,
         maps: Maps | None,
-        group_of: Callable[[int], JobGroup | None],
+        group_of: Callable[[int], LatencyGroup | None],
         *,
         since: float = 0.0,
         network: int = 0,
@@ -91,10 +150,10 @@ class LatencyMaps:
         self._network = network
         self.reason = reason
         self.unread: Mapping[int, str] = {}
-        """Never any: no process is read."""
+        """Always empty: no process is read."""
 
     def read(self, wanted: Collection[str], jobs: Sequence[int]) -> Mapping[str, dict[int, Rows]]:
-        """A row a job, as `lattice.domain.latency` has them; jobs not on this node are left out.
+        """One row a job, as in `lattice.domain.latency`; jobs not on this node are left out.
 
         Raises `CantTell`.
         """
@@ -114,10 +173,10 @@ class LatencyMaps:
         return dict.fromkeys(wanted, told)
 
     def close(self) -> None:
-        """The descriptors are the helper's, and the program goes on."""
+        """Do nothing: the helper owns the descriptors, and the program continues."""
 
     def _row(self, counts: Counters, node: _Node, job_id: int) -> list[int]:
-        """Of the inode alone for a job that could not be counted."""
+        """Only the inode for a job that could not be counted."""
         group = self._group_of(job_id)
         if group is None:
             return []
@@ -125,9 +184,9 @@ class LatencyMaps:
         if counted is None:
             if node.no_room:
                 return [group.inode]
-            # The program saw every call since it began, and none was this job's.
+            # The program saw every call since it started, and none was this job's.
             counted = (0,) * _COUNTERS
-        # Sockets that were there before the program are nobody's, and would be missing.
+        # Sockets that are older than the program have no owner and would be missing.
         of_node = group.born < self._since or node.no_owner > 0
         timing = JobTiming(
             inode=group.inode,
@@ -140,21 +199,21 @@ class LatencyMaps:
 
 
 def _first(counters: tuple[int, ...] | None) -> int:
-    """Of one that may never have counted anything."""
+    """0 if the map has no entry yet."""
     return counters[0] if counters else 0
 
 
 def start_latency(
     kernel: Kernel,
     clock: Clock,
-    journal: Journal,
+    journal: HelperJournal,
     node: str,
     file: Path | None,
     root: Path = Path("/sys/fs/cgroup"),
     *,
     off: bool = False,
 ) -> LatencyMaps:
-    """Load the program and keep what it needs to go on. Never raises; as full root."""
+    """Load the program and keep its descriptors. Never raises. Needs full root."""
     groups = GroupsByNumber(root, node)
     if off:
         journal.note("no latency", reason=_OFF)
@@ -173,7 +232,7 @@ def start_latency(
 
 
 def latency_maps(kernel: Kernel, loaded: Loaded) -> Maps:
-    """What the program counts in, as it laid it out."""
+    """The maps of the loaded program, with its layout."""
     return Maps(
         jobs=BpfMap(kernel, loaded.jobs, key="Q", counters=_COUNTERS, copies=loaded.cpus),
         namespaces=BpfMap(kernel, loaded.namespaces, key="I", counters=1),
@@ -182,7 +241,7 @@ def latency_maps(kernel: Kernel, loaded: Loaded) -> Maps:
 
 
 class GroupsByNumber:
-    """Finds the group that the program counts a job under: the freezer's on v1, the one of v2."""
+    """Finds the group under which the program counts a job: the freezer's on v1, or that of v2."""
 
     def __init__(self, root: Path, node: str) -> None:
         self._root = root
@@ -190,16 +249,16 @@ class GroupsByNumber:
 
     @property
     def roots(self) -> tuple[int, int]:
-        """The groups that this node has for roots, of the freezer and of v2; 0 for a true root."""
+        """Inodes of this node's root groups, of the freezer and of v2; 0 for a true root."""
         return _root(f"{self._root}/{_V1}"), _root(str(self._root))
 
-    def __call__(self, job_id: int) -> JobGroup | None:
-        # In turn: to look for it in the second costs more than all the rest of a question.
+    def __call__(self, job_id: int) -> LatencyGroup | None:
+        # One after the other: searching v2 takes longer than the rest of a request.
         for places in (self._v1, self._v2):
             for path in places(job_id):
                 with suppress(OSError):
                     found = os.stat(path)  # noqa: PTH116
-                    return JobGroup(found.st_ino, found.st_atime)
+                    return LatencyGroup(found.st_ino, found.st_atime)
         return None
 
     def _v1(self, job_id: int) -> list[str]:
@@ -213,7 +272,7 @@ class GroupsByNumber:
 
     def _v2(self, job_id: int) -> list[str]:
         found = find_job(self._root, self._node, 0, job_id)
-        # The owner is part of no name there; he is of those on v1, which were looked at.
+        # On v2 the path has no owner; on v1 it has, and _v1 has searched those.
         return [each.path for each in found.folders if not each.hierarchy] if found else []
 
 

@@ -1,13 +1,13 @@
-"""The socket and the children: one question a connection, one child a question, all bounded.
+"""The socket and the children: one request a connection, one child a request, all limited.
 
-The main process only receives, judges and forks; it starts no thread. Whoever is silent for a
-few seconds is shown out. Whoever comes while all places are taken waits for one in turn, and after
-a few seconds hears that it is busy; no grant is used up before. A child that stays to talk
-(`Verb.lasting`) has one of few places of another kind, so that it takes none from the others. The
-newest conversation counts: where there is no place for it, the oldest is ended.
+The main process only receives, checks and forks; it starts no thread. It closes connections that
+are silent for 5 s. While all slots are taken, a request waits in a queue, and after 5 s gets the
+answer "busy". No grant is used up before it has a slot. A child that stays connected
+(`Verb.lasting`) takes one of a few separate slots. If none is free, the oldest conversation is
+ended for the new one.
 
-Verbs with a share have places of their own, and so many of them for a user. Whoever waits for one
-of those is passed by whoever has a place free; no user has more than a few waiting.
+Verbs with a share have their own slots, with a limit for each user. A request that waits for one of
+those does not delay requests with a free slot. A user may have 8 requests waiting for a verb.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from lattice.base import packet
 from lattice.domain.privileged import (
     MOST_OUTPUTS,
     Answer,
+    HelperRole,
     Outcome,
-    Role,
     write_answer,
 )
-from lattice.helper.journal import Journal, Peer
-from lattice.helper.judge import Asked, Claim, Judge, Refusal, claim_of
-from lattice.helper.places import Child, Places, Share
+from lattice.helper.child_slots import Child, ChildSlots, SlotShare
+from lattice.helper.journal import HelperJournal, Peer
+from lattice.helper.judge import AskedGrant, GrantClaim, GrantJudge, Refusal, claim_of
 
 _SILENCE_S = 5.0
 _MOST_WAITING = 64
 _MOST_WAITING_A_USER = 8
 _TICK_S = 0.25
 _TURN_S = 0.01
-"""While somebody waits for a place: nothing tells of the end of a child."""
+"""While a request waits for a slot: the end of a child causes no event."""
 _REST_S = 1.0
-"""While nobody is being answered, but for conversations, which may end a moment unseen."""
+"""While no request is being answered except conversations; their end may be noticed late."""
 
 _TOO_MANY = Refusal(Outcome.BUSY, "too many questions at once", "busy")
 
@@ -56,18 +56,18 @@ _TOO_MANY_YOURS = Refusal(
 _MOST_LASTING = 2
 _TOO_MANY_LASTING = Refusal(Outcome.BUSY, "too many conversations at once", "busy")
 
-Act = Callable[[Asked, Sequence[int]], tuple[Answer, Sequence[int]]]
-"""Answers a question: the answer, and descriptors to pass back with it."""
-Stay = Callable[[Asked, socket.socket], None]
-"""Goes on with a lasting verb when it was answered; the child ends when this returns."""
+Act = Callable[[AskedGrant, Sequence[int]], tuple[Answer, Sequence[int]]]
+"""Handles a request: returns the answer, and descriptors to pass with it."""
+Stay = Callable[[AskedGrant, socket.socket], None]
+"""Continues a lasting verb after its answer; the child ends when this returns."""
 
 
 class SocketRefused(Exception):
-    """The socket can't stand where it was asked for; the text says why."""
+    """The socket can't be created at this path; the text gives the reason."""
 
 
 def bind(path: Path, gid: int) -> socket.socket:
-    """A socket that only root and one group can reach, in a folder nobody else can change."""
+    """A socket that only root and one group can reach, in a folder that only root can change."""
     folder = path.parent.stat()
     if folder.st_uid != 0 or folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise SocketRefused(f"{path.parent} must belong to root and be writable by root alone")
@@ -97,39 +97,39 @@ class _Visitor:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A question that was read and has no place yet."""
+    """A request that was read and has no slot yet."""
 
     visitor: _Visitor
     body: bytes
     descriptors: Sequence[int]
     until: float
-    claim: Claim
+    claim: GrantClaim
 
     def close(self) -> None:
         packet.close_all(self.descriptors)
         self.visitor.connection.close()
 
 
-class Listener:
-    """Accepts, judges, forks, reaps."""
+class HelperListener:
+    """Accepts connections, checks requests, forks and reaps children."""
 
     def __init__(  # noqa: PLR0913 - what it is made of
         self,
         listener: socket.socket,
-        judge: Judge,
+        judge: GrantJudge,
         act: Act,
-        journal: Journal,
+        journal: HelperJournal,
         *,
         most_at_once: int,
         longest_s: float,
         stay: Stay | None = None,
         longest_stay_s: float = 0.0,
-        shares: Mapping[str, Share] | None = None,
+        shares: Mapping[str, SlotShare] | None = None,
         slow_s: float | None = None,
     ) -> None:
-        """`shares` by the name of a verb: these have places of their own.
+        """`shares`, by the name of a verb: these verbs have their own slots.
 
-        `slow_s`: after how long a child keeps no place of others; None: when it is killed.
+        `slow_s`: after how long a child takes no normal slot; None: when it is killed.
         """
         self._listener = listener
         self._judge = judge
@@ -140,17 +140,17 @@ class Listener:
         self._queue: deque[_Waiting] = deque()
         self._stay = stay
         self._longest_stay_s = longest_stay_s
-        self._places = Places(most_at_once, slow_s=slow_s)
+        self._places = ChildSlots(most_at_once, slow_s=slow_s)
         self._shares = {
-            verb: Places(share.most_at_once, share.most_a_user)
+            verb: ChildSlots(share.most_at_once, share.most_a_user)
             for verb, share in (shares or {}).items()
         }
-        self._lasting = Places(_MOST_LASTING)
+        self._lasting = ChildSlots(_MOST_LASTING)
         self._selector = selectors.DefaultSelector()
         self._stopping = False
 
     def run(self) -> None:
-        """Serve until SIGTERM or SIGINT; questions under way end as they would."""
+        """Serve until SIGTERM or SIGINT; requests under way are finished."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         self._selector.register(self._listener, selectors.EVENT_READ)
@@ -166,7 +166,7 @@ class Listener:
         self._selector.unregister(self._listener)
         self._listener.close()
         until = time.monotonic() + self._longest_s + _TICK_S
-        # Those put aside end by themselves, or never.
+        # Children that hang end by themselves, or never.
         places = (self._places, *self._shares.values())
         while any(each.answering for each in places) and time.monotonic() < until:
             self._reap()
@@ -180,7 +180,7 @@ class Listener:
 
     @property
     def _under_way(self) -> int:
-        """Questions that are being answered, but for conversations."""
+        """Requests that are being answered, without conversations."""
         return sum(map(len, (self._places, *self._shares.values())))
 
     def _stop(self, *_: object) -> None:
@@ -211,7 +211,7 @@ class Listener:
             self._journal.note("lost", visitor.peer, reason=str(error))
             visitor.connection.close()
             return
-        claim = claim_of(body) if self._shares else Claim()
+        claim = claim_of(body) if self._shares else GrantClaim()
         waiting = _Waiting(visitor, body, descriptors, time.monotonic() + _SILENCE_S, claim)
         try:
             self._judge.admit(visitor.peer)
@@ -230,7 +230,7 @@ class Listener:
             waiting.close()
 
     def _serve(self) -> None:
-        """Whoever waits, in turn, as far as there are places."""
+        """Start waiting requests in order, as far as slots are free."""
         for waiting in tuple(self._queue):
             if not self._places_of(waiting.claim).has_room_for(waiting.claim.user):
                 continue
@@ -250,11 +250,11 @@ class Listener:
             self._refuse(waiting.visitor, _TOO_MANY_YOURS if used_up else _TOO_MANY)
             waiting.close()
 
-    def _places_of(self, claim: Claim) -> Places:
+    def _places_of(self, claim: GrantClaim) -> ChildSlots:
         return self._shares.get(claim.verb, self._places)
 
-    def _waiting_for(self, claim: Claim) -> int:
-        """How many of the same user wait for the same verb; 0 where no verb has a share."""
+    def _waiting_for(self, claim: GrantClaim) -> int:
+        """How many requests of the same user wait for the same verb; 0 if no verb has a share."""
         return sum(each.claim == claim for each in self._queue) if claim.verb else 0
 
     def _put(self, waiting: _Waiting) -> None:
@@ -273,7 +273,7 @@ class Listener:
         now = time.monotonic()
         places.take(pid, Child(asked, visitor.peer, now + longest_s), now)
 
-    def _find_room_for(self, asked: Asked) -> tuple[Places, float]:
+    def _find_room_for(self, asked: AskedGrant) -> tuple[ChildSlots, float]:
         if asked.verb.lasting:
             if self._lasting.full:
                 self._end_oldest_conversation()
@@ -287,7 +287,7 @@ class Listener:
         return places, self._longest_s
 
     def _end_oldest_conversation(self) -> None:
-        """It may hang in the kernel: it is killed, and nobody waits for its end."""
+        """It may hang in the kernel, so it is killed and its end is not awaited."""
         pid = self._lasting.oldest()
         if pid is None:
             return
@@ -295,8 +295,8 @@ class Listener:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
-    def _answer(self, visitor: _Visitor, asked: Asked, descriptors: Sequence[int]) -> NoReturn:
-        """In the child, which ends here whatever happens."""
+    def _answer(self, visitor: _Visitor, asked: AskedGrant, descriptors: Sequence[int]) -> NoReturn:
+        """Runs in the child and ends it."""
         try:
             os.setpgid(0, 0)
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -316,7 +316,7 @@ class Listener:
             )
             if asked.verb.lasting and self._stay is not None and answer.outcome is Outcome.DONE:
                 self._stay(asked, visitor.connection)
-        except Exception as error:  # noqa: BLE001 - a defect must neither speak nor linger
+        except Exception as error:  # noqa: BLE001 - a defect must not leak out of the child
             self._journal.note(
                 "defect", visitor.peer, verb=asked.verb.name, reason=f"{type(error).__name__}"
             )
@@ -326,10 +326,10 @@ class Listener:
         finally:
             os._exit(0)
 
-    def _tell(self, peer: Peer, asked: Asked, answer: Answer, seconds: float) -> None:
+    def _tell(self, peer: Peer, asked: AskedGrant, answer: Answer, seconds: float) -> None:
         grant, job = asked.grant, asked.job_id
-        # A gate's words may be those of a user's own program.
-        told = answer.message if asked.verb.role is Role.NODE else ""
+        # A gate's message may be the output of a user's own program.
+        told = answer.message if asked.verb.role is HelperRole.NODE else ""
         reason = {"reason": told} if told else {}
         self._journal.note(
             "act",
@@ -372,7 +372,7 @@ class Listener:
         for places in (self._places, *self._shares.values(), self._lasting):
             self._reap_from(places)
 
-    def _reap_from(self, places: Places) -> None:
+    def _reap_from(self, places: ChildSlots) -> None:
         for pid in places.pids():
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
@@ -383,7 +383,7 @@ class Listener:
                         "ended", child.peer, verb=child.asked.verb.name, reason=reason
                     )
         for pid, child in places.overdue(time.monotonic()):
-            # It ends its own program in time; this is for one that can't.
+            # A child ends its own program in time; this is for one that can't.
             self._journal.note("killed", child.peer, verb=child.asked.verb.name)
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

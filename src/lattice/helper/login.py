@@ -1,13 +1,12 @@
-"""Runs one program as a user, in the environment a login would give, and hears it out.
+"""Runs one program as a user, in the environment of a login, and reads its output.
 
-Where the program needs the profile, the user's login shell reads it and then becomes the program.
-Where it doesn't, nothing of the user's runs at all. The profile's own input is
-empty and what it prints goes nowhere; the program's three streams wait on descriptors of their
-own until it starts, so that noise can't be taken for an answer and a profile that reads can't eat
-the script.
+If the program needs the profile, the user's login shell reads it and then executes the program.
+Otherwise nothing of the user's runs. The profile's input is empty, and its output is not part of
+the answer. The program's three streams wait on other descriptors until it starts. So the profile's
+output can't be mistaken for the program's, and a profile that reads can't consume the script.
 
-The limits and the umask of this process reach the job, because Slurm hands them on: limits are
-left as they are, the umask is the login's.
+Slurm passes the limits and the umask of this process on to the job. So the limits stay as they are,
+and the umask is the login's.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from lattice.helper.privilege import Kernel, become
 MOST_OUTPUT_BYTES = 16 * 1024
 _NOISE_BYTES = 1024
 _LAST_READS = 16
-# dash knows descriptors of one digit only, and the low ones are the profile's to play with.
+# dash supports descriptors of one digit only, and profiles may use the low ones.
 _IN, _OUT, _ERR = 7, 8, 9
 _BECOME = f'exec "$0" "$@" <&{_IN} >&{_OUT} 2>&{_ERR} {_IN}<&- {_OUT}>&- {_ERR}>&-'
 _NO_DIRECTORY, _NOT_THE_USER, _NO_SHELL = b"d", b"u", b"s"
 
 
 class DirectoryRefused(Exception):
-    """The user can't go where the program was to run."""
+    """The user can't enter the directory in which the program was to run."""
 
 
 class NotTheUser(Exception):
@@ -45,7 +44,7 @@ class NotTheUser(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What to run, and for whom. `argv[0]` is an absolute path of the helper's own."""
+    """What to run, and for which user. `argv[0]` is an absolute path that the helper chose."""
 
     account: pwd.struct_passwd
     argv: Sequence[str]
@@ -55,23 +54,23 @@ class Program:
     stdin: int = -1
     """A descriptor, or -1 for none."""
     with_profile: bool = True
-    """Whether the login shell and the user's profile go before it."""
+    """Whether the login shell reads the user's profile first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How it went. `code` is None where it was ended for taking too long."""
+class LoginEnded:
+    """The result. `code` is None if the program was killed for taking too long."""
 
     code: int | None
     out: str
     err: str
     noise: str
-    """The end of what the profile printed."""
+    """The end of the profile's output."""
     notes: tuple[str, ...]
 
 
-def run(kernel: Kernel, defaults: LoginDefaults, program: Program, timeout_s: float) -> Ended:
-    """Run it to its end or to the end of its time; nothing of it is left afterwards."""
+def run(kernel: Kernel, defaults: LoginDefaults, program: Program, timeout_s: float) -> LoginEnded:
+    """Run it to its end or until `timeout_s`; kills every process it leaves."""
     kernel.adopt_orphans()
     shell, word = login_shell(program.account) if program.with_profile else ("", "")
     out, err, noise, told = (os.pipe() for _ in range(4))
@@ -97,7 +96,7 @@ def run(kernel: Kernel, defaults: LoginDefaults, program: Program, timeout_s: fl
         asked = program.directory or program.account.pw_dir
         notes.append(f"{asked} can't be entered on the submit host; submitted from elsewhere.")
     texts = [raw.decode(errors="replace") for raw in read]
-    return Ended(code, texts[0], texts[1], texts[2], tuple(notes))
+    return LoginEnded(code, texts[0], texts[1], texts[2], tuple(notes))
 
 
 def _be_the_program(
@@ -136,7 +135,7 @@ def _be_the_program(
 
 
 def _go(program: Program, told: int) -> None:
-    # As the user, never before: what root can enter says nothing of what she can.
+    # As the user, never before: root can enter directories that the user can't.
     wished = [program.directory] if program.directory else []
     for place in (*wished, program.account.pw_dir, "/"):
         try:
@@ -164,7 +163,7 @@ def _place(streams: tuple[int, int, int, int, int]) -> None:
 
 
 def _put_at_once() -> None:
-    """What `_BECOME` does where a shell reads the profile first."""
+    """What `_BECOME` does after a shell has read the profile."""
     for target, source in enumerate((_IN, _OUT, _ERR)):
         os.dup2(source, target)
         os.close(source)
@@ -190,7 +189,7 @@ def _environment(defaults: LoginDefaults, program: Program) -> dict[str, str]:
 def _hear(
     pid: int, pipes: tuple[int, int, int], timeout_s: float
 ) -> tuple[int | None, tuple[bytes, bytes, bytes]]:
-    """The exit code and the bounded beginnings of out and err, and the end of the noise."""
+    """The exit code, the limited beginnings of out and err, and the end of the noise."""
     deadline = time.monotonic() + timeout_s
     held = dict.fromkeys(pipes, b"")
     code: int | None = None
@@ -199,7 +198,7 @@ def _hear(
             os.set_blocking(number, False)
             selector.register(number, selectors.EVENT_READ)
         while code is None and time.monotonic() < deadline:
-            # A pipe that background work keeps open must not delay the answer.
+            # A pipe that a background process holds open must not delay the answer.
             for key, _ in selector.select(0.02):
                 if not _take(key.fd, held, pipes[2]):
                     selector.unregister(key.fd)
@@ -207,7 +206,7 @@ def _hear(
             if ended:
                 code = os.waitstatus_to_exitcode(status)
         for number in pipes:
-            # Bounded: something in the background may go on writing.
+            # Limited: a background process may continue to write.
             for _ in range(_LAST_READS):
                 if not _take(number, held, pipes[2]):
                     break
@@ -218,12 +217,12 @@ def _marks(told: int) -> bytes:
     os.set_blocking(told, False)
     try:
         return os.read(told, 16)
-    except BlockingIOError:  # it hangs before it became the program, and ends with its time
+    except BlockingIOError:  # it hangs before exec, and the timeout ends it
         return b""
 
 
 def _take(number: int, held: dict[int, bytes], noise: int) -> bool:
-    """False at the end, or when nothing is there now."""
+    """False at the end, or when no data is available."""
     try:
         piece = os.read(number, 65536)
     except BlockingIOError:
@@ -236,7 +235,7 @@ def _take(number: int, held: dict[int, bytes], noise: int) -> bool:
 
 
 def _end_all() -> None:
-    """Kill what is left: the program itself, and what a profile put into the background."""
+    """Kill what is left: the program itself, and background processes of a profile."""
     for _ in range(100):
         for child in _children():
             with suppress(ProcessLookupError):

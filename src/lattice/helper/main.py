@@ -1,7 +1,7 @@
-"""`lattice-helper`: told by flags what it is and whom it serves; there is no configuration file.
+"""`lattice-helper`: flags configure it; there is no configuration file.
 
-Everything that needs full root (the socket's owner, the keys' file, the eBPF program) is done
-first; then the capabilities go, and only then is the first connection accepted.
+Steps that need full root (the socket's owner, the file of keys, the eBPF program) come first. Then
+the helper drops capabilities, and only then accepts the first connection.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 
 from lattice import __version__
 from lattice.base.clock import Clock, SystemClock
-from lattice.base.garbage import settle
-from lattice.base.inherited import reset_inherited_signals
+from lattice.base.process import reset_inherited_signals, settle
 from lattice.domain.grant import GATE, Grant
 from lattice.domain.privileged import (
     Answer,
     DumpStacks,
     Enter,
+    HelperRole,
     NoteOutput,
     OpenNoted,
     OpenOutput,
@@ -31,32 +31,31 @@ from lattice.domain.privileged import (
     ProbeMounts,
     ReadTasks,
     Rejoin,
-    Role,
     WatchCounters,
 )
 from lattice.domain.submission import CancelQuestion, SubmitQuestion
 from lattice.helper.account import Accounts, LoginDefaults, slurm_users, uids_of
-from lattice.helper.attaching import Attaching
+from lattice.helper.cgroup_prefetch import Foresight
 from lattice.helper.conversation import LONGEST_S, Conversation, Reader
 from lattice.helper.counters import JobCounters
-from lattice.helper.foresight import Foresight
 from lattice.helper.gate import Gate, Slurm, gate_shares
-from lattice.helper.holder import Times
-from lattice.helper.holding import Holding
+from lattice.helper.holder import HolderTimes
 from lattice.helper.inode import Inodes
 from lattice.helper.jobpids import JobPids
-from lattice.helper.journal import Journal
-from lattice.helper.judge import Asked, Judge
+from lattice.helper.journal import HelperJournal
+from lattice.helper.judge import AskedGrant, GrantJudge
 from lattice.helper.latency import start_latency
-from lattice.helper.listen import Act, Listener, SocketRefused, Stay, bind
+from lattice.helper.listen import Act, HelperListener, SocketRefused, Stay, bind
 from lattice.helper.notes import Notes
 from lattice.helper.outputs import OutputFiles
 from lattice.helper.privilege import Capability, Kernel, keep_only
-from lattice.helper.probing import JobFinder
+from lattice.helper.probe_base import JobFinder
 from lattice.helper.probing_verbs import Probing, find_places, find_py_spy
 from lattice.helper.programs import find_program
-from lattice.helper.provenclock import ProvenClock
-from lattice.helper.sessions import Sessions
+from lattice.helper.sessions import HelperSessions
+from lattice.helper.terminal_process import TerminalProcess
+from lattice.helper.terminal_verbs import Attaching
+from lattice.helper.trusted_clock import ProvenClock
 
 _BAD_CONFIGURATION = 78
 _SLACK_S = 10.0
@@ -67,36 +66,36 @@ _NODE_VERBS = ("watch_counters", "open_output", "open_output_file", *_CLOCK_VERB
 _NOTING_VERBS = ("note_output", "open_noted")
 _ATTACHING_VERBS = ("enter", "rejoin")
 _PROBING_VERBS = ("probe_mounts", "read_tasks", "dump_stacks")
-_OFFERED = {Role.GATE: ("submit", "cancel"), Role.NODE: _NODE_VERBS}
+_OFFERED = {HelperRole.GATE: ("submit", "cancel"), HelperRole.NODE: _NODE_VERBS}
 _KEPT = {
-    Role.GATE: (Capability.SETUID, Capability.SETGID, Capability.KILL),
+    HelperRole.GATE: (Capability.SETUID, Capability.SETGID, Capability.KILL),
     # SYS_ADMIN, SYS_CHROOT: to join namespaces (`enter`, `probe_mounts`); KILL: a holder hangs up.
-    Role.NODE: (
+    HelperRole.NODE: (
         *(Capability.SETUID, Capability.SETGID, Capability.SYS_PTRACE),
         *(Capability.SYS_ADMIN, Capability.SYS_CHROOT, Capability.KILL),
     ),
 }
-# SYS_PTRACE: to name what stands behind a descriptor of another process, never to open it.
+# SYS_PTRACE: to refer to the file behind a descriptor of another process, never to open it.
 _TO_READ = (Capability.SETUID, Capability.SETGID, Capability.SYS_PTRACE)
-# SETUID: `/proc/PID/io` is opened by its owner's file rights; SYS_PTRACE: and read by this one.
+# SETUID: to open `/proc/PID/io` with its owner's file rights; SYS_PTRACE: to read it.
 _TO_WATCH = (Capability.SETUID, Capability.SYS_PTRACE)
 
 
 class CanNotStart(Exception):
-    """What it was told can't be worked with."""
+    """The given flags can't be used."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until told to stop. Exit code 78 for flags that can't be worked with."""
+    """Serve until SIGTERM or SIGINT. Exit code 78 if the flags can't be used."""
     options = _parser().parse_args(arguments)
     clock = SystemClock()
-    journal = Journal(clock)
+    journal = HelperJournal(clock)
     try:
         listener = _prepare(options, clock, journal)
     except (CanNotStart, SocketRefused, OSError, ValueError) as error:
         sys.stderr.write(f"lattice-helper can't start: {error}\n")
         return _BAD_CONFIGURATION
-    # What a child only reads it need not copy: not even to count who uses it.
+    # Children then share this memory: reference counts are not written in it.
     settle()
     journal.note("serving", role=options.role, place=options.place, socket=str(options.socket))
     listener.run()
@@ -104,20 +103,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _prepare(options: argparse.Namespace, clock: Clock, journal: Journal) -> Listener:
+def _prepare(options: argparse.Namespace, clock: Clock, journal: HelperJournal) -> HelperListener:
     if os.geteuid() != 0:
         raise CanNotStart("it must be started as root; it gives most of that away at once")
-    role = Role(options.role)
+    role = HelperRole(options.role)
     _clean_surroundings()
     served = _served(options.allow_user)
-    # Has the name service load what it needs here, and not in each child again.
+    # Loads the libraries of the name service here, and not in each child again.
     os.getgrouplist(served.pw_name, served.pw_gid)
-    # A gate stands beside a server and goes by the same clock.
-    proven = ProvenClock(clock, options.socket.parent / "clock" if role is Role.NODE else None)
-    notes = _notes(options, proven, journal) if role is Role.NODE else None
-    sessions = _sessions(options, journal) if role is Role.NODE else None
-    places = find_places(options.socket.parent, journal) if role is Role.NODE else None
-    judge = Judge(
+    # A gate runs beside a server and uses the same clock.
+    proven = ProvenClock(
+        clock, options.socket.parent / "clock" if role is HelperRole.NODE else None
+    )
+    notes = _notes(options, proven, journal) if role is HelperRole.NODE else None
+    sessions = _sessions(options, journal) if role is HelperRole.NODE else None
+    places = find_places(options.socket.parent, journal) if role is HelperRole.NODE else None
+    judge = GrantJudge(
         role=role,
         place=options.place,
         allowed_uid=served.pw_uid,
@@ -133,11 +134,13 @@ def _prepare(options: argparse.Namespace, clock: Clock, journal: Journal) -> Lis
     )
     kernel = Kernel()
     stay = None
-    if role is Role.GATE:
+    if role is HelperRole.GATE:
         act = _gate(options, kernel, served)
     else:
-        times = Times(hang_up_s=options.hang_up_s, kill_s=options.kill_s, linger_s=options.linger_s)
-        holding = Holding(kernel, clock, journal, times)
+        times = HolderTimes(
+            hang_up_s=options.hang_up_s, kill_s=options.kill_s, linger_s=options.linger_s
+        )
+        holding = TerminalProcess(kernel, clock, journal, times)
         attaching = None
         if sessions is not None:
             tools = not options.no_tools
@@ -164,8 +167,8 @@ def _prepare(options: argparse.Namespace, clock: Clock, journal: Journal) -> Lis
     return _listener(options, door, judge, act, journal, stay)
 
 
-def _notes(options: argparse.Namespace, clock: Clock, journal: Journal) -> Notes | None:
-    """Without a folder for them the other verbs work as ever."""
+def _notes(options: argparse.Namespace, clock: Clock, journal: HelperJournal) -> Notes | None:
+    """Without a folder for notes the other verbs still work."""
     try:
         notes = Notes(options.notes or options.socket.parent / "notes", clock)
         notes.sweep()
@@ -177,10 +180,10 @@ def _notes(options: argparse.Namespace, clock: Clock, journal: Journal) -> Notes
     return notes
 
 
-def _sessions(options: argparse.Namespace, journal: Journal) -> Sessions | None:
-    """Without a folder for them the other verbs work as ever."""
+def _sessions(options: argparse.Namespace, journal: HelperJournal) -> HelperSessions | None:
+    """Without a folder for sessions the other verbs still work."""
     try:
-        sessions = Sessions(options.sessions or options.socket.parent / "sessions")
+        sessions = HelperSessions(options.sessions or options.socket.parent / "sessions")
         sessions.sweep()
     except (OSError, ValueError) as error:
         if options.sessions is not None:
@@ -193,12 +196,12 @@ def _sessions(options: argparse.Namespace, journal: Journal) -> Sessions | None:
 def _listener(
     options: argparse.Namespace,
     door: socket.socket,
-    judge: Judge,
+    judge: GrantJudge,
     act: Act,
-    journal: Journal,
+    journal: HelperJournal,
     stay: Stay | None,
-) -> Listener:
-    return Listener(
+) -> HelperListener:
+    return HelperListener(
         door,
         judge,
         act,
@@ -207,9 +210,9 @@ def _listener(
         longest_s=options.timeout_s + _SLACK_S,
         stay=stay,
         longest_stay_s=LONGEST_S + _SLACK_S,
-        shares=gate_shares(options.most_at_once) if options.role == Role.GATE.value else None,
-        # What is asked beside an agent is about jobs, and a job can make it hang.
-        slow_s=_SLOW_S if options.role == Role.NODE.value else None,
+        shares=gate_shares(options.most_at_once) if options.role == HelperRole.GATE.value else None,
+        # Beside an agent, requests are about jobs, and a job can make them hang.
+        slow_s=_SLOW_S if options.role == HelperRole.NODE.value else None,
     )
 
 
@@ -250,7 +253,7 @@ def _gate(options: argparse.Namespace, kernel: Kernel, served: pwd.struct_passwd
     )
     gate = Gate(kernel, accounts, slurm, timeout_s=options.timeout_s)
 
-    def act(asked: Asked, descriptors: Sequence[int]) -> tuple[Answer, Sequence[int]]:
+    def act(asked: AskedGrant, descriptors: Sequence[int]) -> tuple[Answer, Sequence[int]]:
         question, grant = asked.question, asked.grant
         assert grant is not None
         if isinstance(question, SubmitQuestion):
@@ -276,7 +279,7 @@ def _node(
 ) -> Act:
     inodes = Inodes()
 
-    def act(asked: Asked, descriptors: Sequence[int]) -> tuple[Answer, Sequence[int]]:
+    def act(asked: AskedGrant, descriptors: Sequence[int]) -> tuple[Answer, Sequence[int]]:
         question, grant = asked.question, asked.grant
         if isinstance(question, Enter | Rejoin):
             assert grant is not None
@@ -320,7 +323,7 @@ def _welcome(descriptors: Sequence[int]) -> Answer:
 
 
 def _watching(kernel: Kernel, readers: Sequence[Reader]) -> Stay:
-    def stay(_: Asked, connection: socket.socket) -> None:
+    def stay(_: AskedGrant, connection: socket.socket) -> None:
         Conversation(readers, kernel).hold(connection)
 
     return stay
@@ -340,7 +343,7 @@ def _parser() -> argparse.ArgumentParser:
         description="The privileged part of Lattice: narrow verbs on a unix socket, as root.",
     )
     parser.add_argument(
-        "--role", required=True, choices=[role.value for role in Role],
+        "--role", required=True, choices=[role.value for role in HelperRole],
         help="`node` beside an agent, `gate` beside a server",
     )  # fmt: skip
     parser.add_argument("--socket", required=True, type=Path, help="where to listen")

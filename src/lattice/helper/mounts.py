@@ -1,8 +1,8 @@
-"""On what file system an output lies, and whether its answers can be believed and waited for.
+"""On which file system an output is, and whether it can be trusted not to block.
 
-Asked of `/proc/PID/mountinfo` and never of the file system: one that a user runs himself (FUSE)
-answers when it likes, and whoever waits for it can't even be killed. Files that the kernel makes
-up (`/proc/PID/mem` is a "regular file") are no output of a job.
+The data comes from `/proc/PID/mountinfo`, never from the file system. A file system that a user
+runs (FUSE) may never answer, and a process that waits for it can't be killed. Files of virtual file
+systems (`/proc/PID/mem` is a "regular file") are no output of a job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MADE_UP = frozenset(
         *("pstore", "resctrl", "rpc_pipefs", "securityfs", "selinuxfs", "sysfs", "tracefs"),
     }
 )
-"""Kinds without a device or a server behind them."""
+"""Types of file systems without a device or a server."""
 _DEVICE = re.compile(r"([0-9]{1,10}):([0-9]{1,10})", re.ASCII)
 _ID = re.compile(r"[0-9]{1,10}", re.ASCII)
 _BY_ROOT = "user_id=0"
@@ -29,7 +29,7 @@ _BY_ROOT = "user_id=0"
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line: which file system stands there, and the options of the file system itself."""
+    """One line: the file system of a mount, and the options of the file system itself."""
 
     id: int
     device: int
@@ -42,7 +42,7 @@ class Mount:
 
 
 def read_mounts(text: str) -> list[Mount]:
-    """Every line that is one; blanks inside names are escaped by the kernel."""
+    """All valid lines; the kernel escapes blanks inside names."""
     return [found for found in map(_read_line, text.splitlines()) if found is not None]
 
 
@@ -63,7 +63,7 @@ def _read_line(line: str) -> Mount | None:
 
 
 class Mounts:
-    """The mounts one process sees."""
+    """The mounts that one process sees."""
 
     def __init__(self, mounts: Iterable[Mount] = ()) -> None:
         self._by_id: dict[int, Mount] = {}
@@ -73,16 +73,16 @@ class Mounts:
             self._by_device.setdefault(mount.device, mount)
 
     def find(self, mount_id: int | None, device: int) -> Mount | None:
-        """By the mount, or by the file system: another namespace mounts the same one again."""
+        """By the mount, or by the device: another namespace mounts the same file system again."""
         found = self._by_id.get(mount_id) if mount_id is not None else None
         return found or self._by_device.get(device)
 
 
 def mount_fault(own: Mount | None, theirs: Mount | None) -> str:
-    """Why nothing is read there, or an empty text.
+    """Why nothing is read there, or an empty string.
 
-    `own` is what this process sees of it, which only root arranged; `theirs` what a process of
-    the job sees, which its user may have mounted as root of a namespace of his own.
+    `own` is the mount as this process sees it, which only root can change. `theirs` is the mount as
+    a process of the job sees it. Its user may have mounted it as root of a user namespace.
     """
     mount = own or theirs
     if mount is None:
@@ -92,6 +92,6 @@ def mount_fault(own: Mount | None, theirs: Mount | None) -> str:
     if mount.is_fuse and (own is None or _BY_ROOT not in mount.options):
         return "it lies on a file system that a user runs"
     if own is None and mount.kind == "overlay":
-        # Its layers may lie on one.
+        # Its layers may be on a FUSE file system.
         return "it lies on a file system that the job put together"
     return ""

@@ -1,14 +1,14 @@
-"""Which output files a job's processes had open, written down for when the processes are gone.
+"""Records which output files a job's processes had open, for when the processes are gone.
 
 One small file a note, in a folder that only root can read:
 
     notes/4242/2049-131077.json    job, device and inode
 
-A note opens nothing and is told to nobody. It says which file it was (device, inode, birth) and
-under which path; `outputs` opens that later as the owner, and only if it is the same file still. A
-path that only the job saw (a mount of its own) leads nowhere then, or to another file: refused.
+A note opens nothing and is not shown to anyone. It records the file (device, inode, birth) and its
+path. `outputs` opens that path later as the owner, and only if it is still the same file. A path
+that only the job could see (its own mount) then leads nowhere or to another file, and is refused.
 
-Bounded: so many files a job, so many jobs, and for a week after the job's last process was noted.
+Limits: `MOST_A_JOB` files a job and `MOST_JOBS` jobs, for a week after the last note of the job.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from lattice.base.clock import Clock
-from lattice.helper.descriptors import Found
+from lattice.helper.descriptors import FoundDescriptor
 from lattice.helper.inode import Inode
-from lattice.helper.outputs_answer import Holding
+from lattice.helper.outputs_answer import HeldOutputs
 from lattice.helper.process import is_of_job, text_of
 
 MOST_A_JOB = 1024
@@ -44,9 +44,9 @@ _WRITTEN = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class NotedHolding:
-    """A process that held the file, and when it began, in milliseconds since 1970."""
+    """A process that held the file, and its start in milliseconds since 1970."""
 
-    holding: Holding
+    holding: HeldOutputs
     began_ms: int
 
     @property
@@ -62,17 +62,17 @@ class Note:
     inode: int
     born: float | None
     path: str
-    """As the kernel has it; bytes that are no text are kept (`os.fsencode`)."""
+    """As the kernel has it; bytes that are not UTF-8 are preserved (`os.fsencode`)."""
     holders: tuple[NotedHolding, ...]
 
     def is_of(self, inode: Inode) -> bool:
-        """The very file; its birth too, where its file system tells it."""
+        """Whether it is the same file; compares the birth too if the file system records it."""
         if (inode.device, inode.number) != (self.device, self.inode):
             return False
         return inode.born == self.born or None in (inode.born, self.born)
 
     def of(self, uid: int, since_ms: int, until_ms: int) -> Note | None:
-        """The same with those holders alone that a user's job had then; None without any."""
+        """The same note with only the holders of a user's job in that time; None without any."""
         mine = tuple(
             each
             for each in self.holders
@@ -84,10 +84,10 @@ class Note:
 
 
 class Notes:
-    """The folder. Children of the helper write to it at the same time, each as root."""
+    """The folder of notes. Several children of the helper may write to it, each as root."""
 
     def __init__(self, folder: Path, clock: Clock, proc: Path = Path("/proc")) -> None:
-        """Makes the folder. Raises `OSError`, and `ValueError` if others could change it."""
+        """Create the folder. Raises `OSError`, and `ValueError` if others could change it."""
         self._folder = folder
         self._clock = clock
         self._proc = proc
@@ -100,8 +100,8 @@ class Notes:
         if above.st_uid != root or above.st_mode & _OTHERS_WRITE:
             raise ValueError(f"{folder.parent} must belong to root and be writable by root alone")
 
-    def write(self, job_id: int, found: Sequence[Found]) -> int:
-        """Note these files; how many of them are noted now. Raises `OSError`."""
+    def write(self, job_id: int, found: Sequence[FoundDescriptor]) -> int:
+        """Record these files; return how many have a path. Raises `OSError`."""
         named = [each for each in found if each.name.startswith("/")]
         if not named:
             return 0
@@ -121,7 +121,7 @@ class Notes:
         return len(named)
 
     def of(self, job_id: int, uid: int, since_ms: int, until_ms: int) -> list[Note]:
-        """What was noted of a user's job in that time, always in the same order."""
+        """The notes of a user's job in that time, always in the same order."""
         try:
             folder = os.open(self._folder / str(job_id), _FOLDER)
         except OSError:
@@ -134,9 +134,9 @@ class Notes:
             os.close(folder)
 
     def sweep(self, *, room_for: int = 0) -> None:
-        """Forget jobs that were noted long ago, and the oldest where there are too many.
+        """Remove jobs with old notes, and the oldest jobs if there are too many.
 
-        Never one that still has a process. Raises `OSError` if there is no room then.
+        Jobs that still have a process stay. Raises `OSError` if there is no room then.
         """
         jobs = sorted(self._jobs())
         old = self._clock.now().timestamp() - KEPT_S
@@ -159,8 +159,8 @@ class Notes:
                     yield entry.stat(follow_symlinks=False).st_mtime, entry.name
 
     def _lives(self, job: str) -> bool:
-        # Of any job, also as the helper starts. So only its control group is read: other files of
-        # a process can hold the reader.
+        # This may be any job, also at the helper's start. So it reads only the control group: other
+        # files of a process can block the reader.
         for pid in {each.holding.pid for note in self._all(job) for each in note.holders}:
             with suppress(OSError):
                 folder = os.open(self._proc / str(pid), _FOLDER)
@@ -188,18 +188,18 @@ class Notes:
             path.mkdir(mode=0o700)
         folder = os.open(path, _FOLDER)
         try:
-            # Two children that note one file must both be in the note.
+            # If two children note one file, the note must have the holders of both.
             fcntl.flock(folder, fcntl.LOCK_EX)
             yield folder
         finally:
             os.close(folder)
 
-    def _merged(self, known: Note | None, found: Found) -> Note:
+    def _merged(self, known: Note | None, found: FoundDescriptor) -> Note:
         before = known.holders if known is not None and known.is_of(found.inode) else ()
         holders = {each.identity: each for each in before}
         for each in found.holders:
             noted = NotedHolding(each, self._began_ms(each.start_ticks))
-            # Counted anew the moment would differ by a little each time.
+            # A new computation would give a slightly different time.
             began_ms = holders.get(noted.identity, noted).began_ms
             holders[noted.identity] = NotedHolding(each, began_ms)
         newest = sorted(holders.values(), key=lambda each: (each.began_ms, each.identity))
@@ -212,7 +212,7 @@ class Notes:
         )
 
     def _began_ms(self, start_ticks: int) -> int:
-        # By the clock that grants are judged by: they name moments of the servers' time.
+        # By the clock that grants are checked with: they use the servers' time.
         age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
         return int((self._clock.now().timestamp() - age_s) * 1000)
 
@@ -222,7 +222,7 @@ def _names(folder: int) -> list[str]:
         return [each.name for each in entries if each.name != _UNFINISHED]
 
 
-def _name(found: Found) -> str:
+def _name(found: FoundDescriptor) -> str:
     return f"{found.inode.device}-{found.inode.number}.json"
 
 
@@ -239,7 +239,7 @@ def _write(folder: int, name: str, note: Note) -> None:
 
 
 def _read(folder: int, name: str) -> Note | None:
-    """None for what is not there, or was torn by a power cut."""
+    """None if it is missing, or was truncated by a power failure."""
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
@@ -247,7 +247,7 @@ def _read(folder: int, name: str) -> Note | None:
     try:
         told = json.loads(os.read(file, _LARGEST_NOTE))
         holders = tuple(
-            NotedHolding(Holding(**each["holding"]), int(each["began_ms"]))
+            NotedHolding(HeldOutputs(**each["holding"]), int(each["began_ms"]))
             for each in told["holders"]
         )
         return Note(**{**told, "holders": holders})

@@ -1,18 +1,18 @@
-"""The node's verbs about a job's output: opened as its owner, or noted for later.
+"""The node's verbs for a job's output: open it as its owner, or note it for later.
 
-    open_output        what stands behind descriptors of its processes
-    open_output_file   one file by its path
-    note_output        writes down what `open_output` would find, and opens nothing
-    open_noted         what was written down, when the processes are gone
+    open_output        The files behind descriptors of its processes.
+    open_output_file   One file by its path.
+    note_output        Records what `open_output` would find; opens nothing.
+    open_noted         The recorded files, when the processes are gone.
 
-Two steps, because two rights are needed and must never meet. *Finding* what stands behind a
-descriptor of another process takes CAP_SYS_PTRACE (`descriptors`). *Opening* it comes after this
-process became the owner, with no capability left, so that the owner's own rights to that very
-file decide, as on a share where root is nobody.
+There are two steps, because they need two rights that must never be combined. *Finding* the file
+behind another process's descriptor needs CAP_SYS_PTRACE (`descriptors`). *Opening* it happens after
+this process became the owner and has no capability left. So the owner's rights to that file decide,
+also on a share that maps root to nobody.
 
-Nothing is opened by a name that could be exchanged meanwhile: what was found is what is looked at,
-and what was looked at is what is opened. `open_output_file` and `open_noted` begin with a name; the
-owner's own rights decide there too, links and all, and a noted file must be the very one of then.
+No file is opened by a name that could be replaced meanwhile: the file that was found is the one
+that is checked and opened. `open_output_file` and `open_noted` start with a name. There the owner's
+rights decide too, also for links, and a noted file must still be the same file.
 """
 
 from __future__ import annotations
@@ -37,10 +37,18 @@ from lattice.domain.privileged import (
     Outcome,
 )
 from lattice.helper.account import job_owner
-from lattice.helper.descriptors import CHANGED, NAMED, STANDARD, Finder, Found, TooMany, reason
+from lattice.helper.descriptors import (
+    CHANGED,
+    NAMED,
+    STANDARD,
+    Finder,
+    FoundDescriptor,
+    TooMany,
+    reason,
+)
 from lattice.helper.inode import Inodes
 from lattice.helper.notes import Note, Notes
-from lattice.helper.outputs_answer import Holding, Skipped, opened_answer
+from lattice.helper.outputs_answer import HeldOutputs, Skipped, opened_answer
 from lattice.helper.privilege import Kernel, become
 
 _PATIENCE_S = 10
@@ -48,12 +56,12 @@ _OPENED = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class OutputFiles:
-    """Used in a child of its own for each question: it is the user afterwards."""
+    """Each request uses it in its own child, which then becomes the user."""
 
     def __init__(
         self, kernel: Kernel, inodes: Inodes, notes: Notes | None, proc: Path = Path("/proc")
     ) -> None:
-        """`notes` is None where nothing can be written down."""
+        """`notes` is None if nothing can be recorded."""
         self._kernel = kernel
         self._inodes = inodes
         self._notes = notes
@@ -63,10 +71,10 @@ class OutputFiles:
     def open(
         self, grant: Grant, question: OpenOutput, descriptors: Sequence[int]
     ) -> tuple[Answer, Sequence[int]]:
-        """What the job's processes write to; processes of others are nothing.
+        """Open the files that the job's processes write to; ignores processes of other users.
 
-        The one descriptor that may come with the question is an inotify instance of the asker's:
-        its watches count for him, and neither for root nor for the owner.
+        The request may pass one descriptor: an inotify instance of the client. Its watches count
+        for the client's limit, not for root's or the owner's.
         """
         account = self._begin(grant, descriptors)
         if isinstance(account, Answer):
@@ -83,14 +91,14 @@ class OutputFiles:
         return replace(answer, message=answer.message or fault), passed
 
     def note(self, question: NoteOutput, descriptors: Sequence[int]) -> Answer:
-        """How many files were written down: nobody is named, and nothing is given away."""
+        """Record the files of these processes; the answer has only their number."""
         if descriptors:
             return Answer(outcome=Outcome.BAD_QUESTION, message="no descriptors")
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(_PATIENCE_S)
         noted, message = 0, ""
         finder = Finder(self._kernel, self._inodes, self._proc)
-        # One process at a time: one that has too many files takes no other's away.
+        # One process at a time: one with too many files must not prevent notes of the others.
         for pid in dict.fromkeys(question.pids):
             try:
                 found = finder.outputs_of((pid,), question.job_id, None)
@@ -105,8 +113,8 @@ class OutputFiles:
             return Answer(outcome=Outcome.FAILED, message=message)
         return Answer(outcome=Outcome.DONE, message=message, output=str(noted))
 
-    def _note(self, job_id: int, found: Sequence[Found]) -> str:
-        """As root. Why it could not be written down, or an empty text."""
+    def _note(self, job_id: int, found: Sequence[FoundDescriptor]) -> str:
+        """Runs as root. Why it could not be recorded, or an empty string."""
         if self._notes is None:
             return "nothing can be written down here"
         try:
@@ -118,7 +126,7 @@ class OutputFiles:
     def open_noted(
         self, grant: Grant, question: OpenNoted, descriptors: Sequence[int]
     ) -> tuple[Answer, Sequence[int]]:
-        """Those of the job's noted files that are still there, by the owner's rights of now."""
+        """Open the job's noted files that still exist, with the owner's current rights."""
         account = self._begin(grant, descriptors)
         if isinstance(account, Answer):
             return account, ()
@@ -131,8 +139,10 @@ class OutputFiles:
         found = [each for note in page if (each := self._find_noted(account, note, finder))]
         return self._answer(account, found, descriptors, more=more)
 
-    def _find_noted(self, account: pwd.struct_passwd, note: Note, finder: Finder) -> Found | None:
-        """Now as the owner."""
+    def _find_noted(
+        self, account: pwd.struct_passwd, note: Note, finder: Finder
+    ) -> FoundDescriptor | None:
+        """Runs as the owner."""
         holders = [each.holding for each in note.holders]
         path = os.fsencode(note.path).decode(errors="replace")
         try:
@@ -146,12 +156,12 @@ class OutputFiles:
             os.close(place)
             self._skip(holders, fault)
             return None
-        return Found(place, inode, path, holders[0].comm, holders=holders)
+        return FoundDescriptor(place, inode, path, holders[0].comm, holders=holders)
 
     def open_path(
         self, grant: Grant, question: OpenOutputFile, descriptors: Sequence[int]
     ) -> tuple[Answer, Sequence[int]]:
-        """The file of that name, if the owner may read it."""
+        """Open the file with that path, if the owner may read it."""
         account = self._begin(grant, descriptors)
         if isinstance(account, Answer):
             return account, ()
@@ -164,7 +174,9 @@ class OutputFiles:
             return _no_file(f"{account.pw_name} can't reach it: {reason(error)}"), ()
         if fault := finder.fault(inode):
             return _no_file(fault), ()
-        answer, passed = self._answer(account, [Found(place, inode, question.path)], descriptors)
+        answer, passed = self._answer(
+            account, [FoundDescriptor(place, inode, question.path)], descriptors
+        )
         if self._skipped:
             packet.close_all(passed)
             return _no_file(self._skipped[0].why), ()
@@ -176,25 +188,25 @@ class OutputFiles:
         account = job_owner(grant.user)
         if account is None:
             return Answer(outcome=Outcome.ACCOUNT_REFUSED, message="not the user of a job")
-        # A share that does not answer holds this process; only its end frees it.
+        # A share that does not answer blocks this process; only its end frees it.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(_PATIENCE_S)
         return account
 
     def _become(self, account: pwd.struct_passwd) -> None:
         become(self._kernel, account)
-        # Where the host lets owners debug what was privileged: not this process.
+        # Some hosts let owners debug processes that were privileged; this prevents it.
         self._kernel.hide_memory()
 
     def _answer(
         self,
         account: pwd.struct_passwd,
-        found: Sequence[Found],
+        found: Sequence[FoundDescriptor],
         notices: Sequence[int],
         *,
         more: bool | None = None,
     ) -> tuple[Answer, Sequence[int]]:
-        """Now as the owner."""
+        """Runs as the owner."""
         files, passed = [], []
         for each in found:
             opened = self._open(account, each)
@@ -205,11 +217,11 @@ class OutputFiles:
         answer = opened_answer(files, self._skipped, more=more)
         return answer, passed if answer.outcome is Outcome.DONE else ()
 
-    def _open(self, account: pwd.struct_passwd, found: Found) -> int | None:
-        """The very file that was found, by the owner's rights to it."""
+    def _open(self, account: pwd.struct_passwd, found: FoundDescriptor) -> int | None:
+        """Open exactly the file that was found, with the owner's rights."""
         path = f"/proc/self/fd/{found.place}"
-        # What Slurm's own processes hold besides (a log of theirs) is none of the job's, even
-        # where everybody may read it: a job's output is its owner's, or one he may write to.
+        # Slurm's own processes also hold other files, such as their logs. A job's output belongs to
+        # its owner or is writable for the owner.
         if found.inode.uid != account.pw_uid and not os.access(path, os.W_OK):
             if all(each.descriptor in STANDARD for each in found.holders):
                 self._skip(found.holders, f"{account.pw_name} may not write to it")
@@ -226,8 +238,8 @@ class OutputFiles:
             return None
         return opened
 
-    def _skip(self, holders: Sequence[Holding], why: str) -> None:
-        first = holders[0] if holders else Holding(0, 0)
+    def _skip(self, holders: Sequence[HeldOutputs], why: str) -> None:
+        first = holders[0] if holders else HeldOutputs(0, 0)
         self._skipped.append(Skipped(first.pid, first.descriptor, why))
 
     def _watched(self, notices: Sequence[int], opened: int) -> int:

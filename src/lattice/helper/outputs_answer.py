@@ -1,7 +1,7 @@
-"""What the helper says of the files it opened, in one packet. Text only.
+"""The helper's answer about the files it opened, in one packet. Text only.
 
-The JSON in an answer's `output`; `lattice.adapters.helper.outputs` reads it. Descriptors go with
-it, one for each file in the same order.
+It is the JSON in an answer's `output`; `lattice.adapters.helper.outputs` parses it. The descriptors
+go with it, one for each file in the same order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHORTER_PATHS = (LONGEST_PATH_BYTES, 1024, 256, 64, 16, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class HeldOutputs:
     """A descriptor of a process that is open for writing."""
 
     pid: int
@@ -31,11 +31,11 @@ class Holding:
     rank: int = -1
     """In the step; -1: not known."""
     uid: int = 0
-    """The user to whom the process shows its descriptors."""
+    """The user who may read the process's descriptors."""
     step: str = ""
     comm: str = ""
     start_ticks: int = 0
-    """When the process began, since the boot: with the pid, which process it is."""
+    """When the process started, in ticks since the boot; identifies the process with its pid."""
 
     @property
     def daemon(self) -> bool:
@@ -44,14 +44,14 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedFile:
-    """One file, and who holds it."""
+    """One file and its holders."""
 
     inode: Inode
     size: int
     facts: DescriptorFacts
     path: str
     comm: str
-    holders: tuple[Holding, ...]
+    holders: tuple[HeldOutputs, ...]
     watch: int
 
     def told(self, longest_path: int, *, noted: bool) -> dict[str, object]:
@@ -72,7 +72,7 @@ class OpenedFile:
         return [(each.pid, each.descriptor, each.rank) for each in self.holders]
 
     def _holders_of_noted(self) -> list[tuple[int, int, int, str, bool]]:
-        """Whoever asks saw these processes perhaps never."""
+        """With more fields: the client may never have seen these processes."""
         return [
             (each.pid, each.descriptor, each.rank, each.step, each.daemon)
             for each in self.holders[-_MOST_HOLDERS_OF_NOTED:]
@@ -91,9 +91,9 @@ class Skipped:
 def opened_answer(
     files: Sequence[OpenedFile], skipped: Sequence[Skipped], *, more: bool | None = None
 ) -> Answer:
-    """The answer; where it would not fit into a packet, paths are cut short in all of them.
+    """The answer. If it does not fit into a packet, all paths are shortened.
 
-    `more` is said of files that had been noted: whether there are others.
+    `more` is set for noted files only: whether there are others.
     """
     noted = more is not None
     if not noted and sum(len(each.holders) for each in files) > _MOST_HOLDERS:

@@ -1,7 +1,7 @@
-"""Capabilities and identity, by the kernel's own calls: keep few, and give all away for a user.
+"""Capabilities and identity by system calls: keep few capabilities, and drop all for a user.
 
-By `ctypes` on libc's `prctl` and `capset`: the standard library has neither, and one more package
-that runs as root would be one more to trust.
+It calls libc's `prctl` and `capset` by `ctypes`. The standard library has neither, and one more
+package that runs as root would be one more to trust.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KEYCTL_JOIN_SESSION_KEYRING = 1
 
 
 class Capability(IntEnum):
-    """Those that some role needs; numbers are the kernel's."""
+    """The capabilities that some role needs, with the kernel's numbers."""
 
     KILL = 5
     SETGID = 6
@@ -65,7 +65,7 @@ class Kernel:
         return result
 
     def set_capabilities(self, kept: Collection[int]) -> None:
-        """Permitted and effective are these, inheritable none."""
+        """Set permitted and effective to these, and inheritable to none."""
         bits = sum(1 << each for each in kept)
         data = (_Data * 2)()
         for half in range(2):
@@ -77,33 +77,33 @@ class Kernel:
             raise OSError(number, os.strerror(number))
 
     def set_file_user(self, uid: int) -> None:
-        """Meet files as this user until told otherwise; nothing else of the process changes."""
+        """Access files as this user until the next call; nothing else of the process changes."""
         self._libc.setfsuid(uid)
-        # It reports the user before the call and no error; an impossible one changes nothing.
+        # setfsuid returns the previous user and no error; an invalid uid changes nothing.
         if self._libc.setfsuid(-1) != uid:
             raise PermissionError("the process did not become the user of its files")
 
     def set_file_group(self, gid: int) -> None:
-        """Meet files as this group until told otherwise; nothing else of the process changes."""
+        """Access files as this group until the next call; nothing else of the process changes."""
         self._libc.setfsgid(gid)
         if self._libc.setfsgid(-1) != gid:
             raise PermissionError("the process did not become the group of its files")
 
     def empty_bounding_set(self) -> None:
-        """No program executed from here on can gain any capability, setuid or not."""
+        """After this no executed program can gain a capability, setuid or not."""
         for number in range(64):
             try:
                 if self.prctl(_PR_CAPBSET_READ, number):
                     self.prctl(_PR_CAPBSET_DROP, number)
-            except OSError:  # past the last one this kernel has
+            except OSError:  # past the last capability of this kernel
                 return
 
     def join_namespace(self, descriptor: int) -> None:
-        """Of whatever kind it is; that of processes is joined by children alone."""
+        """Join a namespace of any kind; only children of the caller join a PID namespace."""
         self._checked(self._libc.setns(descriptor, 0))
 
     def unshare(self, kinds: int) -> None:
-        """Namespaces of one's own, as copies of those of now."""
+        """Create new namespaces as copies of the current ones."""
         self._checked(self._libc.unshare(kinds))
 
     def mount(self, source: str, target: str, kind: str, flags: int) -> None:
@@ -111,12 +111,12 @@ class Kernel:
         self._checked(self._libc.mount(*words, ctypes.c_ulong(flags), None))
 
     def call(self, number: int, *arguments: int | bytes | None) -> int:
-        """A system call that libc has no name for."""
+        """Make a system call that libc has no function for."""
         words = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
         return self._checked(self._libc.syscall(ctypes.c_long(number), *words))
 
     def new_keyring(self) -> None:
-        """Leave the keys behind that a root process may hold; harmless where there are none."""
+        """Drop the session keyring of the root process, if there is one."""
         number = _KEYCTL_NUMBERS.get(os.uname().machine)
         if number is not None:
             with suppress(OSError):
@@ -132,20 +132,20 @@ class Kernel:
         self.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
     def adopt_orphans(self) -> None:
-        """Descendants whose parent ends become children of this process, not of init."""
+        """Orphaned descendants become children of this process, not of init."""
         self.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def forbid_new_privileges(self) -> None:
-        """No program executed from here on can gain rights by its owner or its capabilities."""
+        """After this no executed program can gain rights by setuid or file capabilities."""
         self.prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
     def hide_memory(self) -> None:
-        """No core file, no debugger, no reading of `/proc/self` by another."""
+        """Prevent core files, debuggers, and reads of `/proc/self` by other processes."""
         self.prctl(_PR_SET_DUMPABLE, 0)
 
 
 def keep_only(kernel: Kernel, kept: Collection[Capability]) -> None:
-    """For the whole life of this process and of what it starts."""
+    """Limit this process and all processes it starts."""
     kernel.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     kernel.empty_bounding_set()
     kernel.set_capabilities(kept)
@@ -153,10 +153,10 @@ def keep_only(kernel: Kernel, kept: Collection[Capability]) -> None:
 
 
 def become(kernel: Kernel, account: pwd.struct_passwd, groups: Sequence[int] | None = None) -> None:
-    """This process is the user from now on, groups included, with no way back.
+    """Make this process the user's, groups included; this can't be undone.
 
-    `groups` were looked up before: looking them up reads files and loads libraries, which in a
-    job's own view of the file system are not the node's.
+    `groups` must be read before entering a job: reading them opens files and loads libraries, which
+    in a job's file system are not the node's.
     """
     if groups is None:
         os.initgroups(account.pw_name, account.pw_gid)
@@ -165,7 +165,7 @@ def become(kernel: Kernel, account: pwd.struct_passwd, groups: Sequence[int] | N
     os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
     os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
     kernel.set_capabilities(())
-    # Neither sbatch nor a munge credential needs a setuid program; a profile gains none here.
+    # Neither sbatch nor munge needs a setuid program, and a profile can't gain rights by one.
     kernel.forbid_new_privileges()
     uids, gids = os.getresuid(), os.getresgid()
     if set(uids) != {account.pw_uid} or set(gids) != {account.pw_gid} or 0 in (*uids, *gids):

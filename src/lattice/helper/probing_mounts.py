@@ -1,11 +1,11 @@
-"""The node's verb `probe_mounts`: whether the file systems answer that a job sees.
+"""The node's verb `probe_mounts`: whether the file systems that a job sees answer.
 
-They are looked at where the job is: in its mount namespace and below its root, as its owner with no
-right beside. Each look is a process of its own, which alone hangs where a share is dead; it is
-killed, not waited for, and keeps its place (`probing_places`) until the kernel lets it go. What a
-share did not answer to one look is not asked of it again while that look hangs.
+The probe runs in the job's mount namespace and below its root, as its owner with no other rights.
+Each file system is probed in a separate process, and only that one hangs if a share is dead. It is
+killed without waiting for its end, and holds its slot (`probe_slots`) until the kernel ends it. A
+share with a hanging probe is not probed again meanwhile.
 
-What is mounted is read before, of `/proc/PID/mountinfo`, and never asked of a file system.
+The list of mounts is read before from `/proc/PID/mountinfo`, never from a file system.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from lattice.domain.probed import (
 )
 from lattice.helper.mounts import MADE_UP, MOST_MOUNTS_BYTES
 from lattice.helper.privilege import Kernel, become
-from lattice.helper.probing import JobFinder, NotProbed, ProbedJob, as_files_of, told_in_memory
-from lattice.helper.probing_places import Held, Places, Taken, take, waited_s
+from lattice.helper.probe_base import JobFinder, NotProbed, ProbedJob, as_files_of, told_in_memory
+from lattice.helper.probe_slots import HeldSlot, ProbeSlots, TakenSlot, take, waited_s
 from lattice.helper.process import text_of
-from lattice.helper.target import CHANGED, NoTarget, Target, find_target
+from lattice.helper.target import CHANGED, NoTarget, ProbeTarget, find_target
 
 _UNASKED = MADE_UP | {"devtmpfs", "ramfs", "rootfs"}
 _REMOTE = frozenset(
@@ -49,7 +49,7 @@ _REMOTE = frozenset(
 _DEVICE = re.compile(r"([0-9]{1,10}):([0-9]{1,10})", re.ASCII)
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _UNSEEN = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR})
-"""Of a mount that another hides, or that is not for the owner: the job does not use it."""
+"""Of a mount that another one hides, or that is closed to the owner: the job does not use it."""
 _TURN_S = 0.02
 _RESULT = struct.Struct("<id")
 TOO_MANY = f"the job sees more than {MOST_MOUNTS} file systems"
@@ -73,11 +73,11 @@ class JobMount:
 
 
 def mounts_to_look_at(text: str) -> list[JobMount]:
-    """Each file system once, at its shortest place; those behind a network first."""
+    """Each file system once, at its shortest path; network file systems first."""
     at_path: dict[str, JobMount] = {}
     for found in map(_read_line, text.splitlines()):
         if found is not None:
-            # What is mounted on top hides what was there.
+            # A later mount at the same path hides the earlier one.
             at_path.pop(found.path, None)
             at_path[found.path] = found
     chosen: dict[int, JobMount] = {}
@@ -121,22 +121,22 @@ class _Look:
     begun_s: float = 0.0
     over: bool = False
     told: MountLook | None = None
-    """None also of one that the job can't see."""
-    earlier: Taken | None = None
-    """The look that still hangs there."""
+    """Also None if the job can't see the mount."""
+    earlier: TakenSlot | None = None
+    """The earlier probe that still hangs there."""
 
 
 class MountProbe:
-    """Looks at many file systems, as whoever this process is by then."""
+    """Probes many file systems with the current rights of this process."""
 
     def __init__(self, kernel: Kernel, timeout_s: float, room: int) -> None:
-        """`room`: how many looks may hang."""
+        """`room`: how many probes may run at once."""
         self._kernel = kernel
         self._timeout_s = timeout_s
         self._room = room
 
     def look(self, asked: Sequence[tuple[JobMount, int]]) -> tuple[list[MountLook], bool]:
-        """In their order, and whether all were looked at. With each comes the file of its place."""
+        """Results in the given order, and whether all were probed. `asked` has the slot files."""
         looks = [_Look(mount, place) for mount, place in asked]
         waiting, under_way = list(looks), list[_Look]()
         until = time.monotonic() + self._timeout_s
@@ -156,11 +156,11 @@ class MountProbe:
         if len(under_way) >= self._room:
             return False
         taken = take(look.place)
-        if not isinstance(taken, Held):
+        if not isinstance(taken, HeldSlot):
             look.earlier = taken
             if waited_s(taken) < self._timeout_s:
                 return False
-            # That has waited for longer than this one may.
+            # It has waited longer than this probe may.
             look.over, look.told = True, _told(look.mount, waited_s=waited_s(taken))
             return True
         look.earlier = None
@@ -170,14 +170,14 @@ class MountProbe:
         if look.pid == 0:
             self._answer(look.mount.path, look.place, tell)
         os.close(tell)
-        # From here on the lock is that process's alone.
+        # From here on only the child holds the lock.
         os.close(look.place)
         look.heard = heard
         under_way.append(look)
         return True
 
     def _answer(self, path: str, place: int, tell: int) -> NoReturn:
-        """In a process of its own, with nothing open that others wait for."""
+        """Runs in a child, which closes all other descriptors."""
         fault = 0
         try:
             signal.alarm(0)
@@ -205,7 +205,7 @@ class MountProbe:
             if each.heard in ready:
                 raw = os.read(each.heard, _RESULT.size)
                 os.close(each.heard)
-                os.waitpid(each.pid, 0)  # it has said its last
+                os.waitpid(each.pid, 0)  # it has written its result and exits
                 each.over, each.told = True, _told_by(each.mount, raw)
 
     def _abandon(self, look: _Look) -> None:
@@ -247,11 +247,11 @@ def _told(
 
 @dataclass(frozen=True, slots=True)
 class JobMounts:
-    """Answers the verb, in a child of its own for each question: it is the owner afterwards."""
+    """Handles the verb; each request uses it in its own child, which then becomes the owner."""
 
     kernel: Kernel
     finder: JobFinder
-    places: Places
+    places: ProbeSlots
     proc: Path = field(default=Path("/proc"))
 
     def probe(
@@ -266,12 +266,12 @@ class JobMounts:
         except NoTarget as refusal:
             return Answer(outcome=Outcome.FAILED, message=str(refusal).rstrip(".")), ()
         except OSError as error:
-            # A root that the owner himself has mounted is closed to all others, root included.
+            # A root that the owner has mounted (FUSE) is closed to all others, root included.
             why = error.strerror or type(error).__name__
             return Answer(outcome=Outcome.FAILED, message=f"the job can't be entered: {why}"), ()
 
     def _probe(
-        self, job: ProbedJob, target: Target, timeout_s: float
+        self, job: ProbedJob, target: ProbeTarget, timeout_s: float
     ) -> tuple[Answer, Sequence[int]]:
         folder = target.process.folder
         every = mounts_to_look_at(text_of(folder, "mountinfo", MOST_MOUNTS_BYTES))
@@ -287,8 +287,8 @@ class JobMounts:
         look = MountsLook(mounts=tuple(found), statistics=statistics, unlooked=unlooked)
         return told_in_memory(write_mounts(look))
 
-    def _go(self, job: ProbedJob, target: Target) -> None:
-        """Into the job, as its owner; there is no way back. Raises `NoTarget`."""
+    def _go(self, job: ProbedJob, target: ProbeTarget) -> None:
+        """Enter the job as its owner; this can't be undone. Raises `NoTarget`."""
         for each in target.namespaces:
             self.kernel.join_namespace(each)
         ours, theirs = os.stat("/"), os.fstat(target.root)  # noqa: PTH116

@@ -1,4 +1,4 @@
-"""The verbs about a job's surroundings put together, each with the rights it needs and no more."""
+"""Combines the verbs that inspect a job."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from pathlib import Path
 
 from lattice.domain.grant import Grant
 from lattice.domain.privileged import Answer, DumpStacks, ProbeMounts, ReadTasks
-from lattice.helper.journal import Journal
+from lattice.helper.journal import HelperJournal
 from lattice.helper.privilege import Capability, Kernel
-from lattice.helper.probing import JobFinder
+from lattice.helper.probe_base import JobFinder
+from lattice.helper.probe_slots import ProbeSlots
 from lattice.helper.probing_mounts import JobMounts
-from lattice.helper.probing_places import Places
 from lattice.helper.programs import find_program
 from lattice.helper.stacks import JobStacks, py_spy_program
 from lattice.helper.tasks import JobTasks, TaskReader
 
 _TO_READ = (Capability.SETUID, Capability.SETGID, Capability.SYS_PTRACE)
-# SYS_ADMIN, SYS_CHROOT: to look where the job does, and then to be its owner.
+# SYS_ADMIN, SYS_CHROOT: to join the job's namespaces and root before becoming its owner.
 _TO_PROBE = (*_TO_READ, Capability.SYS_ADMIN, Capability.SYS_CHROOT)
-# SYS_ADMIN: for `/proc/PID/stack`, and then to be its owner.
+# SYS_ADMIN: to read `/proc/PID/stack` before becoming its owner.
 _TO_DUMP = (*_TO_READ, Capability.SYS_ADMIN)
 _USUAL = "/usr/local/bin:/usr/bin"
 
 
 class Probing:
-    """The verbs about a job's surroundings, each with the rights it needs and no more."""
+    """The verbs that inspect a job, each with only the capabilities it needs."""
 
     def __init__(
-        self, kernel: Kernel, finder: JobFinder, places: Places, py_spy: int | None
+        self, kernel: Kernel, finder: JobFinder, places: ProbeSlots, py_spy: int | None
     ) -> None:
         reader = TaskReader(kernel)
         self._kernel = kernel
@@ -53,19 +53,19 @@ class Probing:
         return self._tasks.read(grant, descriptors)
 
 
-def find_places(run: Path, journal: Journal) -> Places | None:
-    """Without a folder for them the other verbs work as ever."""
+def find_places(run: Path, journal: HelperJournal) -> ProbeSlots | None:
+    """Without a folder for slots the other verbs still work."""
     try:
-        return Places(run / "probing")
+        return ProbeSlots(run / "probing")
     except (OSError, ValueError) as error:
         journal.note("no probing", reason=str(error))
         return None
 
 
-def find_py_spy(named: Path | None, journal: Journal) -> int | None:
-    """The one that was named, or one that is installed beside this program or on the node.
+def find_py_spy(named: Path | None, journal: HelperJournal) -> int | None:
+    """The given py-spy, or one that is installed beside this program or on the node.
 
-    Raises `OSError` for one that was named.
+    Raises `OSError` only for a given one.
     """
     found = named or find_program("py-spy", f"{Path(sys.executable).parent}:{_USUAL}")
     try:

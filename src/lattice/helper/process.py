@@ -1,8 +1,8 @@
-"""A process that is looked at, pinned: never another one that was given its pid later.
+"""A pinned process: never another one that got the same pid later.
 
-A descriptor of `/proc/PID` answers "no such process" for ever once that very process is gone, so
-everything is read through it. Its control group says whose job it is, before and after; the first
-`job_N` on a path decides, because folders below it may be the user's own.
+Once a process is gone, a descriptor of its `/proc/PID` always gives "no such process". So
+everything is read through such a descriptor. The control group shows the job, and is read before
+and after. The first `job_N` of its path counts, because users may create folders below it.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ class Pinned:
     comm: str
 
     def rank(self) -> int | None:
-        """Which task of its step it is, as its environment has it; the user's own word."""
+        """Its task's number in the step, from its environment; the user can set any value."""
         for each in text_of(self.folder, "environ", _LARGEST_ENVIRONMENT).split("\0"):
             if each.startswith(_RANK):
                 return _number(each.removeprefix(_RANK)[:_LONGEST_RANK])
         return None
 
     def step(self) -> str:
-        """Which step it is of, by its control group; empty where that does not say."""
+        """Its step, from its control group; empty if that has none."""
         return step_of(text_of(self.folder, "cgroup"), self.job_id)
 
     def unchanged(self) -> bool:
-        """It still runs, and in the same job; it may be another program by now."""
+        """Whether it still runs in the same job; it may have executed another program."""
         now = identity_of(self.folder, self.job_id)
         return now is not None and now[0] == self.started
 
 
 @contextmanager
 def pinned(proc: Path, pid: int, job_id: int) -> Iterator[Pinned | None]:
-    """The process, if it is one of the job's."""
+    """The process, if it belongs to the job."""
     try:
         folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -67,14 +67,14 @@ def pinned(proc: Path, pid: int, job_id: int) -> Iterator[Pinned | None]:
 
 
 def identity_of(folder: int, job_id: int) -> tuple[int, str] | None:
-    """When it began and its name, while it is a process of the job."""
+    """Its start and its name, while it is a process of the job."""
     if not is_of_job(text_of(folder, "cgroup"), job_id):
         return None
     return read_stat(text_of(folder, "stat"))
 
 
 def is_of_job(cgroups: str, job_id: int) -> bool:
-    """Whether `/proc/PID/cgroup` says so.
+    """Whether `/proc/PID/cgroup` names this job.
 
     `12:freezer:/slurm_n1/uid_3001/job_42/step_0` or `0::/system.slice/…/job_42/step_0/user`
     """
@@ -87,7 +87,7 @@ def is_of_job(cgroups: str, job_id: int) -> bool:
 
 
 def step_of(cgroups: str, job_id: int) -> str:
-    """What stands right below the job's own group on one of the lines."""
+    """The step directly below the job's group, from the first line that has one."""
     for line in cgroups.splitlines():
         parts = line.split("/")[1:]
         place = next((at for at, part in enumerate(parts) if _JOB.fullmatch(part)), len(parts))
@@ -99,7 +99,7 @@ def step_of(cgroups: str, job_id: int) -> str:
 
 
 def read_stat(text: str) -> tuple[int, str] | None:
-    """Start in clock ticks since the boot, and the name, which may hold anything."""
+    """The start in clock ticks since the boot, and the name, which may contain any character."""
     head, closing, rest = text.rpartition(")")
     _, opening, comm = head.partition("(")
     words = rest.split()
@@ -111,21 +111,21 @@ def read_stat(text: str) -> tuple[int, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class DescriptorFacts:
-    """What `/proc/PID/fdinfo/N` says."""
+    """The fields of `/proc/PID/fdinfo/N`."""
 
     position: int
     flags: int
     mount_id: int
     inode: int | None
-    """Not told by kernels before 5.14."""
+    """None with kernels before 5.14."""
 
     @property
     def writes(self) -> bool:
-        # A descriptor that names a place only (O_PATH) has the mode of a reader.
+        # A descriptor opened with O_PATH has the mode of a reader.
         return self.flags & os.O_ACCMODE in (os.O_WRONLY, os.O_RDWR)
 
     def same_file(self, other: DescriptorFacts) -> bool:
-        """Nothing but the position moved."""
+        """Whether only the position differs."""
         return (self.flags, self.mount_id, self.inode) == (
             other.flags,
             other.mount_id,
@@ -134,7 +134,7 @@ class DescriptorFacts:
 
 
 def read_descriptor_facts(text: str) -> DescriptorFacts | None:
-    """The facts, or nothing where the text is not the kernel's."""
+    """Parse the text; None if it is malformed."""
     told: dict[str, str] = {}
     for line in text.splitlines():
         name, _, value = line.partition(":")
@@ -147,7 +147,7 @@ def read_descriptor_facts(text: str) -> DescriptorFacts | None:
 
 
 def text_of(folder: int, name: str, most_bytes: int = _LARGEST_FILE) -> str:
-    """A small file below a folder; empty where it can't be read."""
+    """The text of a small file below a folder; empty if it can't be read."""
     try:
         file = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
@@ -157,7 +157,7 @@ def text_of(folder: int, name: str, most_bytes: int = _LARGEST_FILE) -> str:
         while left > 0 and (part := os.read(file, left)):
             parts.append(part)
             left -= len(part)
-    except OSError:  # it ended meanwhile
+    except OSError:  # the process ended meanwhile
         return ""
     finally:
         os.close(file)

@@ -1,4 +1,4 @@
-"""Finds programs. The standard library's way to do it would load every archiver with it."""
+"""Finds programs. `shutil.which` would also import every archive module."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def find_program(name: str, folders: str) -> Path | None:
-    """The first that can be run; `folders` as in PATH."""
+    """The first executable file; `folders` has the format of PATH."""
     for folder in folders.split(":"):
         file = Path(folder, name)
         if file.is_file() and os.access(file, os.X_OK):

@@ -1,9 +1,9 @@
-"""The folder in which holders can be found again: a socket each, that root alone can reach.
+"""The folder for reconnecting to holders: a socket for each, which only root can reach.
 
-    sessions/3001/0123456789abcdef0123456789abcdef    the user's number, the session's name
+    sessions/3001/0123456789abcdef0123456789abcdef    the uid, the session's name
 
-Nothing else is kept of a session on disk. A holder that was killed leaves a socket behind at which
-nobody answers: such are cleared away when the helper starts, and when there is no more room.
+Nothing else of a session is stored on disk. A killed holder leaves a socket that does not answer.
+Such sockets are removed when the helper starts, and when there is no more room.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _ANSWER_S = 3.0
 
 
 class NoRoom(Exception):
-    """No other session now; the text may be shown."""
+    """No further session is possible now; the text may be shown."""
 
 
-class Sessions:
-    """The folder. Children of the helper use it at the same time, each as root."""
+class HelperSessions:
+    """The folder of sessions. Several children of the helper may use it, each as root."""
 
     def __init__(self, folder: Path, *, most: int = MOST, most_a_user: int = MOST_A_USER) -> None:
-        """Makes the folder. Raises `OSError`, and `ValueError` if others could change it."""
+        """Create the folder. Raises `OSError`, and `ValueError` if others could change it."""
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         found, above = folder.lstat(), folder.parent.stat()
@@ -47,7 +47,7 @@ class Sessions:
         self._most_a_user = most_a_user
 
     def claim(self, uid: int, session: str) -> tuple[socket.socket, int]:
-        """A door for this session, and the folder it stands in. Raises `NoRoom`."""
+        """A listening socket for this session, and a descriptor of its folder. Raises `NoRoom`."""
         with suppress(FileExistsError):
             (self._folder / str(uid)).mkdir(mode=0o700)
         folder = os.open(self._folder / str(uid), _FOLDER)
@@ -69,7 +69,7 @@ class Sessions:
         return door, folder
 
     def connect(self, uid: int, session: str) -> socket.socket:
-        """To the holder of that session. Raises `OSError` where there is none."""
+        """Connect to the holder of that session. Raises `OSError` if there is none."""
         folder = os.open(self._folder / str(uid), _FOLDER)
         try:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -84,7 +84,7 @@ class Sessions:
         return connection
 
     def sweep(self) -> None:
-        """Clear away doors that nobody stands behind."""
+        """Remove sockets without a listener."""
         for user in self._users():
             with suppress(OSError):
                 folder = os.open(user, _FOLDER)
@@ -135,11 +135,11 @@ def _names(folder: Path) -> list[str]:
 
 def _answers(folder: int, name: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as look:
-        # Asked and left at once: a holder takes no notice of a visitor who says nothing.
+        # Connects and closes at once: a holder ignores a client that sends nothing.
         look.setblocking(False)
         try:
             look.connect(_reached(folder, name))
-        except BlockingIOError:  # its queue is full: somebody is there
+        except BlockingIOError:  # its queue is full, so a holder listens
             return True
         except OSError:
             return False
@@ -147,5 +147,5 @@ def _answers(folder: int, name: str) -> bool:
 
 
 def _reached(folder: int, name: str) -> str:
-    # A socket's address holds 108 bytes, fewer than a path may have.
+    # A socket's address has at most 108 bytes, fewer than a path may have.
     return f"/proc/self/fd/{folder}/{name}"

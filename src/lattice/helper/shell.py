@@ -1,7 +1,7 @@
-"""The program at a holder's hand: its terminal or its three pipes, its signals, and its end.
+"""A holder's program: its terminal or its three pipes, its signals, and its end.
 
-The program is the leader of a session of its own and is not reaped before the holder ends, so that
-no number of it (process, group, session) can mean anyone else as long as signals are sent.
+The program leads its own session, and the holder does not reap it before its own end. So no id of
+the program (process, group, session) can be reused while signals are sent.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ _VEOF_USUAL = b"\x04"
 
 
 @dataclass(slots=True)
-class Source:
-    """One descriptor that the program writes to; -1 when nothing more can come."""
+class ShellSource:
+    """One descriptor that the program writes to; -1 after the end of its output."""
 
     descriptor: int
     kind: type[Output | Errors]
     left: bool = False
-    """Nobody has the other side of the terminal now. It stays open: if it were closed, the kernel
-    would hang up on a program that has let go of it and is about to end by itself."""
+    """No process has the other side of the terminal open now. This side stays open. If it were
+    closed, the kernel would send SIGHUP to a program that closed its terminal and is about to end.
+    """
 
     def read(self) -> bytes:
-        """What is there now, up to one message."""
+        """The available output, up to one message."""
         parts: list[bytes] = []
         left = MOST_BYTES
         while left > 0 and self.descriptor >= 0:
@@ -67,42 +68,42 @@ class Source:
 
 
 class Streams(Protocol):
-    """What is between the holder and the program."""
+    """The streams between the holder and the program."""
 
     @property
-    def sources(self) -> list[Source]:
-        """Where its output comes from."""
+    def sources(self) -> list[ShellSource]:
+        """The descriptors of its output."""
 
     @property
     def input(self) -> int:
-        """Where it is written to; -1 when that is over."""
+        """The descriptor of its input; -1 when that is closed."""
 
     def write(self, text: bytes) -> int:
-        """How much of it went in now. Raises `BrokenPipeError` when nobody reads any more."""
+        """Write what fits; returns its length. Raises `BrokenPipeError` without a reader."""
 
     def end_input(self) -> bytes:
-        """Nothing more will come. What has still to be written, to say so."""
+        """End the input. Returns bytes that must still be written for that."""
 
     def resize(self, rows: int, columns: int) -> None: ...
 
     def foreground(self) -> int:
-        """The group that runs in front; 0 if there is none."""
+        """The foreground process group; 0 if there is none."""
 
     def signal(self, name: TerminalSignal, /) -> bool:
-        """True if the kernel itself delivered it."""
+        """Return True if the kernel delivered the signal."""
 
 
 @dataclass(slots=True)
 class Terminal:
-    """A pseudo terminal by its master side."""
+    """The master side of a pseudo terminal."""
 
     master: int
-    sources: list[Source] = field(init=False)
+    sources: list[ShellSource] = field(init=False)
     _mid_line: bool = False
 
     def __post_init__(self) -> None:
         os.set_blocking(self.master, False)
-        self.sources = [Source(self.master, Output)]
+        self.sources = [ShellSource(self.master, Output)]
 
     @property
     def input(self) -> int:
@@ -120,7 +121,7 @@ class Terminal:
         return written
 
     def end_input(self) -> bytes:
-        """The character that means it; behind half a line, the first one only ends that."""
+        """The EOF character; after an incomplete line the first one only ends that line."""
         if self.input < 0:
             return b""
         character = _VEOF_USUAL
@@ -148,16 +149,16 @@ class Terminal:
 
 @dataclass(slots=True)
 class Pipes:
-    """Three pipes: binary, each its own way."""
+    """Three pipes for binary data."""
 
     input: int
-    sources: list[Source]
+    sources: list[ShellSource]
 
     @classmethod
     def of(cls, stdin: int, stdout: int, stderr: int) -> Pipes:
         for each in (stdin, stdout, stderr):
             os.set_blocking(each, False)
-        return cls(stdin, [Source(stdout, Output), Source(stderr, Errors)])
+        return cls(stdin, [ShellSource(stdout, Output), ShellSource(stderr, Errors)])
 
     def write(self, text: bytes) -> int:
         try:
@@ -172,7 +173,7 @@ class Pipes:
         return b""
 
     def resize(self, rows: int, columns: int) -> None:
-        """There is nothing that has a size."""
+        """Do nothing: pipes have no size."""
 
     def foreground(self) -> int:
         return 0
@@ -181,7 +182,7 @@ class Pipes:
         return False
 
 
-class Shell:
+class LoginShell:
     """The program itself."""
 
     def __init__(self, pid: int, streams: Streams, proc: Path = Path("/proc")) -> None:
@@ -193,7 +194,7 @@ class Shell:
 
     @property
     def status(self) -> int | None:
-        """As `waitstatus_to_exitcode` has it: negative for a signal. None while it runs."""
+        """As `waitstatus_to_exitcode` returns it: negative for a signal. None while it runs."""
         if self._status is None and self._look().poll(0):
             ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is not None:
@@ -202,26 +203,26 @@ class Shell:
         return self._status
 
     def signal(self, name: TerminalSignal) -> int:
-        """To what runs in the foreground; without a terminal, to the program's group."""
+        """Signal the foreground group; without a terminal, the program's group."""
         if not self.streams.signal(name):
             self._kill_group(self.streams.foreground() or self.pid, _SIGNALS[name])
         return int(_SIGNALS[name])
 
     def hang_up(self) -> None:
-        """As a terminal does whose line is cut: whatever is in front, and the leader."""
+        """Hang up as a terminal does: the foreground group and the leader."""
         for group in dict.fromkeys((self.streams.foreground() or self.pid, self.pid)):
             for number in (signal.SIGHUP, signal.SIGCONT):
                 self._kill_group(group, number)
 
     def kill(self) -> None:
-        """Every process of the session, and none besides."""
+        """Kill every process of the session, and no others."""
         for group in (self.streams.foreground(), self.pid):
             self._kill_group(group, signal.SIGKILL)
         for pid in self._session():
             with suppress(OSError):
                 pidfd = os.pidfd_open(pid)
                 try:
-                    # Asked again: its number may be another's since.
+                    # Checked again: the pid may have been reused.
                     if os.getsid(pid) == self.pid:
                         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 finally:
@@ -242,10 +243,10 @@ class Shell:
                 os.killpg(group, number)
 
     def _session(self) -> list[int]:
-        """Looked for among all processes: this is done once in a session's life, if at all."""
+        """Searches all processes; this happens at most once in a session."""
         found = []
         for entry in self._proc.iterdir():
-            # Asked of the kernel: a process of any job can hold whoever reads its files in /proc.
+            # By a system call: a process of any job can block readers of its files in /proc.
             if entry.name.isdecimal():
                 with suppress(OSError):
                     if os.getsid(int(entry.name)) == self.pid:

@@ -1,38 +1,68 @@
-"""The node's verb `dump_stacks`: where the processes stand that do a job's work.
+"""The node's verb `dump_stacks`: the stacks of the processes that do a job's work.
 
-    1  as root with few capabilities: who they are (`tasks`), where the kernel sees them stand
-    2  as the owner, with none: where their Python stands (`stacks_python`)
+    1  as root with few capabilities: find them (`tasks`) and read their kernel stacks
+    2  as the owner, with no capability: read their Python stacks (`stacks_python`)
 
-Nothing is stopped and no signal is sent. Where there is no Python, or it can't be read, the view of
-the kernel stays, with the reason.
+Nothing is stopped and no signal is sent. If there is no Python, or it can't be read, the answer has
+the kernel stack and the reason.
+
+`/proc/PID/stack` needs CAP_SYS_ADMIN. The answer has names of functions and no addresses. Only the
+stack of a sleeping process is read, because it does not change meanwhile.
 """
 
 from __future__ import annotations
 
 import os
 import pwd
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from lattice.domain.grant import Grant
-from lattice.domain.jobfacts import Frame, StackLanguage
+from lattice.domain.jobfacts import StackFrame, StackLanguage
 from lattice.domain.privileged import Answer, DumpStacks
-from lattice.domain.probed import MOST_STACKS, StackLook, write_stacks
-from lattice.helper.entering import Owner
+from lattice.domain.probed import MOST_FRAMES, MOST_STACKS, StackLook, write_stacks
+from lattice.helper.job_entry import Owner
 from lattice.helper.privilege import Kernel, become
-from lattice.helper.probing import JobFinder, NotProbed, ProbedJob, as_files_of, told_in_memory
-from lattice.helper.probing_places import Places
-from lattice.helper.stacks_kernel import kernel_stack
+from lattice.helper.probe_base import JobFinder, NotProbed, ProbedJob, as_files_of, told_in_memory
+from lattice.helper.probe_slots import ProbeSlots
+from lattice.helper.process import pinned, text_of
 from lattice.helper.stacks_python import NOT_INSTALLED, PySpy
-from lattice.helper.tasks import TaskReader, Worker
+from lattice.helper.tasks import TaskReader, TaskWorker
+
+_LINE = re.compile(r"\[<[0-9a-f]{1,16}>\] ([A-Za-z_][A-Za-z0-9_.]{0,127})\+0x", re.ASCII)
+_ASLEEP = frozenset("SDI")
+_DULL = ("do_syscall_", "entry_SYSCALL_", "el0_", "el0t_", "invoke_syscall")
+"""The frames with which every system call starts."""
+
+
+def read_kernel_stack(text: str) -> tuple[StackFrame, ...]:
+    """The functions, innermost first."""
+    found = (_LINE.match(line) for line in text.splitlines())
+    names = [each[1] for each in found if each]
+    return tuple(StackFrame(name) for name in names if not name.startswith(_DULL))[:MOST_FRAMES]
+
+
+def kernel_stack(
+    proc: Path, pid: int, started: int, job_id: int, state: str
+) -> tuple[StackFrame, ...]:
+    """The stack of exactly that process while it sleeps; else empty."""
+    if state not in _ASLEEP:
+        return ()
+    with pinned(proc, pid, job_id) as process:
+        if process is None or process.started != started:
+            return ()
+        frames = read_kernel_stack(text_of(process.folder, "stack"))
+        return frames if process.unchanged() else ()
+
 
 _RUNS_AT_ONCE = 4
 
 
 def py_spy_program(path: Path | None) -> int | None:
-    """An open descriptor of it; None where there is none. Raises `OSError`."""
+    """An open descriptor of it; None without a path. Raises `OSError`."""
     if path is None:
         return None
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -44,12 +74,12 @@ def py_spy_program(path: Path | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class JobStacks:
-    """Answers the verb, in a child of its own for each question: it is the owner afterwards."""
+    """Handles the verb; each request uses it in its own child, which then becomes the owner."""
 
     kernel: Kernel
     reader: TaskReader
     finder: JobFinder
-    places: Places
+    places: ProbeSlots
     py_spy: int | None
 
     def dump(
@@ -77,13 +107,13 @@ class JobStacks:
 
     def _python_stacks(
         self, pids: Sequence[int], places: Sequence[int], within_s: float
-    ) -> Mapping[int, tuple[Frame, ...] | str]:
+    ) -> Mapping[int, tuple[StackFrame, ...] | str]:
         if self.py_spy is None:
             return dict.fromkeys(pids, NOT_INSTALLED)
         return PySpy(self.kernel, self.py_spy, places).stacks(pids, within_s) if pids else {}
 
-    def _become(self, job: ProbedJob, found: Sequence[Worker]) -> None:
-        """The owner, in the group that his processes run under: the kernel compares both."""
+    def _become(self, job: ProbedJob, found: Sequence[TaskWorker]) -> None:
+        """Become the owner, with the group of the job's processes: the kernel compares both."""
         owner = job.owner
         gids = {each.gid for each in found}
         gid = gids.pop() if len(gids) == 1 else owner.account.pw_gid
@@ -100,7 +130,9 @@ def _in_group(account: pwd.struct_passwd, gid: int) -> pwd.struct_passwd:
 
 
 def _look(
-    worker: Worker, kernel: tuple[Frame, ...], stacks: Mapping[int, tuple[Frame, ...] | str]
+    worker: TaskWorker,
+    kernel: tuple[StackFrame, ...],
+    stacks: Mapping[int, tuple[StackFrame, ...] | str],
 ) -> StackLook:
     look = worker.look
     python = stacks.get(look.pid, "")

@@ -1,9 +1,9 @@
-"""Where a Python stands, by py-spy: run as the owner of the process, with no right beside his.
+"""Reads Python stacks with py-spy, which runs as the owner of the process with no other rights.
 
-It reads the other's memory and does not stop it (`--nonblocking`), so the job does not notice. It
-runs in the node's own namespaces: its program and its libraries are the node's, and nothing of
-them is the user's. Where the kernel forbids one process of a user to read another (Yama), it fails
-and says so; no capability is lent to it, because what it parses is in the user's hand.
+It reads the process's memory and does not stop it (`--nonblocking`), so the job does not notice. It
+runs in the node's own namespaces: its program and its libraries are the node's, not the user's.
+Where the kernel (Yama) forbids one process of a user to read another, it fails with that reason. It
+gets no capability, because the user controls the data that it parses.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lattice.base.text import inert
-from lattice.domain.jobfacts import Frame
+from lattice.domain.jobfacts import StackFrame
 from lattice.domain.probed import LONGEST_WORDS, MOST_FRAMES
 from lattice.helper.privilege import Kernel
-from lattice.helper.probing_places import Held, take
+from lattice.helper.probe_slots import HeldSlot, take
 
 EACH_S = 5.0
 _AT_ONCE = 4
@@ -42,17 +42,17 @@ NO_ROOM = "earlier looks with py-spy still hang on this node"
 
 
 class NoStack(Exception):
-    """Why there is none, in words."""
+    """Why there is no stack; the text is for people."""
 
 
 @dataclass(slots=True)
 class _Run:
     pid: int
-    """Whose stack is taken."""
+    """The process that is inspected."""
     child: int
     until: float
     streams: dict[int, bytes]
-    """What was heard on the two that are open, and at the end of either."""
+    """The output so far, by descriptor."""
     told: int
     said: int
     open: set[int]
@@ -62,26 +62,28 @@ class _Run:
 class PySpy:
     """Runs the program behind a descriptor, for several processes at once.
 
-    By hand and not by `subprocess`: a process that was root can't reach its own `/proc/self/fd`,
-    and the program may lie where the owner can't go.
+    It does not use `subprocess`: a process that was root can't access its own `/proc/self/fd`, and
+    the program may be in a folder that the owner can't enter.
     """
 
     def __init__(
         self, kernel: Kernel, program: int, places: Sequence[int], *, each_s: float = EACH_S
     ) -> None:
-        """`places`: files of places (`probing_places`), one for each run at a time."""
+        """`places`: slot files (`probe_slots`), one for each parallel run."""
         self._kernel = kernel
         self._program = program
         self._places = places[:_AT_ONCE]
         self._each_s = each_s
 
-    def stacks(self, pids: Sequence[int], within_s: float) -> dict[int, tuple[Frame, ...] | str]:
+    def stacks(
+        self, pids: Sequence[int], within_s: float
+    ) -> dict[int, tuple[StackFrame, ...] | str]:
         """By pid: the frames of its main thread, or why there are none."""
         until = time.monotonic() + within_s
         free = self._taken(until)
         if not free:
             return dict.fromkeys(pids, NO_ROOM)
-        found: dict[int, tuple[Frame, ...] | str] = {}
+        found: dict[int, tuple[StackFrame, ...] | str] = {}
         waiting, runs = list(pids), list[_Run]()
         while (waiting or runs) and time.monotonic() < until:
             while waiting and len(runs) < len(free):
@@ -95,9 +97,9 @@ class PySpy:
         return {**dict.fromkeys(pids, NO_TURN), **found}
 
     def _taken(self, until: float) -> list[int]:
-        """Those places that are free; waits for one while others are at it."""
+        """Take the free slots; wait until at least one is free."""
         while True:
-            free = [each for each in self._places if isinstance(take(each), Held)]
+            free = [each for each in self._places if isinstance(take(each), HeldSlot)]
             if free or time.monotonic() + _TURN_S >= until:
                 return free
             time.sleep(_TURN_S)
@@ -129,7 +131,7 @@ class PySpy:
             nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
             for at, each in enumerate((nothing, tell, say)):
                 os.dup2(each, at)
-            # The places stay taken while this hangs.
+            # The slots stay taken while this process hangs.
             for each in places:
                 os.set_inheritable(each, True)
             command = ["py-spy", "dump", "--json", "--nonblocking", "--pid", str(pid)]
@@ -163,7 +165,7 @@ def _is_over(run: _Run) -> bool:
     return run.status is not None or time.monotonic() >= run.until
 
 
-def _result(run: _Run) -> tuple[Frame, ...] | str:
+def _result(run: _Run) -> tuple[StackFrame, ...] | str:
     if run.status is None:
         return _abandoned(run)
     if run.status:
@@ -175,7 +177,7 @@ def _result(run: _Run) -> tuple[Frame, ...] | str:
 
 
 def _abandoned(run: _Run) -> str:
-    """Killed and not waited for: it may hang on a dead share that the program lies on."""
+    """Kill it without waiting for its end: the program's own file may be on a dead share."""
     with suppress(ProcessLookupError):
         os.kill(run.child, signal.SIGKILL)
     for stream in run.open:
@@ -185,8 +187,8 @@ def _abandoned(run: _Run) -> str:
     return "py-spy did not answer in time"
 
 
-def read_dump(raw: bytes) -> tuple[Frame, ...]:
-    """The main thread in what `py-spy dump --json` writes, innermost first. Raises `NoStack`."""
+def read_dump(raw: bytes) -> tuple[StackFrame, ...]:
+    """The main thread in the output of `py-spy dump --json`, innermost first. Raises `NoStack`."""
     try:
         threads = json.loads(raw)
     except (ValueError, RecursionError):
@@ -209,11 +211,11 @@ def _is_main(thread: dict[str, Any]) -> bool:
     )
 
 
-def _frame(told: Any) -> Frame | None:
+def _frame(told: Any) -> StackFrame | None:
     if type(told) is not dict or type(told.get("name")) is not str:
         return None
     file, line = told.get("filename"), told.get("line")
-    return Frame(
+    return StackFrame(
         function=inert(told["name"])[:LONGEST_WORDS],
         file=inert(file)[-LONGEST_WORDS:] if type(file) is str else "",
         line=line if type(line) is int and 0 <= line < _LARGEST_LINE else 0,

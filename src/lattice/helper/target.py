@@ -1,8 +1,8 @@
-"""The process of a job whose surroundings a terminal takes over: chosen, pinned, and looked at.
+"""Chooses and pins the process of a job from which a terminal takes its environment.
 
-Everything that is taken from it is opened through one descriptor of its folder in `/proc`, which
-never means a later process of the same number; a pidfd is held beside it. Start, control group and
-boot are read before and, by `Target.unchanged`, once more after its namespaces were joined.
+Everything is opened through one descriptor of its folder in `/proc`, which never refers to a later
+process with the same pid. A pidfd is open beside it. Start, control group and boot id are read
+before. `ProbeTarget.unchanged` reads them again after its namespaces were joined.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from lattice.helper.process import Pinned, pinned, text_of
 
 CHANGED = "target process changed, retry"
 _JOINED = ("ipc", "uts", "net", "mnt")
-"""In this order: with the last one the paths of this node are gone."""
+"""In this order: after the last one the paths of this node are gone."""
 _MOST_LOOKED_AT = 256
 _YOUNG_S = 5.0
-"""For so long after a job began on a node its own first process may still be on its way."""
+"""For this time after a job's start on a node, its first process may not have started yet."""
 _LARGEST_ENVIRONMENT = 256 * 1024
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _PLACE = os.O_PATH | os.O_CLOEXEC
@@ -52,8 +52,8 @@ class NoTarget(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """A process of the job, and what was opened of it. All descriptors are the opener's."""
+class ProbeTarget:
+    """A process of the job, and its opened files. `find_target` closes all descriptors."""
 
     process: Pinned
     step: str
@@ -61,7 +61,7 @@ class Target:
     group: int
     """The folder of the job's control group."""
     anchor: int
-    """A pidfd of Slurm's own process in the place for guests, which ends with the job; or -1."""
+    """A pidfd of Slurm's process in the guests' group, which ends with the job; or -1."""
     proc: int
     """The folder `/proc` of this node."""
     boot: str
@@ -72,23 +72,23 @@ class Target:
     cgroup_namespace: int
     root: int
     directory: int
-    """-1: that of a process which is not the owner's, and so means nothing."""
+    """-1: the process is not the owner's, so its directory is not used."""
     environment: dict[bytes, bytes]
     umask: int
     limits: tuple[tuple[int, int, int], ...]
 
     def job_is_over(self) -> bool:
-        """Whether Slurm has ended the job here, as far as its guests are concerned."""
+        """Whether Slurm has ended the job on this node."""
         if self.anchor >= 0 and _has_ended(self.anchor):
             return True
         return not self.goes_on()
 
     def goes_on(self) -> bool:
-        """Whether Slurm still has the step that was entered, or any for a step of the user's."""
+        """Whether Slurm still has the entered extern step, or else any step of the user."""
         return has_extern_step(self.group) if self.step == EXTERN else has_steps(self.group)
 
     def unchanged(self) -> bool:
-        """It runs still, is the process of then, and of the same job, of which there is a group."""
+        """Whether it still runs as the same process of the same job, and the job continues."""
         return (
             self.process.unchanged()
             and not _has_ended(self.pidfd)
@@ -100,11 +100,11 @@ class Target:
 @contextmanager
 def find_target(
     kernel: Kernel, proc: Path, groups: JobGroups, uid: int, job_id: int
-) -> Iterator[Target]:
-    """Of the first step that has a process of the user's. Raises `NoTarget`.
+) -> Iterator[ProbeTarget]:
+    """Find a process of the user in the first step that has one. Raises `NoTarget`.
 
-    Where no step runs, as on the second node of a session, it is Slurm's own process in the extern
-    step: it has the job's namespaces, and nothing else of it is taken over.
+    If no step runs, as on the second node of a session, it is Slurm's own process in the extern
+    step. That has the job's namespaces; its directory, environment and limits are not used.
     """
     with ExitStack() as held:
         proc_folder = os.open(proc, _READ | os.O_DIRECTORY)
@@ -136,7 +136,7 @@ def _choose(
                 process = look.enter_context(pinned(proc, pid, job_id))
                 if process is None or not _fits(process, uid):
                     continue
-                # One in a user namespace of its own has a view of files that is its own, too.
+                # A process in its own user namespace may also have its own view of files.
                 usual = os.stat("ns/user", dir_fd=process.folder).st_ino == own
                 if usual or spare is None:
                     held.push(look.pop_all())
@@ -153,7 +153,7 @@ def _choose(
 def _slurms_own(
     held: ExitStack, proc: Path, groups: JobGroups, job_id: int
 ) -> tuple[Pinned, str] | None:
-    """The process by which Slurm holds the job's place here, once no other is to be expected."""
+    """Slurm's process in the extern step, once the job is old enough to have no other."""
     born = groups.born
     if born is None or time.time() - born < _YOUNG_S:
         return None
@@ -161,7 +161,7 @@ def _slurms_own(
     for pid in groups.anchors()[:_MOST_LOOKED_AT]:
         with ExitStack() as look, suppress(OSError):
             process = look.enter_context(pinned(proc, pid, job_id))
-            # All four of its ids: a setuid program that the user began has one of the user's.
+            # All four ids must be root's: a setuid program of the user still has one of the user's.
             if process is None or not _is_users(process, 0):
                 continue
             if os.stat("ns/user", dir_fd=process.folder).st_ino == own:
@@ -186,7 +186,7 @@ def _is_users(process: Pinned, uid: int) -> bool:
 
 
 def _anchor(held: ExitStack, proc: Path, groups: JobGroups) -> int:
-    """Root's alone: other guests come and go."""
+    """Only root's process: other guests come and go."""
     for pid in groups.anchors()[:_MOST_LOOKED_AT]:
         with suppress(OSError):
             pidfd = os.pidfd_open(pid)
@@ -196,7 +196,7 @@ def _anchor(held: ExitStack, proc: Path, groups: JobGroups) -> int:
     return -1
 
 
-def _opened(held: ExitStack, process: Pinned, step: str, group: int, proc: int) -> Target:
+def _opened(held: ExitStack, process: Pinned, step: str, group: int, proc: int) -> ProbeTarget:
     def opened(name: str, flags: int = _READ) -> int:
         descriptor = os.open(name, flags, dir_fd=process.folder)
         held.callback(os.close, descriptor)
@@ -205,7 +205,7 @@ def _opened(held: ExitStack, process: Pinned, step: str, group: int, proc: int) 
     try:
         pidfd = os.pidfd_open(process.pid)
         held.callback(os.close, pidfd)
-        if not process.unchanged():  # the pidfd may be a later one's
+        if not process.unchanged():  # the pidfd may refer to a later process
             raise NoTarget(CHANGED)
         other = {
             name: opened(f"ns/{name}")
@@ -217,7 +217,7 @@ def _opened(held: ExitStack, process: Pinned, step: str, group: int, proc: int) 
     except (ProcessLookupError, FileNotFoundError):
         raise NoTarget(CHANGED) from None
     told = status_of(text_of(process.folder, "status"))
-    return Target(
+    return ProbeTarget(
         process=process,
         step=step,
         pidfd=pidfd,
@@ -237,7 +237,7 @@ def _opened(held: ExitStack, process: Pinned, step: str, group: int, proc: int) 
 
 
 def environment_of(kernel: Kernel, process: Pinned, uid: int) -> dict[bytes, bytes]:
-    """As it was when the process began; open to its owner alone, so it is read as him."""
+    """Its environment at its start; only its owner can read it, so it is read as that user."""
     kernel.set_file_user(uid)
     try:
         return read_environment(_bytes_of(process.folder, "environ"))
@@ -246,14 +246,14 @@ def environment_of(kernel: Kernel, process: Pinned, uid: int) -> dict[bytes, byt
 
 
 def read_environment(raw: bytes) -> dict[bytes, bytes]:
-    """Its variables; one that was cut off at the end of what is read is left out."""
+    """Its variables; an incomplete last one is left out."""
     parts = raw.split(b"\0")
     pairs = (each.partition(b"=") for each in parts[:-1])
     return {name: value for name, equals, value in pairs if name and equals}
 
 
 def status_of(text: str) -> dict[str, str]:
-    """The lines of `/proc/PID/status`; the first of a name counts."""
+    """The fields of `/proc/PID/status`; the first of each name counts."""
     told: dict[str, str] = {}
     for line in text.splitlines():
         name, _, value = line.partition(":")
@@ -262,7 +262,7 @@ def status_of(text: str) -> dict[str, str]:
 
 
 def read_limits(text: str) -> tuple[tuple[int, int, int], ...]:
-    """Which limit, soft, hard, as `/proc/PID/limits` has them."""
+    """Limit, soft value and hard value from `/proc/PID/limits`."""
     found = []
     for line in text.splitlines():
         told = _LIMIT.match(line)

@@ -1,9 +1,9 @@
-"""The node's verb `read_tasks`: the processes that do a job's work, and what they do right now.
+"""The node's verb `read_tasks`: the processes that do a job's work, and their current state.
 
-Found in the job's own control group, each pinned (`process.pinned`) and of its owner. What is
-closed to others is read by the owner's file rights; CAP_SYS_PTRACE stands in where a process runs
-under another of his groups. Of a command line only program and script are told, of an environment
-nothing but the rank.
+They are found in the job's own control group. Each is pinned (`process.pinned`) and belongs to the
+job's owner. Files that are closed to others are read with the owner's file rights. CAP_SYS_PTRACE
+is needed if a process runs with another group of the owner. The answer has only program and script
+of a command line, and only the rank and the buffering of an environment.
 """
 
 from __future__ import annotations
@@ -21,11 +21,9 @@ from lattice.domain.privileged import Answer
 from lattice.domain.probed import MOST_PROCESSES, TaskLook, write_tasks
 from lattice.helper.jobgroups import JobStep
 from lattice.helper.privilege import Kernel
-from lattice.helper.probing import JobFinder, NotProbed, ProbedJob, as_files_of, told_in_memory
+from lattice.helper.probe_base import JobFinder, NotProbed, ProbedJob, as_files_of, told_in_memory
 from lattice.helper.process import Pinned, pinned, text_of
-from lattice.helper.target import read_environment, status_of
-from lattice.helper.tasks_choice import Candidate, rank_of, workers
-from lattice.helper.tasks_words import (
+from lattice.helper.process_text import (
     command_of,
     is_piped,
     is_python,
@@ -34,6 +32,8 @@ from lattice.helper.tasks_words import (
     waits_in,
     words_of,
 )
+from lattice.helper.rank_choice import Candidate, rank_of, workers
+from lattice.helper.target import read_environment, status_of
 
 _MOST_LOOKED_AT = 2048
 _LARGEST_ENVIRONMENT = 256 * 1024
@@ -41,8 +41,8 @@ _LARGEST_LINE = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
-    """One that does the work."""
+class TaskWorker:
+    """One process that does the work."""
 
     look: TaskLook
     started: int
@@ -57,8 +57,8 @@ class TaskReader:
     kernel: Kernel
     proc: Path = field(default=Path("/proc"))
 
-    def workers(self, job: ProbedJob) -> list[Worker]:
-        """By rank, those of numbered steps first; no more than are told."""
+    def workers(self, job: ProbedJob) -> list[TaskWorker]:
+        """By rank; at most `MOST_PROCESSES`."""
         with as_files_of(self.kernel, job.uid):
             found = workers(self._candidates(job))[:MOST_PROCESSES]
             return [worker for each in found if (worker := self._worker(job, each))]
@@ -88,12 +88,12 @@ class TaskReader:
 
     @contextmanager
     def _own(self, job: ProbedJob, pid: int) -> Iterator[Pinned | None]:
-        """The process, if it is one of the job's and its owner's."""
+        """The process, if it belongs to the job and its owner."""
         with pinned(self.proc, pid, job.id) as process:
             uids = _status(process).get("Uid", "").split() if process else []
             yield process if uids and set(uids) == {str(job.uid)} else None
 
-    def _worker(self, job: ProbedJob, chosen: Candidate) -> Worker | None:
+    def _worker(self, job: ProbedJob, chosen: Candidate) -> TaskWorker | None:
         with self._own(job, chosen.pid) as process:
             if process is None or process.started != chosen.started:
                 return None
@@ -117,12 +117,12 @@ class TaskReader:
             )
             gids = _status(process).get("Gid", "").split()
             gid = int(gids[0]) if len(set(gids)) == 1 else -1
-            return Worker(look=look, started=stat.started, gid=gid, python=python)
+            return TaskWorker(look=look, started=stat.started, gid=gid, python=python)
 
 
 @dataclass(frozen=True, slots=True)
 class JobTasks:
-    """Answers the verb."""
+    """Handles the verb."""
 
     reader: TaskReader
     finder: JobFinder
@@ -141,7 +141,7 @@ def _status(process: Pinned | None) -> dict[str, str]:
 
 
 def _environment(process: Pinned) -> dict[bytes, bytes] | None:
-    """None where it can't be read."""
+    """None if it can't be read."""
     try:
         file = os.open("environ", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process.folder)
     except OSError:

@@ -1,9 +1,9 @@
-"""An image of tools, mounted for one terminal and for nothing else.
+"""Mounts an image of tools for one terminal only.
 
-Two processes share the work. The one inside the job opens the image, by the owner's rights, and
-attaches what it gets back in a mount namespace of its own; the holder, outside, makes a mount out
-of it: read-only, no devices, nothing setuid. So no name of the job's is ever used for a device, and
-no device is opened from within the job's limits.
+Two processes share the work. The one inside the job opens the image with the owner's rights. The
+holder, outside, creates a mount from it: read-only, no devices, nothing setuid. The inner process
+attaches that mount in its own mount namespace. So no path of the job is used for a device, and no
+device is opened under the job's limits.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lattice.base import packet
-from lattice.helper.entering import CanNotEnter, Owner
+from lattice.helper.job_entry import CanNotEnter, Owner
 from lattice.helper.privilege import Kernel
 
 PLACES = ("/user-tools", "/mnt", "/media", "/srv")
-"""The first one that is there; of the others, one that is empty."""
+"""The first one if it exists; of the others, the first that is empty."""
 PATIENCE_S = 5.0
 _OPENED = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_MOUNTS = 0x00020000
 _SLAVE = 1 << 19 | 1 << 14
-"""MS_SLAVE | MS_REC: what the job mounts later is seen, what is mounted here is not."""
+"""MS_SLAVE | MS_REC: later mounts of the job appear here, mounts made here don't appear there."""
 _FREE_LOOP, _CONFIGURE_LOOP = 0x4C82, 0x4C0A
 _LOOP = struct.Struct("=II 5Q 4I 64s 64s 32s 2Q 8Q")
 _LOOP_FLAGS = 1 | 4
-"""Read-only, and free again when the last mount of it is gone."""
+"""Read-only, and freed with its last mount."""
 _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT = 429, 430, 431, 432
 _SET_FLAG, _SET_STRING, _CREATE = 0, 1, 6
 _MOUNT_FLAGS = 1 | 2 | 4
@@ -42,7 +42,10 @@ _TRIES = 16
 
 
 def bring(kernel: Kernel, owner: Owner, path: str, holder: socket.socket) -> str:
-    """Inside the job, before this process is the owner. Where they are, or `CanNotEnter`."""
+    """Runs inside the job, before the process becomes the owner. Returns the mount's path.
+
+    Raises `CanNotEnter`.
+    """
     image = _open(kernel, owner, path)
     try:
         holder.settimeout(PATIENCE_S)
@@ -66,7 +69,7 @@ def bring(kernel: Kernel, owner: Owner, path: str, holder: socket.socket) -> str
 
 
 def _open(kernel: Kernel, owner: Owner, path: str) -> int:
-    # All three, as the kernel asks for all three: the user alone would leave group root's rights.
+    # User, group and supplementary groups: with the user alone, root's groups would still count.
     os.setgroups(owner.groups)
     kernel.set_file_group(owner.account.pw_gid)
     kernel.set_file_user(owner.account.pw_uid)
@@ -100,7 +103,7 @@ def _attach(kernel: Kernel, mount: int) -> str:
 
 
 def serve(kernel: Kernel, inside: socket.socket) -> None:
-    """In the holder: make a mount of the image that comes; of nothing, if it does not."""
+    """Runs in the holder: create a mount from the image, if one arrives."""
     inside.settimeout(PATIENCE_S)
     try:
         _, descriptors = packet.receive(inside)
@@ -132,7 +135,7 @@ def _mounted(kernel: Kernel, descriptors: Sequence[int]) -> tuple[str, list[int]
 
 
 def _loop(image: int) -> tuple[int, str]:
-    """A device that shows the image, and goes when nobody uses it."""
+    """A loop device for the image; the kernel frees it after its last use."""
     control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
     try:
         for _ in range(_TRIES):
@@ -145,7 +148,7 @@ def _loop(image: int) -> tuple[int, str]:
                 fcntl.ioctl(device, _CONFIGURE_LOOP, asked)
             except OSError as error:
                 os.close(device)
-                if error.errno != errno.EBUSY:  # somebody else took it
+                if error.errno != errno.EBUSY:  # another process took it
                     raise
             else:
                 return device, name

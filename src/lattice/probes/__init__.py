@@ -1,1 +1,1 @@
-"""What a node can measure: one file a probe and a registry that is passed in."""
+"""The measurements of a node: one file for each probe, and a registry that runs them."""

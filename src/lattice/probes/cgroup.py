@@ -1,14 +1,14 @@
-"""The control groups of a job, v1 and v2: processor time, memory, kills for want of it, pressure.
+"""A job's control groups, v1 and v2: processor time, memory, out-of-memory kills, pressure.
 
-What is read is the job's own folder, whose figures include everything below it, so that steps may
-come and go. Two are kept by the kernel otherwise, and what ended steps had is carried on here:
-kills on v1, which are counted in the folder of whoever was killed alone, and processor time where
-only steps have it. A step that comes and ends between two looks with a kill on v1 is not seen.
+The probe reads the job's own folder. Its counters include everything below it, so steps may come
+and go. For two counters that is not so, and the probe carries the counts of ended steps itself. On
+v1 a kill is counted only in the folder of the killed process. And on some nodes only steps have
+processor time. On v1 a step that starts and ends with a kill between two readings is missed.
 
-On v2 Slurm keeps its own daemons inside the job's folder, one a step. Their processor time is not
-the job's, and is taken off while they live. What those of ended steps had stays in it: nobody
-could tell it after an agent's restart, and a counter that leaps is worse than one a little high.
-Their memory is the job's, as it is for the limit.
+On v2 Slurm's own daemons are inside the job's folder, one for each step. Their processor time is
+not the job's, and is subtracted while they run. That of ended steps stays in the counter. After a
+restart the agent could not know it, and a counter that jumps is worse than one that is a little
+high. Their memory is part of the job's, as it is for the limit.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from itertools import islice
 
 from lattice.base.clock import Clock
 from lattice.domain.kerneltext import figure
-from lattice.domain.metric import Absence, Reading, labelled
+from lattice.domain.metric import Absence, MetricReading, labelled
 from lattice.domain.nodejobs import JobIdentity, NodeJob
-from lattice.probes.probe import Roots
-from lattice.probes.reading import Carried, OfJobs, figures, read_text, reading
+from lattice.probes.kernel_files import Carried, OfJobs, figures, read_text, reading
+from lattice.probes.probe import ProbeRoots
 
 _V2 = ""
 _NO_LIMIT = 1 << 62
-"""What v1 says where there is none is near 2^63, less a page of whatever size."""
+"""Without a limit v1 has a value near 2^63, less a page of any size."""
 _MOST_CPUS = 1 << 20
 _DEEPEST = 8
 _MOST_FOLDERS = 4096
@@ -46,18 +46,18 @@ _V1_CPUS = ("cpuset.effective_cpus", "cpuset.cpus")
 
 @dataclass(slots=True)
 class _Kept:
-    """Of one job, from look to look."""
+    """State of one job between readings."""
 
     whole: bool = False
-    """The job's own folder tells its processor time."""
+    """Whether the job's own folder has its processor time."""
     own: int = 0
-    """What it told last, less Slurm's daemons."""
+    """Its last value, without Slurm's daemons."""
     cpu: Carried = field(default_factory=Carried)
     kills: Carried = field(default_factory=Carried)
 
 
 class CgroupProbe:
-    """Reads files of the kernel that are open to everyone."""
+    """Reads kernel files that every user can read."""
 
     name = "cgroup"
     metrics = frozenset(
@@ -72,15 +72,15 @@ class CgroupProbe:
         }
     )
 
-    def __init__(self, roots: Roots, clock: Clock) -> None:
+    def __init__(self, roots: ProbeRoots, clock: Clock) -> None:
         self._root = str(roots.cgroup)
         self._clock = clock
         self._kept: OfJobs[_Kept] = OfJobs(_Kept)
 
-    def read(self, jobs: Sequence[NodeJob]) -> Mapping[JobIdentity, Sequence[Reading]]:
+    def read(self, jobs: Sequence[NodeJob]) -> Mapping[JobIdentity, Sequence[MetricReading]]:
         return {job.identity: self._job(job) for job in jobs}
 
-    def _job(self, job: NodeJob) -> list[Reading]:
+    def _job(self, job: NodeJob) -> list[MetricReading]:
         places = _Places(job)
         now = self._clock.now().timestamp()
         kept = self._kept[job.identity]
@@ -92,8 +92,8 @@ class CgroupProbe:
             *_pressure(places, now),
         ]
 
-    def _memory(self, places: _Places, now: float) -> list[Reading]:
-        """One reading of `memory.stat` tells both, and on v1 the limit too."""
+    def _memory(self, places: _Places, now: float) -> list[MetricReading]:
+        """`memory.stat` has used memory and cache, and on v1 the limit too."""
         folder = places.of("memory")
         if folder is None:
             reason = NO_GROUP.format("memory")
@@ -108,7 +108,7 @@ class CgroupProbe:
 
 
 class _Places:
-    """Where a controller keeps the job; on v2 all are in one place."""
+    """The job's folder for each controller; on v2 there is one for all."""
 
     __slots__ = ("_folders", "is_v2")
 
@@ -122,7 +122,7 @@ class _Places:
         return self._folders.get(_V2 if self.is_v2 else controller)
 
 
-def _cpu_seconds(places: _Places, kept: _Kept, now: float) -> Reading:
+def _cpu_seconds(places: _Places, kept: _Kept, now: float) -> MetricReading:
     metric = "cpu_seconds_total"
     folder = places.of("cpuacct")
     if folder is None:
@@ -131,10 +131,10 @@ def _cpu_seconds(places: _Places, kept: _Kept, now: float) -> Reading:
     whole = _cpu_of(folder, v2=places.is_v2)
     if whole is not None:
         kept.whole = True
-        # The two are read one after the other, and the difference must not fall for that.
+        # The two are read one after the other; that must not make the difference fall.
         kept.own = max(kept.own, whole - (_daemons(folder) if places.is_v2 else 0))
         return reading(metric, kept.own / unit, now)
-    # Once the job itself was told, steps are no way to go on: they would be counted again.
+    # After the job's own value, the sum of steps would count their time again.
     steps = {} if kept.whole else _of_each(_inside(folder), lambda at: _cpu_of(at, places.is_v2))
     if kept.whole or not (steps or (kept.cpu.known and _exists(folder))):
         return Absence(metric, NOT_TOLD)
@@ -148,13 +148,13 @@ def _cpu_of(folder: str, v2: bool) -> int | None:
 
 
 def _daemons(job: str) -> int:
-    """The processor time of those of Slurm's that keep the steps of a job, on v2."""
+    """The processor time of Slurm's daemons of a job's steps, on v2."""
     steps = (each for each in _inside(job) if each.startswith(f"{job}/{_STEP}"))
     return sum(_cpu_of(f"{each}/{_DAEMONS}", v2=True) or 0 for each in steps)
 
 
-def _cpu_cores(places: _Places, now: float) -> Reading:
-    """How many it is held to: by a set of processors, by a share of time, or by both."""
+def _cpu_cores(places: _Places, now: float) -> MetricReading:
+    """How many cores limit the job: by a CPU set, by a quota, or by both."""
     sets, quotas = places.of("cpuset"), places.of("cpu")
     held: list[float] = []
     if sets is not None:
@@ -179,7 +179,7 @@ def _quota(folder: str, *, v2: bool) -> float | None:
 
 
 def count_cpus(text: str | None) -> int | None:
-    """How many a list as `0-3,8` names; None where it is no such list, or names none."""
+    """The number of CPUs in a list such as `0-3,8`; None if it is malformed or empty."""
     count = 0
     for part in (text or "").strip().split(","):
         first, dash, last = part.partition("-")
@@ -190,12 +190,12 @@ def count_cpus(text: str | None) -> int | None:
     return count
 
 
-def _used(stat: Mapping[str, int], *, v2: bool, now: float) -> list[Reading]:
-    """Resident and shared memory; and page cache, which the kernel can take back."""
+def _used(stat: Mapping[str, int], *, v2: bool, now: float) -> list[MetricReading]:
+    """Resident and shared memory; and page cache, which the kernel can reclaim."""
     names = ("anon", "shmem", "file") if v2 else ("total_rss", "total_shmem", "total_cache")
     resident, shared, files = (stat.get(name) for name in names)
     if resident is None or shared is None:
-        used: Reading = Absence("memory_used_bytes", NOT_TOLD)
+        used: MetricReading = Absence("memory_used_bytes", NOT_TOLD)
     else:
         used = reading("memory_used_bytes", resident + shared, now)
     if files is None or shared is None:
@@ -203,7 +203,7 @@ def _used(stat: Mapping[str, int], *, v2: bool, now: float) -> list[Reading]:
     return [used, reading("memory_cache_bytes", files - shared, now)]
 
 
-def _limit(limit: int | str, now: float) -> Reading:
+def _limit(limit: int | str, now: float) -> MetricReading:
     metric = "memory_limit_bytes"
     if isinstance(limit, str):
         return Absence(metric, limit)
@@ -211,7 +211,7 @@ def _limit(limit: int | str, now: float) -> Reading:
 
 
 def _tightest(folder: str, root: str) -> int | str:
-    """On v2, from the job's folder up to the root; or why it can't be told."""
+    """The lowest limit on v2, from the job's folder up to the root; or why it is not known."""
     found: list[int] = []
     read = False
     while len(folder) > len(root) and folder.startswith(root):
@@ -229,7 +229,7 @@ def _tightest(folder: str, root: str) -> int | str:
     return min(found, default=_NO_LIMIT)
 
 
-def _kills(places: _Places, kept: _Kept, now: float) -> Reading:
+def _kills(places: _Places, kept: _Kept, now: float) -> MetricReading:
     metric = "memory_oom_kills_total"
     folder = places.of("memory")
     if folder is None:
@@ -247,12 +247,12 @@ def _kills_of(folder: str) -> int | None:
     return figures(read_text(f"{folder}/memory.oom_control")).get("oom_kill")
 
 
-def _pressure(places: _Places, now: float) -> list[Reading]:
+def _pressure(places: _Places, now: float) -> list[MetricReading]:
     metric = "pressure_seconds_total"
     folder = places.of(_V2)
     if not places.is_v2 or folder is None:
         return [Absence(metric, NO_PRESSURE)]
-    found: list[Reading] = []
+    found: list[MetricReading] = []
     for resource in _RESOURCES:
         for share, total in _stalls(read_text(f"{folder}/{resource}.pressure")):
             labels = labelled(resource=resource, share=share)
@@ -261,7 +261,7 @@ def _pressure(places: _Places, now: float) -> list[Reading]:
 
 
 def _stalls(text: str | None) -> Iterator[tuple[str, int]]:
-    """`some avg10=0.00 avg60=0.00 avg300=0.00 total=1234`, in microseconds."""
+    """Parses `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234`, in microseconds."""
     for line in (text or "").split("\n"):
         words = line.split()
         total = figure(words[-1].removeprefix("total=")) if len(words) == 5 else None
@@ -282,7 +282,7 @@ def _below(folder: str, depth: int) -> Iterator[str]:
 
 
 def _inside(folder: str) -> list[str]:
-    # A control group counts its folders as links, and listing one costs ten times as much.
+    # A control group counts its folders as links; listing one takes ten times as long.
     try:
         if os.stat(folder).st_nlink == 2:  # noqa: PTH116
             return []

@@ -1,7 +1,7 @@
-"""The DCGM probe: what only a DCGM exporter can tell, where the site already runs one.
+"""The DCGM probe: metrics that only a DCGM exporter has, if the site already runs one.
 
-SM occupancy comes from DCGM's profiling, which keeps other profilers off the card; so Lattice
-never starts it, and reads only what is there. Its figures are the site's: `site_exporter`.
+SM occupancy comes from DCGM's profiling, which blocks other profilers on the card. So Lattice never
+starts it, and only reads an existing exporter. The source of its values is `site_exporter`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from lattice.base.clock import Clock
-from lattice.base.connector import BadReply
-from lattice.base.http1 import Door
-from lattice.domain.metric import Absence, NotMeasured, Provenance, Reading, Sample, labelled
+from lattice.base.fast_start.connector import BadReply
+from lattice.base.fast_start.http1 import HttpTarget
+from lattice.domain.metric import Absence, MetricReading, NotMeasured, Provenance, Sample, labelled
 from lattice.domain.nodejobs import JobIdentity, NodeJob
-from lattice.probes.dcgm_text import Told, told_in
+from lattice.probes.dcgm_text import DcgmText, told_in
 from lattice.probes.probe import Found, ProbeFailed
 
 NOT_SET = "no DCGM exporter is set up for this node"
@@ -27,7 +27,7 @@ OF_INSTANCES = "MIG is on: the DCGM exporter tells it of instances that it does 
 TOO_OLD = "what the DCGM exporter tells is old"
 
 FIELDS = {"DCGM_FI_PROF_SM_OCCUPANCY": ("gpu_sm_occupancy_percent", 100.0)}
-"""DCGM's name, ours, and what to multiply by: DCGM tells shares."""
+"""DCGM's field, our metric, and a factor: DCGM reports fractions."""
 MOST_BYTES = 4 * 1024 * 1024
 TIMEOUT_S = 2.0
 OLDEST_S = 60.0
@@ -38,7 +38,7 @@ class BadExporter(ValueError):
 
 
 class DcgmProbe:
-    """Scrapes once a look, if any job has GPUs."""
+    """Scrapes once a reading, if any job has GPUs."""
 
     name = "dcgm"
     metrics = frozenset(metric for metric, _ in FIELDS.values())
@@ -51,7 +51,7 @@ class DcgmProbe:
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """`url`: empty for none. `uuids_of`: the cards of a job, None where not known yet.
+        """`url`: empty for none. `uuids_of`: the cards of a job, None if not known yet.
 
         Raises `BadExporter`.
         """
@@ -61,10 +61,10 @@ class DcgmProbe:
         self._timeout_s = timeout_s
 
     def read(self, jobs: Sequence[NodeJob]) -> Found:
-        """What the exporter tells of each job's cards. Raises `ProbeFailed`."""
+        """The exporter's values for each job's cards. Raises `ProbeFailed`."""
         if self._address is None:
             raise ProbeFailed(NOT_SET)
-        found: dict[JobIdentity, Sequence[Reading]] = {}
+        found: dict[JobIdentity, Sequence[MetricReading]] = {}
         asked: dict[JobIdentity, tuple[str, ...]] = {}
         for job in jobs:
             uuids = self._uuids_of(job.id)
@@ -74,7 +74,7 @@ class DcgmProbe:
                 reason = NOT_KNOWN_YET if uuids is None else NO_GPUS
                 found[job.identity] = [Absence(each, reason) for each in sorted(self.metrics)]
         if asked:
-            # What has no time of its own was so when it was asked for, not when it came.
+            # A value without a timestamp gets the time of the request, not of the response.
             now = self._clock.now().timestamp()
             text = scraped(*self._address, timeout_s=self._timeout_s)
             told = told_in(text, FIELDS)
@@ -84,7 +84,9 @@ class DcgmProbe:
                 ]
         return found
 
-    def _reading(self, field: str, uuid: str, told: Sequence[Told], now: float) -> Reading:
+    def _reading(
+        self, field: str, uuid: str, told: Sequence[DcgmText], now: float
+    ) -> MetricReading:
         metric, factor = FIELDS[field]
         labels = labelled(gpu_uuid=uuid)
         of_card = [each for each in told if each.field == field and each.uuid == uuid]
@@ -123,10 +125,10 @@ def _is_here(host: str) -> bool:
 
 
 def scraped(host: str, port: int, path: str, *, timeout_s: float) -> str:
-    """The exporter's page, within the time for all of it. Raises `ProbeFailed`."""
+    """The exporter's page; `timeout_s` is for the whole exchange. Raises `ProbeFailed`."""
     url = f"http://[{host}]:{port}{path}" if ":" in host else f"http://{host}:{port}{path}"
     try:
-        answer = Door(timeout_s=timeout_s).exchange(
+        answer = HttpTarget(timeout_s=timeout_s).exchange(
             "GET", url, {"Accept": "text/plain"}, most_bytes=MOST_BYTES
         )
     except TimeoutError:

@@ -1,8 +1,8 @@
-"""Values by which NVIDIA's tools say "none": numbers that nobody measured. Pure.
+"""Values with which NVIDIA's tools mean "none". Pure.
 
-DCGM writes its blanks as the largest values of each type, with the reason in the last digits
-(blank, not found, not supported, not permitted), and a floating blank of 2^47: 1.4e14, or 1.4e16
-where a share was made a percentage. NVML sets every bit.
+DCGM's blanks are the largest values of each integer type. Their last digits are the reason: blank,
+not found, not supported, not permitted. Its floating-point blank is 2^47: 1.4e14, or 1.4e16 after a
+fraction was made a percentage. NVML sets every bit.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 
 _REASONS = 15
-"""A blank and the reasons after it."""
+"""The number of reasons after a blank."""
 _FIRST = (0x7FFF_FFF0, 0x7FFF_FFFF_FFFF_FFF0, 2**47)
 _ALL_BITS = (0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF)
 _SCALES = (1, 100, 1000, 1024, 2**20)
-"""What tools multiply by before they tell: percent, thousandths, KiB and MiB."""
+"""Factors that tools apply before they report: percent, thousandths, KiB and MiB."""
 
 
 def is_blank(value: float) -> bool:
-    """True for what is not a number, or is one of the blanks, scaled or not."""
+    """True if it is not finite, or is one of the blanks, scaled or not."""
     if not math.isfinite(value):
         return True
     told = float(value)
@@ -26,7 +26,7 @@ def is_blank(value: float) -> bool:
         return False
     if any(told == float(each) for each in _ALL_BITS):
         return True
-    # As floats on both sides: one of that size holds no single digits.
+    # As floats on both sides: a float of that size does not have exact last digits.
     return any(
         float(first * scale) <= told <= float((first + _REASONS) * scale)
         for first in _FIRST

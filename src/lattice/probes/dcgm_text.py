@@ -1,7 +1,6 @@
-"""What a DCGM exporter says, read: the few lines that are asked for. Pure.
+"""Parses the output of a DCGM exporter: only the requested fields. Pure.
 
-Prometheus' text format. A line that is not whole, a blank, a number that no card can have: left
-out, and so no number.
+The format is Prometheus text. Incomplete lines, blanks and malformed numbers are skipped.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ _LONGEST_LINE = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One figure of one card. `time` is None where the exporter gives none."""
+class DcgmText:
+    """One value of one card. `time` is None if the exporter gives none."""
 
     field: str
     uuid: str
     value: float
     time: float | None
     instance: bool
-    """Of a MIG instance: the UUID is then its card's."""
+    """Whether it is of a MIG instance; the UUID is then its card's."""
 
 
-def told_in(text: str, fields: Mapping[str, object]) -> list[Told]:
-    """Every line of these fields that says a number of a card."""
+def told_in(text: str, fields: Mapping[str, object]) -> list[DcgmText]:
+    """Every line of these fields that has a number of a card."""
     found = []
     for line in text.split("\n"):
         if line.partition("{")[0] not in fields or len(line) > _LONGEST_LINE:
@@ -47,7 +46,7 @@ def told_in(text: str, fields: Mapping[str, object]) -> list[Told]:
     return found
 
 
-def _told(line: str) -> Told | None:
+def _told(line: str) -> DcgmText | None:
     match = _LINE.fullmatch(line.rstrip("\r"))
     if match is None:
         return None
@@ -62,13 +61,13 @@ def _told(line: str) -> Told | None:
     if not uuid or is_blank(value):
         return None
     time = int(match["time_ms"]) / 1000 if match["time_ms"] else None
-    return Told(match["name"], uuid, value, time, bool(labels.get("GPU_I_ID")))
+    return DcgmText(match["name"], uuid, value, time, bool(labels.get("GPU_I_ID")))
 
 
 def _labels(text: str) -> dict[str, str] | None:
-    """By name; None where any part of the text is no label, or a name stands twice.
+    """By name; None if any part of the text is no label, or a name occurs twice.
 
-    Nothing is passed over: what stands in the quotes of one label could be read as another.
+    Nothing is skipped: text inside the quotes of one label could look like another label.
     """
     text = text.rstrip(" \t")
     found: dict[str, str] = {}

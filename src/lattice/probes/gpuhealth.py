@@ -1,9 +1,9 @@
-"""Whether a node's GPUs are sound: `healthy`, `warning` or `failure`, with the words why. Pure.
+"""Whether a node's GPUs work: `healthy`, `warning` or `failure`, with reasons. Pure.
 
-A judgement is written down for everyone to see whenever it changes, so it must not flap: what
-comes and goes (a hot card, a burst of corrected errors) has to last before it counts, and counts
-for a while after it was last seen. What a card never recovers from by itself stays until the agent
-starts anew, which is needed for the repair too: a card that is in use can't be reset.
+Every change of the verdict is published, so it must not flap. A temporary condition (a hot card, a
+burst of corrected errors) must last before it counts, and then counts for a while. A condition from
+which a card does not recover stays until the agent restarts. The repair needs that restart too: a
+card in use can't be reset.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lattice.base.text import inert
-from lattice.domain.node import Health, NodeHealth
+from lattice.domain.node import HealthState, NodeHealth
 
 FATAL_XIDS: Mapping[int, str] = {
     48: "memory error that could not be corrected",
@@ -24,7 +24,7 @@ FATAL_XIDS: Mapping[int, str] = {
     140: "memory error that could not be corrected",
     143: "the card could not be started",
 }
-"""After these a card needs a reset or a repair. Those that a program causes are not among them."""
+"""After these a card needs a reset or a repair. XIDs that a program can cause are not included."""
 GRAVE_XIDS: Mapping[int, str] = {
     63: "broken memory was replaced; a reset makes it so",
     74: "an NVLink failed",
@@ -32,7 +32,7 @@ GRAVE_XIDS: Mapping[int, str] = {
     94: "memory error that ended one program",
 }
 SLOWING = frozenset({"hw_slowdown", "hw_thermal", "sw_thermal", "power_brake"})
-"""`sw_power_cap` is not among them: a card at work is at its power limit."""
+"""Without `sw_power_cap`: a busy card is at its power limit."""
 LASTING_LOOKS = 3
 HELD_S = 300.0
 STORM_PER_HOUR = 1000.0
@@ -42,12 +42,12 @@ _LONGEST_WORDS = 160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardCondition:
-    """What was read of one card. None: it does not tell."""
+    """The readings of one card. None: the card does not report it."""
 
     uuid: str
     name: str = ""
     lost: str = ""
-    """NVML's words where it does not answer."""
+    """NVML's error if the card does not answer."""
     ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
     throttled: tuple[str, ...] = ()
@@ -55,12 +55,12 @@ class CardCondition:
     nvlinks: int | None = None
     """How many are up."""
     nvlink_bytes_s: float | None = None
-    """What they can carry, both ways together."""
+    """Their capacity, both directions together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLook:
-    """One look at all cards: them, or why there are none (`nothing`), or what failed."""
+    """One reading of all cards; or why there are none (`nothing`), or what failed."""
 
     time: float
     cards: tuple[CardCondition, ...] = ()
@@ -70,26 +70,26 @@ class GpuLook:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedGpus:
-    """What the site says the node should have; None and empty: it does not say."""
+    """What the site expects the node to have; None and empty: no expectation."""
 
     count: int | None = None
     kind: str = ""
 
 
 class GpuHealthJudge:
-    """Judges one look after the other. Time comes with the looks."""
+    """Judges one reading after the other, by the times of the readings."""
 
     def __init__(self, expected: ExpectedGpus, beside: Sequence[str] = ()) -> None:
-        """`beside`: other warnings of this node, which last."""
+        """`beside`: other, permanent warnings of this node."""
         self._expected = expected
         self._beside = tuple(beside)
         self._before: GpuLook | None = None
         self._slow_looks: dict[str, int] = {}
         self._held: dict[str, float] = {}
-        """Warnings that come and go, and when each was last seen."""
+        """Temporary warnings, and when each was last seen."""
 
     def see(self, look: GpuLook) -> NodeHealth:
-        """What is to be thought of the node now."""
+        """The verdict about the node after this reading."""
         failures = list(_failures(look))
         for words in (*self._slowed(look), *self._storms(look)):
             self._held[words] = look.time
@@ -101,11 +101,11 @@ class GpuHealthJudge:
         if look.cards:
             self._before = look
         if failures:
-            return _health(Health.FAILURE, failures + warnings)
+            return _health(HealthState.FAILURE, failures + warnings)
         if warnings:
-            return _health(Health.WARNING, warnings)
-        # Nobody looked at a card: nothing is known, and that is not health.
-        return _health(Health.HEALTHY if look.cards else Health.UNKNOWN, [])
+            return _health(HealthState.WARNING, warnings)
+        # Without a card nothing is known, which is not the same as healthy.
+        return _health(HealthState.HEALTHY if look.cards else HealthState.UNKNOWN, [])
 
     def _slowed(self, look: GpuLook) -> Iterator[str]:
         now: dict[str, int] = {}
@@ -161,6 +161,6 @@ def _warnings(look: GpuLook) -> Iterator[str]:
             yield f"{card.uuid} reported XID {xid}: {GRAVE_XIDS[xid]}"
 
 
-def _health(health: Health, words: list[str]) -> NodeHealth:
+def _health(health: HealthState, words: list[str]) -> NodeHealth:
     shown = tuple(inert(each)[:_LONGEST_WORDS] for each in words[:_MOST_WORDS])
     return NodeHealth(health, shown)

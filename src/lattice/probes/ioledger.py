@@ -1,22 +1,22 @@
-"""How much a job has read and written, though its processes come and go. Pure.
+"""How much a job has read and written, while its processes come and go. Pure.
 
-The kernel keeps figures for each process: what it did itself, and what those did whom it reaped.
-When a process is reaped, its figures are added to those of whoever reaped it, which is its parent
-or, where that is gone, one above. Where nobody of the job reaps it (its parent ignores children,
-or init has adopted it), its figures are lost.
+The kernel's counters of a process include its own work and that of the children it reaped. When a
+process is reaped, its counters are added to those of the reaper: its parent or, if that is gone, an
+ancestor. If no process of the job reaps it, its counters are lost: its parent ignores children, or
+init has adopted it.
 
-The total is the sum over the processes that live, and what is carried of those that were lost. A
-look explains who is gone by the growth of those above: if that is enough for all who are gone, all
-were reaped. If it is not, each is carried who finds no growth as large as what it had when it was
-last seen, in every figure.
+The total is the sum over the living processes, plus the carried counters of lost ones. Each reading
+compares the gone processes with the growth of their ancestors. If that is enough for all of them,
+all were reaped. If not, each gone process needs an ancestor that grew by at least its last
+counters. Without one, its last counters are carried.
 
-Law. The total never falls. Where every process is reaped by one of the job's, and a look shows one
-moment (the helper reads parents first, and again if one went meanwhile), the total is every byte of
-those that live or were reaped, also of those whom nobody ever saw, and each once. Missing is what
-processes had that were never seen, or never could be read, until they are reaped; so while one that
-can't be read is there, `processes` tells no total. Where processes are lost, what
-they had when last seen is in the total, but for one case: those above did at least as much
-themselves, in the time between two looks, as all who are gone had ever done.
+Invariants. The total never falls. Assume that processes of the job reap every process, and that a
+reading shows one moment: the helper reads parents first, and again if one ended meanwhile. Then the
+total has every byte of living and reaped processes once, also of processes that were never seen.
+Counters of a process that was never seen or readable are missing until it is reaped. So `processes`
+reports no total while one can't be read. If processes are lost, their last counters are in the
+total, except in one case. In that case their ancestors themselves did at least as much between two
+readings as all gone processes ever did.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What one who is gone had, and who may have it now."""
+    """The counters of a process that is gone, and the process that may have them now."""
 
     counted: IoCounters
     reaper: ProcessId
 
 
 class IoLedger:
-    """Of one job."""
+    """The ledger of one job."""
 
     __slots__ = ("_carried", "_last")
 
@@ -59,7 +59,7 @@ class IoLedger:
         return bool(self._last) or any(self._carried)
 
     def look(self, processes: Iterable[ProcessCounters]) -> IoCounters:
-        """The total with what is seen now."""
+        """The total after this reading."""
         now = self._seen(processes)
         claims = self._gone(now)
         if claims:
@@ -72,7 +72,7 @@ class IoLedger:
         return IoCounters(*map(sum, zip(*rows, strict=True)))
 
     def _gone(self, now: Mapping[ProcessId, _Seen]) -> list[_Claim]:
-        """Elders first, because theirs is the surer claim; those with nobody above are carried."""
+        """Oldest first: their claims are more certain. Those without a parent are carried."""
         gone = sorted(self._last.keys() - now.keys(), key=lambda each: each.start_ticks)
         gone.sort(key=lambda each: self._last[each].parent not in now)
         claims = []
@@ -85,7 +85,7 @@ class IoLedger:
         return claims
 
     def _explained(self, claims: Iterable[_Claim], growth: Mapping[ProcessId, IoCounters]) -> bool:
-        """Whether the growth of those above is enough for everybody together."""
+        """Whether the growth of the ancestors is enough for all claims together."""
         left = dict(growth)
         for claim in claims:
             needed = claim.counted
@@ -104,10 +104,10 @@ class IoLedger:
         for each in listed:
             parent = by_pid.get(each.parent)
             if parent is not None and parent.start_ticks > each.process.start_ticks:
-                parent = None  # another with the number of its parent
+                parent = None  # its parent's pid was reused
             before = self._last.get(each.process)
             if before is None or before.counted != each.counted or before.parent != parent:
-                # One that is there and could not be read stands where it stood; nor can it fall.
+                # An unreadable process retains its counters, and counters never fall.
                 counted = _most(each.counted or _NOTHING, self._before(each.process))
                 before = _Seen(counted, parent)
             seen[each.process] = before
@@ -118,7 +118,7 @@ class IoLedger:
         return seen.counted if seen is not None else _NOTHING
 
     def _settle(self, claim: _Claim, growth: dict[ProcessId, IoCounters]) -> None:
-        """Explained by the growth of one above; else carried."""
+        """Subtract it from the growth of an ancestor, or carry it."""
         for reaper in self._ancestors(claim.reaper):
             if reaper in growth:
                 left = _less(growth[reaper], claim.counted)

@@ -1,7 +1,7 @@
-"""How long a job's reads and writes of files take, and what its connections sent again, by eBPF.
+"""How long a job's file reads and writes take, and its TCP retransmits, by eBPF.
 
-The kernel counts, lattice-helper reads it out, and here it becomes the buckets of a Prometheus
-histogram: each counts the calls that took at most `le`, in seconds, and the last one all of them.
+The kernel counts and lattice-helper reads the counts. This probe turns them into the buckets of a
+Prometheus histogram. Each counts the calls that took at most `le` seconds; the last counts all.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from lattice.base.clock import Clock
 from lattice.domain.counters import LATENCY, CountersUnavailable
 from lattice.domain.latency import JobTiming, cumulative, timings_of
-from lattice.domain.metric import Absence, Reading, labelled
+from lattice.domain.metric import Absence, MetricReading, labelled
 from lattice.domain.nodejobs import NodeJob
-from lattice.probes.helperlook import HelperLook
+from lattice.probes.helper_cache import HelperReadings
+from lattice.probes.kernel_files import OfJobs, is_young, reading
 from lattice.probes.probe import Found, ProbeFailed
-from lattice.probes.reading import OfJobs, is_young, reading
 
 IO_LATENCY = "io_latency_seconds_bucket"
 RETRANSMITS = "tcp_retransmits_total"
@@ -23,11 +23,11 @@ NO_ROOM = "more jobs on this node than the kernel was given room to count"
 NOT_FOUND = "lattice-helper finds no control group of this job"
 NOT_YET = "the job has just begun; it is not counted yet"
 _LOST_SHARE = 0.01
-"""So many calls may be missing before a percentile would be a guess."""
+"""The fraction of calls that may be missing; above it a percentile would be a guess."""
 
 
 class _Before:
-    """What was told the last time."""
+    """The previous values."""
 
     __slots__ = ("counted", "lost")
 
@@ -37,12 +37,12 @@ class _Before:
 
 
 class LatencyProbe:
-    """Reads what the helper told of all jobs at once."""
+    """Uses the helper's answer about all jobs."""
 
     name = "latency"
     metrics = frozenset({IO_LATENCY, RETRANSMITS})
 
-    def __init__(self, helper: HelperLook, clock: Clock) -> None:
+    def __init__(self, helper: HelperReadings, clock: Clock) -> None:
         self._helper = helper
         self._clock = clock
         self._before = OfJobs(_Before)
@@ -55,20 +55,21 @@ class LatencyProbe:
         now = self._clock.now().timestamp()
         return {job.identity: self._of_job(job, told.get(job.id, []), now) for job in jobs}
 
-    def _of_job(self, job: NodeJob, rows: Sequence[object], now: float) -> list[Reading]:
+    def _of_job(self, job: NodeJob, rows: Sequence[object], now: float) -> list[MetricReading]:
         try:
             timings = timings_of(rows)
             if None in timings:
                 return _absent(NO_ROOM)
             for each in timings:
-                # Another inode is another life of the job, begun since the node was read.
+                # Another inode is another attempt of the job, which started since the node was
+                # read.
                 if each is not None and each.inode == job.identity.inode:
                     return [*self._buckets(job, each, now), _retransmits(each, now)]
         except ValueError as error:
             return _absent("lattice-helper told what can't be", str(error))
         return _absent(NOT_YET if is_young(job.identity, now) else NOT_FOUND)
 
-    def _buckets(self, job: NodeJob, timing: JobTiming, now: float) -> list[Reading]:
+    def _buckets(self, job: NodeJob, timing: JobTiming, now: float) -> list[MetricReading]:
         buckets = cumulative(timing.slots)
         counted = buckets[-1][1]
         before = self._before[job.identity]
@@ -80,10 +81,10 @@ class LatencyProbe:
         return [reading(IO_LATENCY, count, now, labelled(le=edge)) for edge, count in buckets]
 
 
-def _retransmits(timing: JobTiming, now: float) -> Reading:
+def _retransmits(timing: JobTiming, now: float) -> MetricReading:
     scope = "node" if timing.of_node else "job"
     return reading(RETRANSMITS, timing.retransmits, now, labelled(scope=scope))
 
 
-def _absent(reason: str, last_error: str = "") -> list[Reading]:
+def _absent(reason: str, last_error: str = "") -> list[MetricReading]:
     return [Absence(metric, reason, last_error) for metric in (IO_LATENCY, RETRANSMITS)]

@@ -1,7 +1,7 @@
-"""Whether a node has the cores and the memory that the site says it should have.
+"""Whether a node has the cores and the memory that the site expects.
 
-Read once, from `/proc` and `/sys`: both change with a restart of the node alone. What can't be
-read is no difference.
+Read once, from `/proc` and `/sys`: both change only with a restart of the node. A value that can't
+be read is no difference.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 
 _GIB = 1 << 30
 _TOLERANCE = 0.1
-"""The kernel keeps some of what is built in, and sizes are told in GB as well as in GiB."""
+"""The kernel reserves some memory, and sites write sizes in GB as well as in GiB."""
 _TOTAL = re.compile(r"^MemTotal:\s+(\d+) kB$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedMachine:
-    """What the site says the node should have; None: it does not say."""
+    """What the site expects the node to have; None: no expectation."""
 
     cpu_cores: int | None = None
     memory_gb: int | None = None
@@ -29,7 +29,7 @@ class ExpectedMachine:
 def machine_differences(
     expected: ExpectedMachine, *, proc: Path = Path("/proc"), sys: Path = Path("/sys")
 ) -> tuple[str, ...]:
-    """A sentence for each."""
+    """One sentence for each difference."""
     return tuple(_differences(expected, proc, sys))
 
 
@@ -46,11 +46,11 @@ def _differences(expected: ExpectedMachine, proc: Path, sys: Path) -> Iterator[s
 
 
 def _cores(sys: Path) -> tuple[int, int]:
-    """Cores and threads that are online; a thread whose core is unknown counts for one."""
+    """Online cores and threads; a thread with an unknown core counts as a core."""
     cores, threads = set(), 0
     for folder in (sys / "devices/system/cpu").glob("cpu[0-9]*"):
         topology = folder / "topology"
-        # An offline one has no topology.
+        # An offline CPU has no topology.
         if not topology.is_dir():
             continue
         threads += 1

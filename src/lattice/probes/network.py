@@ -1,12 +1,12 @@
-"""What went over the network: of the job where it has a network of its own, else of the node.
+"""Network traffic: of the job if it has its own network, else of the node.
 
-The kernel counts for interfaces, and interfaces belong to network namespaces. Where all of the
-owner's processes are in others than the node's (the root helper sees that), what these count is
-the job's: `scope` is `job`. In any other case the figures are the whole node's and say so.
+The kernel counts for interfaces, and interfaces belong to network namespaces. The root helper
+reports the namespaces of the owner's processes. If none of them is the node's, their counts are the
+job's, and `scope` is `job`. Otherwise the values are the whole node's, and `scope` is `node`.
 
-Of the node's interfaces those count that have a device behind them: bridges, bonds and the ends of
-virtual cables would count the same packets again. Where none has (a node that is itself a
-namespace) all count but the loopback.
+Of the node's interfaces only those with a device count. Bridges, bonds and virtual pairs would
+count the same packets again. If none has a device (the node is itself a namespace), all except the
+loopback count.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from lattice.domain.counters import (
     namespaces_of,
 )
 from lattice.domain.kerneltext import LOOPBACK, InterfaceCounts, read_devices
-from lattice.domain.metric import Absence, Reading, labelled
+from lattice.domain.metric import Absence, MetricReading, labelled
 from lattice.domain.nodejobs import JobIdentity, NodeJob
-from lattice.probes.helperlook import HelperLook, newest_lives
-from lattice.probes.probe import Roots
-from lattice.probes.reading import Carried, OfJobs, read_text, reading
+from lattice.probes.helper_cache import HelperReadings, newest_lives
+from lattice.probes.kernel_files import Carried, OfJobs, read_text, reading
+from lattice.probes.probe import ProbeRoots
 
 _METRICS = (
     "network_rx_bytes_total",
@@ -42,7 +42,7 @@ _METRICS = (
 
 @dataclass(slots=True)
 class _Totals:
-    """One that never falls for each metric, though interfaces and networks come and go."""
+    """A total for each metric that never falls, though interfaces and networks come and go."""
 
     parts: tuple[Carried, ...] = field(default_factory=lambda: tuple(Carried() for _ in _METRICS))
 
@@ -54,12 +54,12 @@ class _Totals:
 
 
 class NetworkProbe:
-    """Reads the node's interfaces, and asks the helper for those of jobs."""
+    """Reads the node's interfaces, and those of jobs by the helper."""
 
     name = "network"
     metrics = frozenset(_METRICS)
 
-    def __init__(self, roots: Roots, helper: HelperLook, clock: Clock) -> None:
+    def __init__(self, roots: ProbeRoots, helper: HelperReadings, clock: Clock) -> None:
         self._dev = str(roots.proc / "net/dev")
         self._interfaces = str(roots.sys / "class/net")
         self._helper = helper
@@ -69,11 +69,11 @@ class NetworkProbe:
         self._node = _Totals()
         self._jobs: OfJobs[_Totals] = OfJobs(_Totals)
 
-    def read(self, jobs: Sequence[NodeJob]) -> Mapping[JobIdentity, Sequence[Reading]]:
+    def read(self, jobs: Sequence[NodeJob]) -> Mapping[JobIdentity, Sequence[MetricReading]]:
         table, unread = self._asked(jobs)
         newest = newest_lives(jobs)
-        of_node: list[Reading] | None = None
-        found: dict[JobIdentity, Sequence[Reading]] = {}
+        of_node: list[MetricReading] | None = None
+        found: dict[JobIdentity, Sequence[MetricReading]] = {}
         for job in jobs:
             if job.id in unread:
                 reason = unread[job.id]
@@ -88,9 +88,9 @@ class NetworkProbe:
         return found
 
     def _asked(self, jobs: Sequence[NodeJob]) -> tuple[Table, Mapping[int, str]]:
-        """What was told, and of which jobs nothing could be read.
+        """The helper's rows, and the jobs that could not be read.
 
-        Without the helper every figure is the node's, which is true and says so.
+        Without the helper every value is the node's, with `scope` set to `node`.
         """
         try:
             telling = self._helper.at(jobs)
@@ -98,14 +98,14 @@ class NetworkProbe:
         except CountersUnavailable:
             return {}, {}
 
-    def _of_job(self, job: NodeJob, own: Sequence[NamespaceCounters]) -> list[Reading]:
+    def _of_job(self, job: NodeJob, own: Sequence[NamespaceCounters]) -> list[MetricReading]:
         counted = {str(each.inode): each.counted for each in own if each.counted is not None}
         if len(counted) != len(own):
             reason = "the network of the job could not be read"
             return [Absence(metric, reason) for metric in _METRICS]
         return self._told(self._jobs[job.identity].of(counted), "job")
 
-    def _of_node(self) -> list[Reading]:
+    def _of_node(self) -> list[MetricReading]:
         devices = read_devices(read_text(self._dev))
         if devices is None:
             return [Absence(metric, "the kernel does not tell it") for metric in _METRICS]
@@ -114,7 +114,7 @@ class NetworkProbe:
             return [Absence(metric, "the node has no network") for metric in _METRICS]
         return self._told(self._node.of({name: devices[name] for name in counting}), "node")
 
-    def _told(self, totals: Sequence[int], scope: str) -> list[Reading]:
+    def _told(self, totals: Sequence[int], scope: str) -> list[MetricReading]:
         now = self._clock.now().timestamp()
         labels = labelled(scope=scope)
         return [
@@ -123,7 +123,7 @@ class NetworkProbe:
         ]
 
     def _counting(self, names: frozenset[str]) -> frozenset[str]:
-        """Which of the interfaces count; looked at again when there are others."""
+        """The interfaces that count; determined again when the set of interfaces changes."""
         if names != self._names:
             outside = names - {LOOPBACK}
             real = {name for name in outside if self._has_device(name)}
@@ -135,7 +135,7 @@ class NetworkProbe:
 
 
 def _own(rows: list[object]) -> list[NamespaceCounters] | None:
-    """The networks of a job that has only such of its own; else None."""
+    """The networks of a job that has only its own networks; else None."""
     try:
         found = namespaces_of(rows)
     except BadTelling:

@@ -1,20 +1,26 @@
-"""The NVIDIA probe: what the cards of each job do, read through NVML.
+"""The NVIDIA probe: metrics of each job's cards, read through NVML.
 
-Which cards are a job's is Slurm's word (its GRES detail), told by the servers; a device list of a
-control group says nothing on cgroup v2 and is not looked at. A card is read once a look, however
-many jobs share it. A job without GPUs costs nothing.
+The servers send which cards a job has, from Slurm's GRES detail. The device list of a control group
+has no information on cgroup v2 and is not used. A card is read once, even if several jobs share it.
+A job without GPUs costs nothing.
+
+`chosen` maps a GRES index to its device file and the card's UUID. Slurm numbers the devices of a
+node in the order of its `gres.conf`. With `File=/dev/nvidia[0-7]` the index is the number in the
+file's name, which is NVML's *minor number*, not its index. A site with another order in
+`gres.conf`, or with MIG instances, configures that in the agent.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from lattice.base.clock import Clock
-from lattice.domain.metric import Absence, Reading
+from lattice.domain.metric import Absence, MetricReading
 from lattice.domain.nodejobs import JobIdentity, NodeJob
 from lattice.probes.gpuhealth import CardCondition, GpuLook
-from lattice.probes.nvidia_binding import BROKEN, NO_CARDS, NO_DRIVER, NOT_INSTALLED, Nvml
 from lattice.probes.nvidia_card import (
     CARD_METRICS,
     ECC_CORRECTED,
@@ -23,9 +29,51 @@ from lattice.probes.nvidia_card import (
     CardLost,
 )
 from lattice.probes.nvidia_cards import Card, Instance, NvidiaCards
-from lattice.probes.nvidia_devices import Chosen, chosen
 from lattice.probes.nvidia_xids import XIDS, XidCounter
+from lattice.probes.nvml import BROKEN, NO_CARDS, NO_DRIVER, NOT_INSTALLED, Nvml
 from lattice.probes.probe import Found, ProbeFailed
+
+NO_SUCH_CARD = "Slurm gave the job a card that NVML does not know"
+NOT_LISTED = "Slurm gave the job a device that `gpus.devices` does not name"
+MIG_NOT_LISTED = "MIG is on: `gpus.devices` must say which instance each of Slurm's numbers is"
+
+_FILE = re.compile(r"/(?:[^/]+/)*nvidia(\d{1,4})", re.ASCII)
+
+Chosen: TypeAlias = Card | Instance | str
+"""A card, an instance, or why it is neither."""
+
+
+def chosen(index: int, devices: Sequence[str], cards: Sequence[Card]) -> Chosen:
+    """The device of one of Slurm's numbers.
+
+    `devices` names each by file (`/dev/nvidia3`) or by UUID; empty: the number is the file's.
+    """
+    if not devices:
+        if any(card.mig for card in cards):
+            # The number may mean an instance: values of another job must not be shown for it.
+            return MIG_NOT_LISTED
+        return _by_minor(index, cards)
+    if index >= len(devices):
+        return NOT_LISTED
+    name = devices[index]
+    if file := _FILE.fullmatch(name):
+        return _by_minor(int(file[1]), cards)
+    return _by_uuid(name, cards)
+
+
+def _by_minor(minor: int, cards: Sequence[Card]) -> Chosen:
+    return next((card for card in cards if card.uuid and card.minor == minor), NO_SUCH_CARD)
+
+
+def _by_uuid(uuid: str, cards: Sequence[Card]) -> Chosen:
+    for card in cards:
+        if card.uuid and card.uuid == uuid:
+            return card
+        for instance in card.instances:
+            if instance.uuid == uuid:
+                return instance
+    return NO_SUCH_CARD
+
 
 NO_GPUS = "the job has no GPUs"
 NOT_KNOWN_YET = "which GPUs Slurm gave the job is not known yet"
@@ -34,7 +82,7 @@ _HANGS = "NVML has not answered for a while"
 
 
 class NvidiaProbe:
-    """`read` for the jobs, `condition` for the node; both may be asked from threads."""
+    """`read` is for the jobs, `condition` for the node; both are thread-safe."""
 
     name = "nvidia"
     metrics = CARD_METRICS | {XIDS}
@@ -48,10 +96,10 @@ class NvidiaProbe:
         nvml: Nvml | None = None,
         held_s: float = _HELD_S,
     ) -> None:
-        """`gpus_of`: a job's GPUs by Slurm's numbers; None: the servers have not said yet.
+        """`gpus_of`: a job's GPUs by Slurm's numbers; None: the servers have not sent them yet.
 
-        `held_s`: how long `condition` waits for a `read` that is under way.
-        `devices`: what each of Slurm's numbers is, where it is not the number of `/dev/nvidiaN`.
+        `held_s`: how long `condition` waits for a `read` that is under way. `devices`: the device
+        of each of Slurm's numbers, if that is not the number of `/dev/nvidiaN`.
         """
         self._gpus_of = gpus_of
         self._clock = clock
@@ -64,8 +112,8 @@ class NvidiaProbe:
         self._seen: tuple[Card, ...] = ()
 
     def read(self, jobs: Sequence[NodeJob]) -> Found:
-        """What the cards of each job tell."""
-        found: dict[JobIdentity, Sequence[Reading]] = {}
+        """The readings of each job's cards."""
+        found: dict[JobIdentity, Sequence[MetricReading]] = {}
         asked: dict[JobIdentity, tuple[int, ...] | None] = {}
         for job in jobs:
             indices = self._gpus_of(job.id)
@@ -78,7 +126,7 @@ class NvidiaProbe:
         try:
             with self._one_at_a_time:
                 cards = self._look()
-                taken: dict[str, list[Reading]] = {}
+                taken: dict[str, list[MetricReading]] = {}
                 for identity, indices in asked.items():
                     found[identity] = (
                         self._nothing(NOT_KNOWN_YET)
@@ -91,7 +139,7 @@ class NvidiaProbe:
         return found
 
     def uuids_of(self, job_id: int) -> tuple[str, ...] | None:
-        """The cards of a job as they were last seen, for who else tells of cards; at once."""
+        """The UUIDs of a job's cards at the last reading, for other probes; returns at once."""
         indices = self._gpus_of(job_id)
         if indices is not None and not indices:
             return ()
@@ -101,7 +149,7 @@ class NvidiaProbe:
         return tuple(each.uuid for each in devices if not isinstance(each, str)) or None
 
     def condition(self) -> GpuLook:
-        """How the cards are, jobs or not. Blocks; never raises."""
+        """The condition of all cards, used or not. Blocks; never raises."""
         time = self._clock.now().timestamp()
         if not self._one_at_a_time.acquire(timeout=self._held_s):
             return GpuLook(time=time, failure=_HANGS)
@@ -116,7 +164,7 @@ class NvidiaProbe:
             self._one_at_a_time.release()
 
     def close(self) -> None:
-        """Let the driver go."""
+        """Shut NVML down."""
         self._cards.nvml.stop()
 
     def _look(self) -> tuple[Card, ...]:
@@ -126,9 +174,12 @@ class NvidiaProbe:
         return cards
 
     def _of(
-        self, indices: tuple[int, ...], cards: tuple[Card, ...], taken: dict[str, list[Reading]]
-    ) -> list[Reading]:
-        readings: list[Reading] = []
+        self,
+        indices: tuple[int, ...],
+        cards: tuple[Card, ...],
+        taken: dict[str, list[MetricReading]],
+    ) -> list[MetricReading]:
+        readings: list[MetricReading] = []
         for index in dict.fromkeys(indices):
             device = chosen(index, self._devices, cards)
             if isinstance(device, str):
@@ -139,14 +190,14 @@ class NvidiaProbe:
             readings += taken[device.uuid]
         return readings
 
-    def _taken(self, device: Chosen) -> list[Reading]:
+    def _taken(self, device: Chosen) -> list[MetricReading]:
         if isinstance(device, Instance):
             return self._cards.read_part(device)
         assert isinstance(device, Card)
         readings = self._cards.read(device)
         return readings + self._xids.readings(device, self._clock.now().timestamp())
 
-    def _nothing(self, reason: str, last_error: str = "") -> list[Reading]:
+    def _nothing(self, reason: str, last_error: str = "") -> list[MetricReading]:
         return [Absence(each, reason, last_error) for each in sorted(self.metrics)]
 
     def _condition(self, card: Card) -> CardCondition:

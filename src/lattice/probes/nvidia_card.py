@@ -1,8 +1,7 @@
-"""One NVIDIA card, read once: each figure by a call of its own, each failure by itself.
+"""Reads one NVIDIA card: each metric by a separate call, with separate failures.
 
-What NVML can't tell of a card is an absence of that figure; a card that fell off the bus is an
-absence of all of them. Nothing else can come of a call: a value that is a blank, or that no card
-can have, is refused where a `Sample` is made.
+A metric that NVML does not have for a card is an absence. For a card that fell off the bus, every
+metric is an absence. Blanks and impossible values are refused when a `Sample` is created.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lattice.domain.metric import Absence, NotMeasured, Reading, Sample, labelled
+from lattice.domain.metric import Absence, MetricReading, NotMeasured, Sample, labelled
 from lattice.probes.dcgm_blanks import is_blank
-from lattice.probes.nvidia_binding import BROKEN, Nvml, NvmlFailed
+from lattice.probes.nvml import BROKEN, Nvml, NvmlFailed
 from lattice.probes.probe import ProbeFailed
 
 LOST = "the card fell off the bus"
@@ -36,21 +35,21 @@ THROTTLE_BITS: Mapping[str, int] = {
     "hw_thermal": 0x40,
     "power_brake": 0x80,
 }
-"""Of NVML's mask, those that slow a job down against its will."""
+"""Of NVML's mask, the reasons that slow a job down."""
 _LARGEST_MASK = 2**32
 _MEGA = 1e6
 _MILLI = 1e-3
 _KIB = 1024
 _KB = 1000
-"""NVML says KB of PCIe and KiB of NVLink."""
+"""NVML uses KB for PCIe and KiB for NVLink."""
 _ALL_LINKS = 0xFFFF_FFFF
 _CORRECTED, _UNCORRECTED, _VOLATILE = 0, 1, 0
 _SM, _MEMORY = 1, 2
 _TX, _RX = 0, 1
 _NVLINK_TX, _NVLINK_RX = 138, 139
-"""Sums over all links since the driver was loaded, in KiB, without the protocol's own bytes."""
+"""Totals over all links since the driver was loaded, in KiB, without protocol overhead."""
 _LINK_COUNT, _LINK_SPEED, _LINK_STATE = 91, 164, 165
-"""How many NVLinks there are; of each its speed one way, in MB a second, and whether it is up."""
+"""The number of NVLinks; for each its speed in one direction in MB/s, and whether it is up."""
 _MOST_LINKS = 36
 _UP = 1
 _BOTH_WAYS = 2
@@ -85,7 +84,7 @@ CARD_METRICS = frozenset(
 
 
 class CardLost(Exception):
-    """It does not answer any more; the text is NVML's."""
+    """The card does not answer any more; the text is NVML's."""
 
 
 class CardReader:
@@ -97,10 +96,10 @@ class CardReader:
         self._uuid = uuid
         self._time = time
 
-    def all(self, *, instances: int | None) -> list[Reading]:
-        """Every figure. `instances`: how many MIG instances it has; None: MIG is off.
+    def all(self, *, instances: int | None) -> list[MetricReading]:
+        """Every metric. `instances`: the number of its MIG instances; None: MIG is off.
 
-        Raises `ProbeFailed` where NVML as a whole is gone.
+        Raises `ProbeFailed` if NVML as a whole is gone.
         """
         try:
             readings = [each for figure in FIGURES for each in self._figure(figure)]
@@ -111,8 +110,8 @@ class CardReader:
             return lost_card(self._uuid, str(lost))
         return readings
 
-    def instance(self) -> list[Reading]:
-        """What is told of a MIG instance by itself: its memory."""
+    def instance(self) -> list[MetricReading]:
+        """The metrics of a MIG instance itself: its memory."""
         try:
             readings = self.memory()
         except CardLost as lost:
@@ -125,8 +124,8 @@ class CardReader:
             *(Absence(each, MIG_INSTANCE, labels=labels) for each in sorted(shared)),
         ]
 
-    def memory(self) -> list[Reading]:
-        """In use by programs. Drivers before 510 count what they keep for themselves too."""
+    def memory(self) -> list[MetricReading]:
+        """Memory in use by programs. Drivers before 510 include their own reserved memory."""
         try:
             try:
                 told = self._ask("nvmlDeviceGetMemoryInfo", self._nvml.constant("nvmlMemory_v2"))
@@ -141,15 +140,15 @@ class CardReader:
             self._made(MEMORY_TOTAL, getattr(told, "total", None)),
         ]
 
-    def throttled(self) -> list[Reading]:
-        """One a reason: 1 while it holds."""
+    def throttled(self) -> list[MetricReading]:
+        """One reading a reason: 1 while it holds."""
         try:
             try:
                 mask = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
             except NvmlFailed as failed:
                 if not failed.not_supported:
                     raise
-                # Drivers before 535 know it by its first name only.
+                # Drivers before 535 have it only by its old name.
                 mask = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
         except NvmlFailed as failed:
             return [self._absent(THROTTLED, failed)]
@@ -160,26 +159,26 @@ class CardReader:
             for reason, bit in THROTTLE_BITS.items()
         ]
 
-    def figures(self, *metrics: str) -> list[Reading]:
-        """Only these, of those that are one call. Raises `CardLost`."""
+    def figures(self, *metrics: str) -> list[MetricReading]:
+        """Only these metrics, of those in `FIGURES`. Raises `CardLost`."""
         wanted = [each for each in FIGURES if each.metric in metrics]
         return [reading for figure in wanted for reading in self._figure(figure)]
 
-    def _figure(self, figure: _Figure) -> list[Reading]:
+    def _figure(self, figure: _Figure) -> list[MetricReading]:
         try:
             told = self._ask(figure.function, *figure.arguments)
         except NvmlFailed as failed:
             return [self._absent(figure.metric, failed)]
         return [self._made(figure.metric, told, figure.factor)]
 
-    def _utilisation(self) -> list[Reading]:
+    def _utilisation(self) -> list[MetricReading]:
         try:
             told = self._ask("nvmlDeviceGetUtilizationRates")
         except NvmlFailed as failed:
             return [self._absent(UTILISATION, failed)]
         return [self._made(UTILISATION, getattr(told, "gpu", None))]
 
-    def _nvlink(self) -> list[Reading]:
+    def _nvlink(self) -> list[MetricReading]:
         fields = [(_NVLINK_TX, _ALL_LINKS), (_NVLINK_RX, _ALL_LINKS)]
         try:
             told = list(self._ask("nvmlDeviceGetFieldValues", fields))
@@ -192,7 +191,7 @@ class CardReader:
         return [self._made(NVLINK, total, _KIB)]
 
     def nvlinks(self) -> tuple[int, float] | None:
-        """How many are up, and what they carry both ways in a second at most; None: not told.
+        """How many are up, and their total bytes/s in both directions; None: not known.
 
         Raises `CardLost`.
         """
@@ -208,12 +207,12 @@ class CardReader:
         up = [speed for state, speed in zip(states, speeds, strict=True) if state == _UP]
         told = [each for each in up if each]
         if None in states or len(told) != len(up):
-            # A sum that lacks a link would be taken for all they can do.
+            # A sum without one link would look like the total.
             return None
         return len(up), float(sum(told)) * _MEGA * _BOTH_WAYS
 
     def _fields(self, *asked: tuple[int, int]) -> list[int | None]:
-        """Raises `NvmlFailed`, `CardLost`."""
+        """Raises `NvmlFailed`, `CardLost`, and `ValueError` if fields are missing."""
         told = [_unsigned(each) for each in self._ask("nvmlDeviceGetFieldValues", list(asked))]
         if len(told) != len(asked):
             raise ValueError("fewer fields than were asked for")
@@ -229,24 +228,24 @@ class CardReader:
                 raise CardLost(failed.words) from None
             raise
 
-    def _made(self, metric: str, told: Any, factor: float = 1.0, **labels: str) -> Reading:
+    def _made(self, metric: str, told: Any, factor: float = 1.0, **labels: str) -> MetricReading:
         return reading(metric, told, factor, self._time(), gpu_uuid=self._uuid, **labels)
 
     def _absent(self, metric: str, failed: NvmlFailed) -> Absence:
         reason = NOT_TOLD if failed.not_supported else "NVML did not answer it"
         return Absence(metric, reason, failed.words, labelled(gpu_uuid=self._uuid))
 
-    def _no(self, metric: str) -> list[Reading]:
+    def _no(self, metric: str) -> list[MetricReading]:
         return [Absence(metric, MIG_UTILISATION, labels=labelled(gpu_uuid=self._uuid))]
 
-    def _no_memory(self) -> list[Reading]:
-        # Beside its instances it would count twice in a total.
+    def _no_memory(self) -> list[MetricReading]:
+        # With its instances it would count twice in a total.
         labels = labelled(gpu_uuid=self._uuid)
         return [Absence(each, MIG_MEMORY, labels=labels) for each in (MEMORY_USED, MEMORY_TOTAL)]
 
 
 def _unsigned(value: Any) -> int | None:
-    """What a field holds; None where NVML did not tell it."""
+    """The value of a field; None if NVML does not have it."""
     kind = _UNSIGNED_KINDS.get(value.valueType)
     if value.nvmlReturn or kind is None:
         return None
@@ -254,8 +253,8 @@ def _unsigned(value: Any) -> int | None:
     return None if is_blank(told) else told
 
 
-def reading(metric: str, told: Any, factor: float, time: float, **labels: str) -> Reading:
-    """A sample, or an absence where what was told can't be one."""
+def reading(metric: str, told: Any, factor: float, time: float, **labels: str) -> MetricReading:
+    """A sample, or an absence if the value can't be one."""
     absent = Absence(metric, NO_NUMBER, labels=labelled(gpu_uuid=labels["gpu_uuid"]))
     if isinstance(told, bool) or not isinstance(told, int | float):
         return absent
@@ -267,7 +266,7 @@ def reading(metric: str, told: Any, factor: float, time: float, **labels: str) -
         return absent
 
 
-def lost_card(uuid: str, words: str, reason: str = LOST) -> list[Reading]:
-    """Every figure of a card that is gone."""
+def lost_card(uuid: str, words: str, reason: str = LOST) -> list[MetricReading]:
+    """An absence for every metric of a lost card."""
     labels = labelled(gpu_uuid=uuid)
     return [Absence(each, reason, words, labels) for each in sorted(CARD_METRICS)]

@@ -1,8 +1,8 @@
-"""The node's NVIDIA cards: which there are, which are gone, what their MIG instances are.
+"""The node's NVIDIA cards: which exist, which are lost, and their MIG instances.
 
-A card is its UUID. NVML's index and the minor number of its device file both change with what is
-plugged in, and differ from each other on real machines; the UUID of a card that was there once is
-remembered, so that it still has its name when it falls off the bus.
+The UUID identifies a card. NVML's index and the minor number of the device file both depend on what
+is plugged in, and differ on real machines. The UUIDs of known cards are remembered, so a card still
+has its UUID when it falls off the bus.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from lattice.base.clock import Clock
 from lattice.base.text import inert
-from lattice.domain.metric import Reading
-from lattice.probes.nvidia_binding import BROKEN, NO_CARDS, NOT_FOUND, Nvml, NvmlFailed
+from lattice.domain.metric import MetricReading
 from lattice.probes.nvidia_card import LOST, CardReader, lost_card
+from lattice.probes.nvml import BROKEN, NO_CARDS, NOT_FOUND, Nvml, NvmlFailed
 from lattice.probes.probe import ProbeFailed
 
 UNREADABLE = "NVML does not tell what card it is"
@@ -27,7 +27,7 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A MIG instance: a part of a card with memory of its own."""
+    """A MIG instance: a part of a card with its own memory."""
 
     uuid: str
     handle: Any
@@ -35,11 +35,11 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One card as it is in this look. `lost` has NVML's words where it does not answer."""
+    """One card at this reading. `lost` is NVML's error if it does not answer."""
 
     index: int
     uuid: str
-    """Empty for one that was lost before anything was read of it."""
+    """Empty for a card that was lost before it was read."""
     minor: int | None
     """Of its device file, `/dev/nvidia3`."""
     name: str
@@ -51,7 +51,7 @@ class Card:
 
 
 class NvidiaCards:
-    """Every card of the node; read by one thread at a time."""
+    """All cards of the node; used by one thread at a time."""
 
     def __init__(self, nvml: Nvml, clock: Clock) -> None:
         self.nvml = nvml
@@ -60,11 +60,11 @@ class NvidiaCards:
         self._session = 0
 
     def look(self) -> tuple[Card, ...]:
-        """All of them, those that are lost too. Raises `ProbeFailed`."""
+        """All cards, lost ones included. Raises `ProbeFailed`."""
         self.nvml.start()
         if self._session != self.nvml.session:
             self._session = self.nvml.session
-            # Handles of a session that is over are void; what the cards are called stays.
+            # Handles of an earlier session are invalid; the cards' names stay.
             self._known = {index: replace(card, handle=None) for index, card in self._known.items()}
         try:
             count = int(self.nvml.call("nvmlDeviceGetCount"))
@@ -74,16 +74,16 @@ class NvidiaCards:
             raise ProbeFailed(NO_CARDS)
         return tuple(self._card(index) for index in range(min(count, _MOST_CARDS)))
 
-    def read(self, card: Card) -> list[Reading]:
-        """Every figure of a card and of its instances. Raises `ProbeFailed`."""
+    def read(self, card: Card) -> list[MetricReading]:
+        """Every metric of a card and of its instances. Raises `ProbeFailed`."""
         if card.lost:
             return lost_card(card.uuid, card.lost, card.why_lost)
         instances = len(card.instances) if card.mig else None
         found = self.reader(card).all(instances=instances)
         return found + [each for instance in card.instances for each in self.read_part(instance)]
 
-    def read_part(self, instance: Instance) -> list[Reading]:
-        """What a MIG instance tells by itself. Raises `ProbeFailed`."""
+    def read_part(self, instance: Instance) -> list[MetricReading]:
+        """The metrics of a MIG instance itself. Raises `ProbeFailed`."""
         return CardReader(self.nvml, instance.handle, instance.uuid, self._time()).instance()
 
     def reader(self, card: Card) -> CardReader:
@@ -139,6 +139,6 @@ class NvidiaCards:
 
 
 def text_of(told: Any) -> str:
-    """What the binding gives for a text, safe to show."""
+    """A text from the binding, safe to show."""
     text = told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told or "")
     return inert(text)[:_LONGEST_NAME]

@@ -1,6 +1,6 @@
-"""XIDs: errors that the driver reports of a card, counted since the agent began to listen.
+"""XIDs: errors that the driver reports for a card, counted since the agent started.
 
-NVML keeps them in a queue of its own; a look takes what is there and waits for nothing.
+NVML queues them; a reading takes the queued events and does not wait.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from lattice.domain.metric import Absence, Reading, labelled
-from lattice.probes.nvidia_binding import Nvml, NvmlFailed
+from lattice.domain.metric import Absence, MetricReading, labelled
 from lattice.probes.nvidia_card import NOT_TOLD, reading
 from lattice.probes.nvidia_cards import Card
+from lattice.probes.nvml import Nvml, NvmlFailed
 
 XIDS = "gpu_xid_total"
 NONE_YET = "no error was reported since the agent started"
 _MOST_A_LOOK = 256
 _LARGEST_XID = 2**16
 _MOST_KINDS = 64
-"""Of one card: a label must not grow without end."""
+"""For one card: the number of label values must be limited."""
 
 
 class XidCounter:
-    """Listens to all cards; one thread at a time."""
+    """Receives the events of all cards; used by one thread at a time."""
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
@@ -37,7 +37,7 @@ class XidCounter:
         self._counted: dict[str, Counter[int]] = {}
 
     def take(self, cards: Iterable[Card]) -> None:
-        """Whatever was reported since the last time. Never raises."""
+        """Count the events since the last call. Never raises."""
         if self._session != self._nvml.session:
             self._session = self._nvml.session
             self._set, self._heard, self._deaf, self._names = None, set(), {}, {}
@@ -51,12 +51,12 @@ class XidCounter:
             for _ in range(_MOST_A_LOOK):
                 self._count(self._nvml.call("nvmlEventSetWait", self._set, 0))
         except NvmlFailed as failed:
-            # A timeout: the queue is empty. Anything else is told by the cards themselves.
+            # A timeout means that the queue is empty. The cards' own readings show other errors.
             if failed.lost:
                 self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """A set with a lost card in it tells of no card any more; the next is without it."""
+        """An event set with a lost card gives no events any more; the next one omits it."""
         held, self._set = self._set, None
         self._heard.clear()
         if held is not None:
@@ -64,10 +64,10 @@ class XidCounter:
                 self._nvml.call("nvmlEventSetFree", held)
 
     def of(self, uuid: str) -> dict[int, int]:
-        """How often each was reported of a card."""
+        """The number of events of each XID of a card."""
         return dict(self._counted.get(uuid, {}))
 
-    def readings(self, card: Card, time: float) -> list[Reading]:
+    def readings(self, card: Card, time: float) -> list[MetricReading]:
         labels = labelled(gpu_uuid=card.uuid)
         counted = self._counted.get(card.uuid)
         if counted:
@@ -103,7 +103,7 @@ class XidCounter:
 
 
 def _address(handle: Any) -> int | None:
-    """Where a handle points: a card that just fell off the bus can't be asked for its name."""
+    """The address of a handle: a card that fell off the bus has no readable UUID."""
     try:
         return ctypes.cast(handle, ctypes.c_void_p).value
     except (ctypes.ArgumentError, TypeError):

@@ -1,8 +1,7 @@
-"""What a probe is. Concurrency, time and failure are the registry's (`lattice.probes.registry`).
+"""The interface of a probe. The registry (`lattice.probes.registry`) handles threads and failures.
 
-A probe only reads and parses, for all jobs of the node at once, in a thread that nothing waits for.
-Whatever it raises, and however long it hangs, ends in an `Absence` for its own metrics and touches
-no other probe.
+A probe only reads and parses, for all jobs of the node at once, in a separate thread. If it raises
+or hangs, its own metrics become an `Absence`, and no other probe is affected.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from lattice.domain.metric import Reading
+from lattice.domain.metric import MetricReading
 from lattice.domain.nodejobs import JobIdentity, NodeJob
 
-Found: TypeAlias = Mapping[JobIdentity, Sequence[Reading]]
+Found: TypeAlias = Mapping[JobIdentity, Sequence[MetricReading]]
 
 
 @dataclass(frozen=True, slots=True)
-class Roots:
-    """Where the kernel's files are: captured trees in tests."""
+class ProbeRoots:
+    """The roots of the kernel's files; tests use captured trees."""
 
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
@@ -28,7 +27,7 @@ class Roots:
 
 
 class ProbeFailed(Exception):
-    """Why nothing could be read, in words for people; `last_error` in the failing part's own."""
+    """Why nothing could be read, for people; `last_error` is the failing component's own error."""
 
     def __init__(self, reason: str, last_error: str = "") -> None:
         super().__init__(reason)
@@ -37,17 +36,17 @@ class ProbeFailed(Exception):
 
 
 class Probe(Protocol):
-    """One thing a node can measure."""
+    """Measures one thing on a node."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def metrics(self) -> frozenset[str]:
-        """Every metric it may tell of, by its name in the catalogue."""
+        """Every metric that it may return, by its name in the catalogue."""
 
     def read(self, jobs: Sequence[NodeJob]) -> Found:
-        """What it can tell of each job now. Blocks; never called again before it has returned.
+        """The current readings of each job. Blocks; never called again before it has returned.
 
-        Raises `ProbeFailed`, or anything: nothing it raises becomes a number.
+        May raise `ProbeFailed` or any exception.
         """

@@ -1,9 +1,9 @@
-"""A job's processes: how many, how many threads, and what they read from and wrote to storage.
+"""A job's processes: their number, their threads, and their storage reads and writes.
 
-How many there are the control groups tell everyone. What each has read and written the kernel
-tells its owner alone, so that comes through the root helper; `ioledger` says what the total over
-processes that come and go is worth. While one of them can't be read there is no total: without it
-the sum would be too low, and nobody could tell by how much.
+Every user can read the numbers from the control groups. Only its owner can read the I/O counters of
+a process, so these come through the root helper. `ioledger` defines the total over processes that
+come and go. While one process can't be read there is no total: the sum would be too low by an
+unknown amount.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from lattice.domain.counters import (
     processes_of,
 )
 from lattice.domain.kerneltext import figure
-from lattice.domain.metric import Absence, Reading
+from lattice.domain.metric import Absence, MetricReading
 from lattice.domain.nodejobs import JobIdentity, NodeJob
-from lattice.probes.helperlook import HelperLook, newest_lives
+from lattice.probes.helper_cache import HelperReadings, newest_lives
 from lattice.probes.ioledger import IoLedger
+from lattice.probes.kernel_files import OfJobs, is_young, read_text, reading
 from lattice.probes.probe import ProbeFailed
-from lattice.probes.reading import OfJobs, is_young, read_text, reading
 
 _READ, _WRITTEN = "io_read_bytes_total", "io_write_bytes_total"
 _DEEPEST = 8
@@ -42,30 +42,30 @@ OLDER_LIFE = "a newer life of this job is on the node"
 
 
 class ProcessesProbe:
-    """Counts in control groups, and asks the helper."""
+    """Counts in control groups, and reads I/O counters from the helper."""
 
     name = "processes"
     metrics = frozenset({"processes", "threads", _READ, _WRITTEN})
 
-    def __init__(self, helper: HelperLook, clock: Clock) -> None:
+    def __init__(self, helper: HelperReadings, clock: Clock) -> None:
         self._helper = helper
         self._clock = clock
         self._ledgers: OfJobs[IoLedger] = OfJobs(IoLedger)
 
-    def read(self, jobs: Sequence[NodeJob]) -> Mapping[JobIdentity, Sequence[Reading]]:
+    def read(self, jobs: Sequence[NodeJob]) -> Mapping[JobIdentity, Sequence[MetricReading]]:
         telling = self._asked(jobs)
         newest = newest_lives(jobs)
         return {job.identity: [*self._counts(job), *self._io(job, telling, newest)] for job in jobs}
 
     def _asked(self, jobs: Sequence[NodeJob]) -> tuple[Table, Mapping[int, str]] | ProbeFailed:
-        """What was told, and of which jobs nothing could be read."""
+        """The helper's rows, and the jobs that could not be read."""
         try:
             telling = self._helper.at(jobs)
             return telling.of(IO), telling.unread
         except CountersUnavailable as error:
             return ProbeFailed(error.reason, error.last_error)
 
-    def _counts(self, job: NodeJob) -> list[Reading]:
+    def _counts(self, job: NodeJob) -> list[MetricReading]:
         now = self._clock.now().timestamp()
         folder = job.folders[0] if job.folders else None
         if folder is None:
@@ -82,7 +82,7 @@ class ProcessesProbe:
         job: NodeJob,
         telling: tuple[Table, Mapping[int, str]] | ProbeFailed,
         newest: frozenset[JobIdentity],
-    ) -> list[Reading]:
+    ) -> list[MetricReading]:
         if isinstance(telling, ProbeFailed):
             return _absent(telling.reason, telling.last_error)
         if job.identity not in newest:
@@ -96,28 +96,28 @@ class ProcessesProbe:
             return _absent("lattice-helper said what can't be", str(error))
         return self._summed_io(job, processes)
 
-    def _summed_io(self, job: NodeJob, processes: Sequence[ProcessCounters]) -> list[Reading]:
+    def _summed_io(self, job: NodeJob, processes: Sequence[ProcessCounters]) -> list[MetricReading]:
         now = self._clock.now().timestamp()
         ledger = self._ledgers[job.identity]
-        # Without processes the total stands; with none that could be read it would be an old one.
+        # Without processes the total stays. With none readable it would be outdated.
         unread = sum(each.counted is None for each in processes)
         if processes and unread == len(processes):
             return _absent(UNREAD)
         if not processes and not ledger.known:
             return _absent(NO_PROCESS_YET if is_young(job.identity, now) else NO_PROCESS)
-        # Also where it is not told: who ends meanwhile must be missed.
+        # Also if no total is reported: the ledger must notice processes that end.
         total = ledger.look(processes)
         if unread:
             return _absent(SOME_UNREAD, f"{unread} of {len(processes)} processes")
         return [reading(_READ, total.read_bytes, now), reading(_WRITTEN, total.write_bytes, now)]
 
 
-def _absent(reason: str, last_error: str = "") -> list[Reading]:
+def _absent(reason: str, last_error: str = "") -> list[MetricReading]:
     return [Absence(metric, reason, last_error) for metric in (_READ, _WRITTEN)]
 
 
-def _summed(metric: str, lists: Sequence[str], now: float) -> Reading:
-    """How many numbers stand in these files; those that went meanwhile have none."""
+def _summed(metric: str, lists: Sequence[str], now: float) -> MetricReading:
+    """How many numbers are in these files; skips files that are gone."""
     count, read = 0, False
     for file in lists:
         text = read_text(file, _LARGEST_LIST)
@@ -132,7 +132,7 @@ def _summed(metric: str, lists: Sequence[str], now: float) -> Reading:
 
 
 def _places(folder: str, *, v2: bool) -> Iterator[str]:
-    """The steps and what is below them, but for Slurm's own daemons."""
+    """The steps and the folders below them, without Slurm's own daemons."""
     for name in _folders(folder):
         if name.startswith(_STEP):
             step = f"{folder}/{name}"
@@ -150,7 +150,7 @@ def _below(folder: str, depth: int) -> Iterator[str]:
 
 
 def _folders(folder: str) -> list[str]:
-    # A control group counts its folders as links, and listing one costs ten times as much.
+    # A control group counts its folders as links; listing one takes ten times as long.
     try:
         if os.stat(folder).st_nlink == 2:  # noqa: PTH116
             return []

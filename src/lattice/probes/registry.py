@@ -1,12 +1,11 @@
-"""The registry: runs probes, each in a thread that is kept, and turns what they do into readings.
+"""The registry: runs probes in persistent threads, and turns their results into readings.
 
-Probes that only read files of the kernel share one thread (`together`) and are read one after the
-other: a hop between threads costs more than such a look. All others have one of their own.
+Probes that only read kernel files share one thread (`together`) and run one after the other: a
+switch between threads costs more than such a reading. Each other probe has its own thread.
 
-Law: every metric of every probe is told for every job that was asked for, with a number or with
-the reason why there is none. Whatever a probe raises, however long it hangs and whatever it
-returns touches its own metrics only, and nothing is raised from here. An answer that comes late is
-thrown away: it is of a moment that was told as absent.
+Invariant: every metric of every probe has a value or a reason for every requested job. A probe that
+raises, hangs or returns bad data affects only its own metrics, and nothing is raised from here. A
+late answer is discarded: its metrics were already reported as absent.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import TypeAlias
 from lattice.base.clock import Clock
 from lattice.base.moment import silence
 from lattice.base.text import inert
-from lattice.domain.metric import Absence, Reading, Sample
+from lattice.domain.metric import Absence, MetricReading, Sample
 from lattice.domain.nodejobs import JobIdentity, NodeJob
 from lattice.probes.probe import Found, Probe, ProbeFailed
 
@@ -31,7 +30,7 @@ _SeriesKey: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class Registry:
-    """The probes of one node. `close` when it is over; a thread that hangs is left behind."""
+    """The probes of one node. Call `close` at the end; a thread that hangs is abandoned."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class Registry:
         together: Sequence[Probe] = (),
         patience_s: float = 5.0,
     ) -> None:
-        # The order says who is believed where two tell of the same series: the first.
+        # If two probes return the same series, the first one counts.
         crews = ([together] if together else []) + [(probe,) for probe in probes]
         self._crews = [_Crew(tuple(each), clock) for each in crews]
         self._patience_s = patience_s
@@ -49,14 +48,14 @@ class Registry:
 
     @property
     def metrics(self) -> frozenset[str]:
-        """Everything that is told of each job."""
+        """All metrics that a job gets."""
         probes = (probe for crew in self._crews for probe in crew.probes)
         return frozenset[str]().union(*(probe.metrics for probe in probes))
 
     async def read(
         self, jobs: Sequence[NodeJob], *, patience_s: float | None = None
-    ) -> Mapping[JobIdentity, tuple[Reading, ...]]:
-        """What can be told of each job now, within `patience_s`. Never raises."""
+    ) -> Mapping[JobIdentity, tuple[MetricReading, ...]]:
+        """The readings of each job, within `patience_s`. Never raises."""
         if not jobs:
             return {}
         patient_s = self._patience_s if patience_s is None else patience_s
@@ -79,7 +78,7 @@ class Registry:
 
 
 class _Look:
-    """One round of a crew. Written by its thread, read by the loop."""
+    """One round of a crew. Its thread writes it, the event loop reads it."""
 
     __slots__ = ("_loop", "done", "finished", "jobs", "told")
 
@@ -92,7 +91,7 @@ class _Look:
 
     def end(self) -> None:
         self.finished = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits any more
             self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
@@ -101,7 +100,7 @@ class _Look:
 
 
 class _Hanging:
-    """The last round is not over: which probe it stands at, and for how long."""
+    """The last round is not over: at which probe it hangs, and for how long."""
 
     __slots__ = ("at", "for_s")
 
@@ -111,7 +110,7 @@ class _Hanging:
 
 
 class _Crew:
-    """Probes that share a thread, which is started with the first look and kept."""
+    """Probes that share a thread, which starts with the first round."""
 
     def __init__(self, probes: tuple[Probe, ...], clock: Clock) -> None:
         self.probes = probes
@@ -122,7 +121,7 @@ class _Crew:
         self._begun_s = 0.0
 
     def begin(self, jobs: Sequence[NodeJob]) -> _Look | _Hanging:
-        """Ask, unless the thread has not come back from the last time."""
+        """Start a round, unless the last one is not finished."""
         if self._look is not None and not self._look.finished:
             at = min(len(self._look.told), len(self.probes) - 1)
             return _Hanging(self.probes[at].name, self._clock.monotonic() - self._begun_s)
@@ -166,7 +165,7 @@ def _late(name: str, hanging: _Hanging) -> ProbeFailed:
 def _asked(probe: Probe, jobs: Sequence[NodeJob]) -> _Told:
     try:
         found = probe.read(jobs)
-        # Looked through here: what is no mapping of readings fails here and not in the loop.
+        # Checked in the thread: bad data fails here and not in the event loop.
         return {job.identity: _checked(probe, found.get(job.identity, ())) for job in jobs}
     except ProbeFailed as failed:
         return failed
@@ -174,7 +173,7 @@ def _asked(probe: Probe, jobs: Sequence[NodeJob]) -> _Told:
         return ProbeFailed(f"{probe.name} failed", f"{type(error).__name__}: {error}")
 
 
-def _checked(probe: Probe, readings: Sequence[Reading]) -> tuple[Reading, ...]:
+def _checked(probe: Probe, readings: Sequence[MetricReading]) -> tuple[MetricReading, ...]:
     checked = tuple(readings)
     for each in checked:
         if not isinstance(each, Sample | Absence) or each.metric not in probe.metrics:
@@ -182,8 +181,10 @@ def _checked(probe: Probe, readings: Sequence[Reading]) -> tuple[Reading, ...]:
     return checked
 
 
-def _of_job(identity: JobIdentity, told: Sequence[tuple[Probe, _Told]]) -> tuple[Reading, ...]:
-    """One reading a series, the first; reasons only where there is no number for that."""
+def _of_job(
+    identity: JobIdentity, told: Sequence[tuple[Probe, _Told]]
+) -> tuple[MetricReading, ...]:
+    """One reading a series, the first; absences only for series without a sample."""
     samples: dict[_SeriesKey, Sample] = {}
     absences: dict[_SeriesKey, Absence] = {}
     for probe, answer in told:
@@ -201,7 +202,7 @@ def _of_job(identity: JobIdentity, told: Sequence[tuple[Probe, _Told]]) -> tuple
     return (*samples.values(), *reasons)
 
 
-def _readings(probe: Probe, answer: _Told, identity: JobIdentity) -> list[Reading]:
+def _readings(probe: Probe, answer: _Told, identity: JobIdentity) -> list[MetricReading]:
     if isinstance(answer, ProbeFailed):
         reason, error = _words(answer.reason), _words(answer.last_error)
         return [Absence(metric, reason, error) for metric in sorted(probe.metrics)]

@@ -12,20 +12,20 @@ from pathlib import Path
 from lattice import __version__
 from lattice.base.clock import SystemClock
 from lattice.base.errors import ConfigurationError, LatticeError, status_of
-from lattice.base.inherited import reset_inherited_signals
 from lattice.base.logs import configure_logging
 from lattice.base.logsection import LogFormat
 from lattice.base.pauses import LoopPauses
-from lattice.server.agents import begin_identity, succeed_identity, with_single_identity
-from lattice.server.config import check_server_config, load_server_config
+from lattice.base.process import reset_inherited_signals
+from lattice.server.cluster.agents import begin_identity, succeed_identity, with_single_identity
+from lattice.server.cluster.state import bootstrap_state
+from lattice.server.config.load import check_server_config, load_server_config
 from lattice.server.serve import serve
-from lattice.server.state import bootstrap_state
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 78 for a configuration that can't be worked with, 0 after an orderly stop.
+    """Exit code 78 for an invalid configuration, 0 after an orderly stop.
 
-    1 if a background loop failed without which there is no server.
+    1 if a background loop failed that the server needs. Other errors have the code of `STATUS`.
     """
     options = _parser().parse_args(arguments)
     if options.check_config:

@@ -1,31 +1,35 @@
-"""Runs the server: both listeners, the watches behind them, and an orderly end.
+"""Runs the server: its listeners, the loops behind them, and an orderly end.
 
-Everything that runs has an owner here: the contexts end when the first stop is asked for, new
-calls are turned away, open ones get the configured grace, then the engines are let go.
+Everything that runs has an owner here. On a stop, new calls are refused and open ones get the
+configured grace. Then the contexts end, the last opened first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import structlog
 
 from lattice.base.clock import SystemClock
-from lattice.base.garbage import MANY, settle
 from lattice.base.pauses import LoopPauses
+from lattice.base.process import MANY, settle
 from lattice.base.supervisor import Supervisor
-from lattice.server.compose import compose
-from lattice.server.features import open_features
-from lattice.server.ground import open_ground
-from lattice.server.listening import (
+from lattice.foundation.wiring import Wiring
+from lattice.server.cluster.agent_listener import agent_listener
+from lattice.server.config.sections import ServerConfig
+from lattice.server.features import features
+from lattice.server.foundation import Ground, open_ground
+from lattice.server.listeners.faces import Faces, compose
+from lattice.server.listeners.listeners import (
     listening,
     open_connections,
     server_tls,
     show_connections,
 )
-from lattice.server.sections import ServerConfig
+from lattice.server.listeners.rest_app import Description
 from lattice.server.tls import ServerTls
 
 
@@ -38,21 +42,22 @@ async def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT; `single` is the folder of a server without etcd.
 
-    Raises `LoopFailed` after an orderly stop, if a loop failed that a server can't do without.
+    Raises `LoopFailed` after an orderly stop, if a loop failed that the server needs.
     """
     stop = asyncio.Event()
     clock = SystemClock()
     supervisor = Supervisor(clock, stop.set)
     async with (
         open_ground(config, clock, log, supervisor, single=single) as ground,
-        open_features(ground) as (parts, links),
+        AsyncExitStack() as stack,
     ):
-        ground.figures.show_pauses(pauses)
-        faces = compose(parts)
+        faces = await open_features(ground, stack)
+        own_metrics = ground.foundation.own_metrics
+        own_metrics.show_pauses(pauses)
         tls = server_tls(config.api)
         _on_signals(stop, tls)
         connections = open_connections(config.api)
-        show_connections(ground.figures, connections)
+        show_connections(own_metrics, connections)
         async with listening(config.api, faces, tls, supervisor, connections):
             log.info(
                 "serving",
@@ -65,10 +70,42 @@ async def serve(
             pauses.start()
             await stop.wait()
             log.info("stopping", grace_s=config.api.shutdown_grace_s)
-            if links:
-                links.leave()
+            if ground.agents:
+                ground.agents.links.leave()
     log.info("stopped")
     supervisor.check()
+
+
+async def open_features(ground: Ground, stack: AsyncExitStack) -> Faces:
+    """Open every feature and the listener for agents. Raises `ConfigurationError`."""
+    description = Description(lambda: faces.rest)
+    wirings = tuple(features(ground, description.text))
+    for each in wirings:
+        stack.push_async_callback(each.close)
+        await stack.enter_async_context(ground.foundation.supervisor.running(*each.loops))
+    if ground.agents is not None:
+        served, config = ground.agents, ground.config
+        await stack.enter_async_context(
+            agent_listener(
+                str(config.api.agent_listen),
+                ground.cluster.view,
+                served.parts,
+                served.links,
+                ground.cluster.limits.rates,
+                ground.foundation.journal,
+                ground.foundation.log,
+                (*wirings, Wiring(offer_agents=served.measurement.offer_agents)),
+            )
+        )
+    faces = compose(
+        ground.foundation,
+        wirings,
+        ground.verifier,
+        ground.config.api.claim_names,
+        ground.cluster.locks.next_change,
+        ground.config.rate_limits.public_per_minute,
+    )
+    return faces
 
 
 def _on_signals(stop: asyncio.Event, tls: ServerTls | None) -> None:

@@ -1,13 +1,15 @@
 """TLS for both listeners, from files that may change while the server runs.
 
-Certificate, key and client authorities are read as one, tried as one and put in force as one: a
-pair that does not fit is refused with a line in the log, and what was in force stays. A change
-concerns new connections only; open ones keep the terms they were made under.
+Certificate, key and client authorities are read, checked and put in force together. A pair that
+does not fit is refused with a log line, and the old one stays in force. A change affects new
+connections only.
 
-HTTP: `ReloadingContext` is what uvicorn is given; each connection gets the context of the moment,
-with its own session cache. Loading into one context again would leave the old authorities trusted
-(OpenSSL only ever adds to a store) and let a client resume a session they had admitted.
-gRPC: asks for the current certificates before every handshake by itself.
+HTTP: uvicorn gets a `ReloadingContext`; each connection uses the current context, with its own
+session cache. Loading into one context again would leave the old authorities trusted, because
+OpenSSL only ever adds to a store. It would also let a client resume a session that they had
+admitted.
+
+gRPC: fetches the current certificates itself before every handshake.
 """
 
 from __future__ import annotations
@@ -30,19 +32,19 @@ _LARGEST_FILE_BYTES = 1 << 20
 
 
 class TlsRefused(ConfigurationError):
-    """The files can't be used as they are; the text says why."""
+    """The files can't be used; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Where the material is. With `authorities`, clients must show a certificate they signed."""
+    """The paths. With `authorities`, clients must show a certificate that they signed."""
 
     certificate: Path
     key: Path
     authorities: Path | None = None
 
     def stamp(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Changes whenever a file is written, replaced or linked elsewhere; raises OSError."""
+        """Changes whenever a file is written, replaced or linked elsewhere; raises `OSError`."""
         files = (self.certificate, self.key, self.authorities)
         found = [file.stat() for file in files if file is not None]
         return tuple((each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns) for each in found)
@@ -50,7 +52,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class TlsMaterial:
-    """What the files held, proven to fit together."""
+    """The content of the files, checked to fit together."""
 
     certificate: bytes
     key: bytes = field(repr=False)
@@ -80,7 +82,7 @@ class TlsMaterial:
 
 
 def read_material(files: TlsFiles) -> TlsMaterial:
-    """Read all files and prove that they fit. Raises `TlsRefused`."""
+    """Read all files and check that they fit. Raises `TlsRefused`."""
     material = TlsMaterial(
         _read(files.certificate),
         _read(files.key),
@@ -109,8 +111,8 @@ def _plain_context() -> ssl.SSLContext:
 
 
 def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    # Python only loads pairs by path. The bytes already read go through memory files, so that
-    # what was checked is what is served, and the key never touches a disk of ours.
+    # Python only loads pairs by path. The bytes already read go through memory files. So what was
+    # checked is what is served, and the key is never written to a disk.
     with _memory_file(certificate) as chain, _memory_file(key) as private:
         context.load_cert_chain(
             f"/proc/self/fd/{chain.fileno()}",
@@ -142,7 +144,7 @@ def _reason(error: Exception) -> str:
 
 
 class ReloadingContext(ssl.SSLContext):
-    """Stands in for whichever context is in force when a connection is made."""
+    """Delegates to the context that is in force when a connection is made."""
 
     current: Callable[[], ssl.SSLContext]
 
@@ -155,16 +157,16 @@ class ReloadingContext(ssl.SSLContext):
         """SSLContext does its work in `__new__`."""
 
     def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
-        """What asyncio calls for each connection it accepts."""
+        """Called by asyncio for each accepted connection."""
         return self.current().wrap_bio(*args, **options)
 
     def wrap_socket(self, *args: Any, **options: Any) -> ssl.SSLSocket:
-        """What blocking servers call."""
+        """Called by blocking servers."""
         return self.current().wrap_socket(*args, **options)
 
 
 class ServerTls:
-    """The TLS of the server: what is in force now, and the watch that renews it."""
+    """The TLS of the server: the current material, and the watch that renews it."""
 
     def __init__(
         self, files: TlsFiles, *, rest_mtls: bool = False, grpc_mtls: bool = False
@@ -178,14 +180,14 @@ class ServerTls:
         self._served_to_grpc = self._material
 
     def http_context(self) -> ssl.SSLContext:
-        """For uvicorn's `ssl_context_factory`; follows every reload."""
+        """For `uvicorn.Config.ssl`; follows every reload."""
         return ReloadingContext(lambda: self._context)
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
         """For `add_secure_port`; follows every reload."""
         return grpc.dynamic_ssl_server_credentials(
             self._grpc_configuration(self._material),
-            # The stubs do not know that the fetcher may answer None.
+            # The stubs don't have that the fetcher may return None.
             self._fetch_for_grpc,  # type: ignore[arg-type]
             require_client_authentication=self._grpc_mtls,
         )
@@ -213,7 +215,7 @@ class ServerTls:
                 self.reload()
 
     def _fetch_for_grpc(self) -> grpc.ServerCertificateConfiguration | None:
-        # Called by gRPC from its own threads, before each handshake; None means "as before".
+        # Called by gRPC from its own threads, before each handshake; None means unchanged.
         material = self._material
         if material is self._served_to_grpc:
             return None
@@ -230,5 +232,5 @@ def _stamp_of(files: TlsFiles) -> tuple[tuple[int, int, int, int], ...]:
     try:
         return files.stamp()
     except OSError:
-        # A file between unlink and rename; it will be back, and then the stamp differs.
+        # A file between unlink and rename; when it is back, the stamp differs.
         return ()

@@ -1,8 +1,8 @@
 """gRPC streams as carriers of frames, and the relay between two of them.
 
-The messages are `lattice.v1.Frame`. A carrier at an end wraps and unwraps them; the relay passes
-the bytes on unread, one at a time, so that it holds no more than gRPC itself does and a slow
-reader slows the writer.
+The messages are `lattice.v1.Frame`. A carrier at an end wraps and unwraps them. The relay passes
+the bytes on unread, one message at a time. So it holds no more than gRPC itself, and a slow reader
+slows the writer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lattice.domain.stream import Carrier, CarrierLost
 from lattice.wire.v1.link_pb2 import Frame, StreamOpening
 
 EOF: Any = aio.EOF  # type: ignore[attr-defined]
-"""What a read answers at the end; the stubs of grpc do not know it."""
+"""The result of a read at the end; the stubs of grpc lack it."""
 
 STREAM_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", 256 * 1024),
@@ -27,27 +27,27 @@ STREAM_OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 _BODY_TAG = 0x12
-"""Field 2 of `Frame`, with a length before it."""
+"""Field 2 of `Frame`, length-delimited."""
 _LONGEST_PREFIX = 5
 _CORE = "Internal error from Core"
-"""What grpc says where a connection broke under a stream."""
+"""The text of grpc when a connection broke under a stream."""
 
 
 _LOST = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
-"""However grpc says that a stream can't be used any more."""
+"""The errors of grpc for a stream that can't be used any more."""
 
 
-class ByteStream(Protocol):
-    """Either side of a gRPC stream whose messages are taken as bytes."""
+class CarriedStream(Protocol):
+    """Either side of a gRPC stream with messages as bytes."""
 
     async def read(self) -> Any: ...
     async def write(self, message: bytes) -> Any: ...
 
 
 class GrpcCarrier:
-    """Frames over a stream of bytes. The raw pair is the relay's."""
+    """Frames over a stream of bytes. The relay uses the raw methods."""
 
-    def __init__(self, stream: ByteStream) -> None:
+    def __init__(self, stream: CarriedStream) -> None:
         self._stream = stream
 
     async def send(self, frame: bytes) -> None:
@@ -72,16 +72,16 @@ class GrpcCarrier:
         return message
 
     async def open_with(self, opening: StreamOpening) -> None:
-        """The first message of whoever dialled."""
+        """Send the first message, from the side that dialled."""
         await self.send_raw(Frame(open=opening).SerializeToString())
 
     async def opening(self) -> StreamOpening:
-        """The same, at the side that was dialled."""
+        """Receive the first message, at the side that was dialled."""
         return read_frame(await self.receive_raw()).open
 
 
 async def relay(one: Carrier, other: Carrier) -> None:
-    """Pass everything on, both ways, until either side is lost. Returns; it never raises for it."""
+    """Pass on everything, both ways, until either side is lost. Does not raise for that."""
     tasks = [asyncio.ensure_future(_pass(*way)) for way in ((one, other), (other, one))]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -100,7 +100,7 @@ async def _pass(source: Carrier, target: Carrier) -> None:
 
 
 def wrapped(body: bytes) -> bytes:
-    """`Frame(body=body)` as bytes, with one copy of the body in place of three."""
+    """`Frame(body=body)` as bytes, with one copy of the body instead of three."""
     size, prefix = len(body), bytearray((_BODY_TAG,))
     while size > 0x7F:
         prefix.append(size & 0x7F | 0x80)
@@ -110,7 +110,7 @@ def wrapped(body: bytes) -> bytes:
 
 
 def unwrapped(message: bytes) -> memoryview:
-    """The body of a frame, in place. Raises `CarrierLost` for anything else."""
+    """The body of a frame, without a copy. Raises `CarrierLost` for anything else."""
     if message[:1] == _BODY_TAG.to_bytes():
         size = 0
         for at, byte in enumerate(message[1:_LONGEST_PREFIX], 1):
@@ -119,12 +119,12 @@ def unwrapped(message: bytes) -> memoryview:
                 if size == len(message) - at - 1:
                     return memoryview(message)[at + 1 :]
                 break
-    # Some other writer's order of fields, or no frame at all: the long way tells.
+    # Another order of fields, or no frame at all: parse it in full.
     return memoryview(read_frame(message).body)
 
 
 def read_frame(message: bytes) -> Frame:
-    """A message of the wire. Raises `CarrierLost` for one that is none."""
+    """Parse a message of the wire. Raises `CarrierLost` for an invalid one."""
     try:
         return Frame.FromString(message)
     except DecodeError:

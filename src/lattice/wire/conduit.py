@@ -1,9 +1,9 @@
-"""A pipe end at work: messages in and out on one side, one carrier after another on the other.
+"""A running pipe end: messages on one side, one carrier after another on the other.
 
-`carry` runs one connection until it is lost; whoever owns the conduit finds the next and calls it
-again. `send` and `receive` do not notice, beyond the wait. Silence is not trusted: a ping goes
-out every few seconds, and a carrier that says nothing for longer than `silence_s` is given up; one
-that is to carry a session on, and says nothing from the first, much sooner.
+`carry` runs one connection until it is lost. The owner of the conduit finds the next and calls it
+again. For `send` and `receive` that is only a delay. A ping is sent every few seconds, and a
+carrier that is silent for longer than `silence_s` is given up. When a session resumes, a carrier
+that is silent from the start is given up much sooner.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIRST_WORD_S = 4.0
 
 
 class ConduitClosed(Exception):
-    """The session is over, or was given up; no message will come or go any more."""
+    """The session has ended or was given up; no more messages."""
 
 
 class Conduit:
@@ -54,12 +54,12 @@ class Conduit:
 
     @property
     def met(self) -> bool:
-        """True once the other end was heard on the connection of the moment, or the last."""
+        """True once the other end was heard on the current or last connection."""
         return self._met
 
     @property
     def over(self) -> bool:
-        """True when both ends have said and confirmed their last, or it was closed."""
+        """True when both ends have sent and confirmed their last message, or it was closed."""
         return self._closed or self._pipe.over
 
     async def send(self, payload: bytes, *, last: bool = False) -> None:
@@ -80,7 +80,7 @@ class Conduit:
             self._check_open()
             self._incoming.clear()
             await self._incoming.wait()
-        # Reading makes room, which the other end may be waiting to hear of.
+        # Reading makes room, which the other end may be waiting for.
         if self._pipe.ready:
             self._outgoing.set()
         if message.last:
@@ -89,13 +89,13 @@ class Conduit:
         return message.payload
 
     def close(self) -> None:
-        """Give the session up: whoever waits is told."""
+        """Give up the session. Waiting calls raise `ConduitClosed`."""
         self._closed = True
         for event in (self._outgoing, self._incoming, self._room):
             event.set()
 
     async def carry(self, carrier: Carrier) -> None:
-        """Run over this carrier until the session is over, or raise `CarrierLost`."""
+        """Run over this carrier until the session is over, or raise `CarrierLost` or `BadFrame`."""
         async with self._carrying:
             self._pipe.connected()
             self._met = False
@@ -140,7 +140,7 @@ class Conduit:
                 self._outgoing.set()
 
     async def _listen(self) -> None:
-        """Ask now and then whether the other end is there; give up after too long a silence."""
+        """Ping the other end now and then; give up after too long a silence."""
         if self._begun:
             await asyncio.sleep(self._first_word_s)
             if not self._met:

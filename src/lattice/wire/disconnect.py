@@ -1,29 +1,29 @@
-"""Work for an answer over HTTP that ends when its caller leaves."""
+"""Work for an HTTP response that ends when the client disconnects."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
 
 from starlette.requests import Request
 
 T = TypeVar("T")
 
 CLIENT_LEFT = 499
-"""A status for the log alone; nobody is there to read it."""
+"""A status for the log alone; the client is gone."""
 
 
 class ClientLeft(Exception):
-    """The caller closed the connection before there was an answer."""
+    """The client closed the connection before the response."""
 
 
-async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+async def while_connected(request: Request, work: Awaitable[T]) -> T:
     """The work's result, or `ClientLeft` after the work was cancelled.
 
-    For requests without a body: whatever else comes in is passed over.
+    For requests without a body: other input is ignored.
     """
-    working = asyncio.create_task(work, name="answer")
+    working = asyncio.ensure_future(work)
     leaving = asyncio.create_task(_left(request), name="disconnect")
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)

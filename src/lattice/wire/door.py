@@ -1,8 +1,7 @@
-"""What both gRPC listeners have in common: nobody passes unadmitted, and no defect speaks.
+"""What both gRPC listeners share: every call is admitted first, and no defect is disclosed.
 
-A subclass says who is admitted; this turns errors of the tree into a status, and where it is asked
-to, looks again at who is inside while a stream lasts. No message is taken from a caller before
-that caller is admitted.
+A subclass decides who is admitted. This class turns errors of the tree into a status. On request it
+admits the caller again during a stream. No message is read before the caller is admitted.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from lattice.wire.status import grpc_status
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 Context: TypeAlias = "aio.ServicerContext[Any, Any]"
 NextChange: TypeAlias = Callable[[], asyncio.Future[None]]
-"""A future that is done when somebody who was admitted may have to leave."""
+"""A future that is done when an admitted caller may have to leave."""
 
 
 def never_changes() -> asyncio.Future[None]:
-    """For those who are admitted once and for all."""
+    """For callers that are admitted once and for all."""
     return asyncio.get_running_loop().create_future()
 
 
 _EOF: Any = aio.EOF  # type: ignore[attr-defined]
 
 
-class Door(aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Stands before every rpc of a listener."""
+class GuardingInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Runs before every rpc of a listener."""
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class Door(aio.ServerInterceptor):  # type: ignore[type-arg]
                 await context.abort(*grpc_status(error))
             except aio.AbortError:
                 raise
-            except Exception as defect:  # noqa: BLE001 - the last door: a defect must not speak
+            except Exception as defect:  # noqa: BLE001 - a defect is not disclosed
                 self._on_defect(rpc, defect)
                 await context.abort(*grpc_status(InternalError("Lattice failed here.")))
 
@@ -116,7 +115,9 @@ _SHAPES = {
     "stream_unary": grpc.stream_unary_rpc_method_handler,
     "stream_stream": grpc.stream_stream_rpc_method_handler,
 }
-"""To grpc each rpc takes a stream: for another it would take the message before anyone is asked."""
+"""For grpc each rpc takes a stream; otherwise it would read the message before the caller is
+admitted.
+"""
 
 
 def _shape(handler: Any) -> tuple[Callable[..., Any], Callable[[Any, Any], Any]]:
@@ -128,7 +129,7 @@ def _shape(handler: Any) -> tuple[Callable[..., Any], Callable[[Any, Any], Any]]
 
 
 async def _only(context: Context) -> Any:
-    """The one message of a call that has one, taken now that its caller is admitted."""
+    """The one message of a unary call, read after its caller is admitted."""
     try:
         request: Any = await context.read()
     except DecodeError:

@@ -1,7 +1,7 @@
-"""Server-sent events: records as they come, a sign of life when none do, and an error in words.
+"""Server-sent events: records as they come, a sign of life when none do, and errors.
 
-Each goes out in the turn that made it: nothing is queued here, so a reader that is slow is waited
-for, and with it whoever makes the records.
+Each event is sent at once and nothing is queued here. So a slow reader slows the source of the
+records.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class EventStream(StreamingResponse):
         on_defect: Callable[[BaseException], None],
         next_change: NextChange = never_changes,
     ) -> None:
-        """`recheck` raises when the caller may not go on; `next_change` says when to ask."""
+        """`recheck` raises when the caller may not continue; `next_change` triggers it early."""
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         super().__init__(_nothing(), headers=headers)
         self._records = records
@@ -61,7 +61,7 @@ class EventStream(StreamingResponse):
         self._next_change = next_change
 
     async def stream_response(self, send: Send) -> None:
-        """Everything from the head to the last event."""
+        """Send everything from the head to the last event."""
         start = {"type": "http.response.start", "status": self.status_code}
         await send(start | {"headers": self.raw_headers})
         outlet = _Outlet(send)
@@ -74,13 +74,13 @@ class EventStream(StreamingResponse):
             last = b"event: end\ndata: {}\n\n"
         except LatticeError as error:
             last = _error(error, self._request_id)
-        except Exception as error:  # noqa: BLE001 - the status line is sent: it is said in the stream
+        except Exception as error:  # noqa: BLE001 - the status line is sent already
             self._on_defect(error)
             last = _error(InternalError("Lattice has failed here."), self._request_id)
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
-        # A reader who reads nothing gets no last word either: the connection is closed instead.
+        # A reader that does not read gets no last event: the connection is closed instead.
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORD_S):
                 await outlet.say(last)
@@ -91,7 +91,7 @@ class EventStream(StreamingResponse):
             await outlet.say(_event(record, cursor))
 
     async def _attend(self, telling: asyncio.Task[None], outlet: _Outlet) -> None:
-        """Until the records are over: signs of life, and whether the caller may still read."""
+        """Until the records end: send signs of life, and check that the caller may still read."""
         loop = asyncio.get_running_loop()
         checked = loop.time()
         change = self._next_change()
@@ -116,7 +116,7 @@ class EventStream(StreamingResponse):
 
 
 class _Outlet:
-    """What goes to the reader, one after the other."""
+    """Sends to the reader, one text after the other."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -125,7 +125,7 @@ class _Outlet:
 
     @property
     def sending(self) -> bool:
-        """True while the reader has not taken what was sent before."""
+        """True while the reader has not taken the previous text."""
         return self._turn.locked()
 
     async def say(self, text: bytes) -> None:
@@ -135,7 +135,7 @@ class _Outlet:
 
 
 async def _nothing() -> AsyncIterator[bytes]:
-    """The content as Starlette would have it; it is sent otherwise."""
+    """The content for Starlette; `stream_response` sends the real one."""
     pieces: tuple[bytes, ...] = ()
     for piece in pieces:
         yield piece

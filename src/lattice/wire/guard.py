@@ -1,44 +1,105 @@
-"""The one door to every handler, over HTTP and over gRPC alike.
+"""The one guard of every handler, over HTTP and over gRPC alike.
 
-A feature can only offer a route through `GuardedRoutes`, which needs the name of an rpc; an rpc
-is only reached through `GuardInterceptor`. Both look up the declared permission and ask the same
-`Authorise` before a handler runs, so there is no way to add one that nobody guards.
+A feature can only offer a route through `GuardedRoutes`, which needs the name of an rpc. An rpc is
+only reached through `GuardInterceptor`. Both look up the declared permission and call the same
+`Authorise` before a handler runs, so an unguarded handler is impossible.
+
+The body of a request is bounded while it is read, then strictly decoded. FastAPI would read a whole
+body before any guard runs. So a route with a body reads it here, after the caller is known, and
+never more of it than the route allows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
+from dataclasses import fields
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+import msgspec
 from fastapi import APIRouter, Depends, Request
+from pydantic import TypeAdapter
+from starlette.requests import ClientDisconnect
 from starlette.routing import WebSocketRoute
 
-from lattice.base.errors import PermissionRefused
-from lattice.wire.body import LARGEST_BYTES, described_body, read_body, refuse_foreign_page
-from lattice.wire.door import Context, Door, NextChange, never_changes
+from lattice.base.errors import PermissionRefused, UsageError
+from lattice.wire.door import Context, GuardingInterceptor, NextChange, never_changes
 from lattice.wire.permissions import UndeclaredPermission
-from lattice.wire.websocket import SocketDoor, SocketLine, SocketRules, Standing
+from lattice.wire.websocket import SocketCaller, SocketDoor, SocketLine, SocketRules
+
+T = TypeVar("T")
+
+LARGEST_BYTES = 64 * 1024
+
+# What a browser sends for a request that another site's page made.
+_FOREIGN = frozenset({"cross-site", "same-site"})
+
+
+def refuse_foreign_page(request: Request) -> None:
+    """Raise `PermissionRefused` if another site's page sends this: it would act as its visitor."""
+    if request.headers.get("sec-fetch-site", "").lower() in _FOREIGN:
+        raise PermissionRefused(
+            "A page of another site may not do this.", hint="Call the server directly."
+        )
+
+
+async def read_body(request: Request, kind: type[T], largest_bytes: int) -> T:
+    """The JSON document as the dataclass; unknown names and wrong types raise `UsageError`."""
+    content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content != "application/json":
+        raise UsageError("The body is not said to be JSON.", hint="Send application/json.")
+    raw = await _bytes(request, largest_bytes)
+    try:
+        document = msgspec.json.decode(raw)
+        value = msgspec.convert(document, kind, strict=True)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"The body is not valid: {error}.") from None
+    unknown = sorted(set(document) - {each.name for each in fields(kind)})  # type: ignore[arg-type]
+    if unknown:
+        raise UsageError(f"The body has a name that is not known: {unknown[0][:60]!r}.")
+    return value
+
+
+async def _bytes(request: Request, largest_bytes: int) -> bytes:
+    pieces, size = [], 0
+    try:
+        async for piece in request.stream():
+            size += len(piece)
+            if size > largest_bytes:
+                raise UsageError(f"The body is larger than {largest_bytes} bytes.")
+            pieces.append(piece)
+    except ClientDisconnect:
+        # No defect: the client disconnected, or was too slow.
+        raise UsageError("The body did not arrive whole.", hint="Send it again.") from None
+    return b"".join(pieces)
+
+
+def described_body(kind: type) -> dict[str, Any]:
+    """The OpenAPI description of such a body."""
+    schema = TypeAdapter(kind).json_schema()
+    schema["additionalProperties"] = False
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
 
 Caller = TypeVar("Caller")
 Caller_co = TypeVar("Caller_co", covariant=True)
 Body = TypeVar("Body")
 
 RECHECK_EVERY_S = 300.0
-"""How often the token of an open stream is looked at again."""
+"""How often the token of an open stream is checked again."""
 
 PREFIX = "/v1"
-"""Before every path that is not bare. `server.app` serves `/api/v1` by rewriting it to this."""
+"""The prefix of every path that is not bare. The HTTP application rewrites `/api/v1` to this."""
 
 
 class Authorise(Protocol[Caller_co]):
-    """Decides over one call: gives the verified caller, or raises an error of the tree."""
+    """Decides on one call: returns the verified caller, or raises an error of the tree."""
 
     async def __call__(self, *, rpc: str, permission: str, authorization: str) -> Caller_co: ...
 
 
 class GuardedRoutes(Generic[Caller]):
-    """A collection of REST routes, each of which names the rpc whose permission it inherits."""
+    """A collection of REST routes. Each names an rpc and inherits its permission."""
 
     def __init__(
         self,
@@ -54,14 +115,14 @@ class GuardedRoutes(Generic[Caller]):
         self.next_change = next_change
         self.router = APIRouter()
         self.rpc_of_path: dict[str, str] = {}
-        """Of those that only read."""
+        """Of routes that only read."""
         self.rpc_of_route: dict[tuple[str, str], str] = {}
-        """Of all, by method and path."""
+        """Of all routes, by method and path."""
 
     def get(
         self, path: str, *, rpc: str, bare: bool = False, **options: Any
     ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
-        """Offer a GET. `bare` routes stand at the root, without a version before them."""
+        """Offer a GET. `bare` routes are at the root, without a version prefix."""
         return self._offer("GET", path, rpc, "" if bare else PREFIX, options)
 
     def change(
@@ -93,12 +154,12 @@ class GuardedRoutes(Generic[Caller]):
     def socket(
         self,
         path: str,
-        handler: Callable[[Standing[Caller], Mapping[str, str], SocketLine], Awaitable[None]],
+        handler: Callable[[SocketCaller[Caller], Mapping[str, str], SocketLine], Awaitable[None]],
         *,
         rpc: str,
         rules: SocketRules[Caller],
     ) -> None:
-        """Offer a WebSocket. The caller is known before the upgrade, or there is none."""
+        """Offer a WebSocket. The caller is verified before the upgrade."""
         permission = self._permissions.get(rpc)
         if permission is None:
             raise UndeclaredPermission(f"WebSocket {path}: {rpc} declares no permission")
@@ -108,7 +169,7 @@ class GuardedRoutes(Generic[Caller]):
         self.router.routes.append(WebSocketRoute(PREFIX + path, door))
 
     def authorised(self, rpc: str) -> Callable[[str], Awaitable[Caller]]:
-        """Judges a token for one rpc, for those who look at it again by themselves."""
+        """Authorises a token for one rpc, for handlers that check it again themselves."""
 
         async def authorise(authorization: str) -> Caller:
             return await self._authorise(
@@ -134,7 +195,7 @@ class GuardedRoutes(Generic[Caller]):
             self.rpc_of_route[method, prefix + path] = rpc
             if method == "GET":
                 self.rpc_of_path[prefix + path] = rpc
-            # Failures are the same for every route: `server.description` describes them once.
+            # Failures are the same for every route, so the description of the API has them once.
             self.router.add_api_route(
                 prefix + path,
                 handler,
@@ -149,7 +210,7 @@ class GuardedRoutes(Generic[Caller]):
     async def body(
         self, request: Request, kind: type[Body], largest_bytes: int = LARGEST_BYTES
     ) -> Body:
-        """What the request carries, read only now that the caller has passed the guard."""
+        """The body of the request, read only after the guard."""
         return await read_body(request, kind, largest_bytes)
 
     def paths_of(self, permission: str) -> frozenset[str]:
@@ -165,7 +226,7 @@ class GuardedRoutes(Generic[Caller]):
         return cast("Caller", request.state.caller)
 
     async def recheck(self, request: Request) -> None:
-        """Authorise a call that is still under way again; raises as at its beginning."""
+        """Authorise a call again that is still running; raises as at its beginning."""
         rpc = request.state.rpc
         await self._authorise(
             rpc=rpc,
@@ -174,7 +235,7 @@ class GuardedRoutes(Generic[Caller]):
         )
 
     def defect(self, request: Request, error: BaseException) -> None:
-        """A defect met after the status line was sent."""
+        """Report a defect after the status line was sent."""
         self._on_defect(request.state.rpc, error)
 
     def _guard(
@@ -201,7 +262,7 @@ def grpc_caller() -> Any:
     return _CALLER.get()
 
 
-class GuardInterceptor(Door):
+class GuardInterceptor(GuardingInterceptor):
     """Authorises each rpc of the people's listener, and long streams again. Default is deny."""
 
     def __init__(
@@ -218,7 +279,7 @@ class GuardInterceptor(Door):
         self._authorise = authorise
 
     async def admit(self, rpc: str, context: Context) -> None:
-        """A stream whose token no longer holds ends here; its caller goes on with a fresh one."""
+        """A stream with an expired token ends here; its caller continues with a fresh one."""
         permission = self._permissions.get(rpc)
         if permission is None:
             raise PermissionRefused(f"{rpc} declares no permission.")

@@ -1,7 +1,7 @@
-"""A caller's line: frames of a pipe and words about it, on one connection, in order.
+"""A caller's line: frames of a pipe and control words, on one connection, in order.
 
 Frames are for the other end and pass unread; words are text between caller and server. Over gRPC
-the two are fields of one message; over a WebSocket they are its binary and text messages.
+the two are fields of one message. Over a WebSocket they are its binary and text messages.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ ORDERLY = 1000
 
 
 class LineClosed(CarrierLost):
-    """The caller is gone. `orderly` if she said so, and does not mean to come back."""
+    """The caller is gone. `orderly` if it closed the line and will not come back."""
 
     def __init__(self, why: str, *, orderly: bool = False) -> None:
         super().__init__(why)
         self.orderly = orderly
 
 
-class Line(Protocol):
-    """One connection of a caller. Whoever sends waits while she reads slowly."""
+class TerminalLine(Protocol):
+    """One connection of a caller. A sender waits while the caller reads slowly."""
 
     async def receive(self) -> bytes | str:
         """The next frame (bytes) or word (text). Raises `LineClosed`."""
 
     async def send(self, frame: bytes) -> None:
-        """A frame. Raises `LineClosed`."""
+        """Send a frame. Raises `LineClosed`."""
 
     async def say(self, word: str) -> None:
-        """A word. Raises `LineClosed`."""
+        """Send a word. Raises `LineClosed`."""
 
     async def close(self, code: int, reason: str) -> None:
-        """No more follows; harmless if she is gone."""
+        """Nothing more follows; safe if the caller is gone."""
 
 
 class GrpcLine:
-    """The server's side of a stream of `lattice.v1.Frame`; `first` is a word that came already."""
+    """The server's side of a stream of `lattice.v1.Frame`; `first` is a word already read."""
 
     def __init__(self, carrier: GrpcCarrier, first: str = "") -> None:
         self._carrier = carrier
@@ -66,7 +66,7 @@ class GrpcLine:
         await self._send(Frame(word=word).SerializeToString())
 
     async def close(self, code: int, reason: str) -> None:
-        """The rpc's end is the line's."""
+        """Nothing to do: the end of the rpc closes the line."""
 
     async def _send(self, message: bytes) -> None:
         # gRPC takes one message at a time.

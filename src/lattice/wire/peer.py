@@ -1,7 +1,7 @@
-"""Reads who calls out of a client's certificate, strictly: one URI of ours, nothing that doubts it.
+"""Reads the identity of a peer from its certificate, strictly: exactly one URI of ours.
 
-That the cluster's authority signed it, TLS has shown before anything here runs; whether it is
-revoked is asked elsewhere. This only refuses to guess.
+TLS has verified the signature of the cluster's authority before. Revocation is checked elsewhere.
+This module only refuses to guess.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _GENERATION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
 
 class Context(Protocol):
-    """The part of gRPC's server context that is asked."""
+    """The part of gRPC's server context that is used."""
 
     def auth_context(self) -> Mapping[str, Sequence[bytes]]: ...
 
 
 def peer_of(context: Context | Any) -> PeerIdentity:
-    """The caller of an rpc on the agents' listener.
+    """The peer of an rpc on the agents' listener.
 
-    Raises `LoginRequired` without a certificate, `PermissionRefused` for one that names nobody.
+    Raises `LoginRequired` without a certificate, `PermissionRefused` for an invalid one.
     """
     shown = context.auth_context().get("x509_pem_cert", ())
     if len(shown) != 1:
@@ -45,8 +45,8 @@ def peer_of(context: Context | Any) -> PeerIdentity:
 def read_peer(pem: bytes) -> PeerIdentity:
     """The holder of a certificate. Raises `PermissionRefused`.
 
-    Read once: a node shows the same with every call, and what is asked anew each time (whether it
-    is revoked, or over) is not asked here.
+    Cached, because a node shows the same one with every call. Revocation and expiry, which must be
+    checked each time, are not checked here.
     """
     try:
         certificate = x509.load_pem_x509_certificate(pem[:_LARGEST_BYTES])
@@ -56,7 +56,7 @@ def read_peer(pem: bytes) -> PeerIdentity:
     except BadName as fault:
         raise PermissionRefused(f"The certificate is not accepted: {fault}.") from None
     except ValueError:
-        # Whatever the parser objected to; its words are about ASN.1 and help nobody.
+        # The parser's own text is about ASN.1 and helps nobody.
         raise PermissionRefused("The certificate is not accepted: it can't be read.") from None
     return PeerIdentity(
         kind=kind,

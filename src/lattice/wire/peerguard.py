@@ -1,8 +1,8 @@
-"""The door of the agents' listener: certificates of the cluster, and nothing else.
+"""The guard of the agents' listener: certificates of the cluster, and nothing else.
 
-TLS has shown that the cluster's authority signed the certificate before anything here runs. Here
-it is read (who is it?), held against what the rpc declares (a node, or a replica?), and put before
-`believe` (is it revoked, or in quarantine?). Rpcs for people do not exist on this listener.
+TLS has verified the signature of the cluster's authority before. The guard reads the identity,
+compares its kind with what the rpc declares, and calls `believe`, which checks revocation and
+quarantine. Rpcs for people do not exist on this listener.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextvars import ContextVar
 
 from lattice.base.errors import LatticeError, PermissionRefused
 from lattice.domain.peer import PeerIdentity, PeerKind
-from lattice.wire.door import Context, Door
+from lattice.wire.door import Context, GuardingInterceptor
 from lattice.wire.peer import peer_of
 
 KINDS = {"AGENT": PeerKind.NODE, "REPLICA": PeerKind.REPLICA}
@@ -21,18 +21,18 @@ _PEER: ContextVar[PeerIdentity] = ContextVar("lattice_grpc_peer")
 
 
 def grpc_peer() -> PeerIdentity:
-    """The verified node or replica whose rpc runs in this task."""
+    """The verified node or replica of the rpc that runs in this task."""
     return _PEER.get()
 
 
 async def _not_noted(peer: PeerIdentity) -> None:
-    """Where nobody keeps a record of which certificates were used."""
+    """The default: the use of certificates is not recorded."""
 
 
-class PeerGuard(Door):
+class PeerGuard(GuardingInterceptor):
     """Admits nodes and replicas to the rpcs that are declared for them. Default is deny.
 
-    `note_use` is called with each certificate that was admitted, before its rpc runs.
+    `note_use` is called with each admitted certificate, before its rpc runs.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class PeerGuard(Door):
         self._refused = refused
 
     async def admit(self, rpc: str, context: Context) -> None:
-        """Once a call: open links of a node that is not believed any more are ended elsewhere."""
+        """Once per call: open links of a node that is not trusted any more are ended elsewhere."""
         peer = self._known(rpc, context)
         _PEER.set(peer)
         await self._note_use(peer)

@@ -1,7 +1,7 @@
 """What the protos declare: every rpc of Lattice with the permission it needs.
 
-The protos are the one place where a permission is written down. A REST route names its rpc and
-inherits; a method that declares none is an error here, before anything listens.
+Only the protos declare permissions. A REST route names its rpc and inherits. A method without one
+is an error here, before anything listens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lattice.wire.v1 import options_pb2
 
 
 class UndeclaredPermission(Exception):
-    """An rpc that says nothing about who may call it, or one that does not exist."""
+    """An rpc without a permission, or one that does not exist."""
 
 
 def declared_permissions() -> dict[str, str]:

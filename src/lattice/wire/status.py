@@ -15,12 +15,12 @@ SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
-"""Of every HTTP answer, so that no browser keeps, frames or runs one."""
+"""Of every HTTP response, so that no browser caches, frames or runs one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorDetail:
-    """What happened, what to do, and the id under which the server's log knows it."""
+    """What happened, what to do, and the id of the request in the server's log."""
 
     code: str
     message: str
@@ -30,13 +30,13 @@ class ErrorDetail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorBody:
-    """The body of every HTTP answer that is not a success."""
+    """The body of every HTTP response that is not a success."""
 
     error: ErrorDetail
 
 
 def http_error(error: LatticeError, request_id: str) -> tuple[int, dict[str, Any], dict[str, str]]:
-    """Status, body and headers of the answer."""
+    """Status, body and headers of the response."""
     detail = ErrorDetail(
         code=error.code, message=error.message, hint=error.hint, request_id=request_id
     )
@@ -50,11 +50,11 @@ def http_error(error: LatticeError, request_id: str) -> tuple[int, dict[str, Any
 
 
 def grpc_status(error: LatticeError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:
-    """Code, details and trailing metadata of the answer."""
+    """Code, details and trailing metadata of the response."""
     code: grpc.StatusCode = getattr(grpc.StatusCode, status_of(error).grpc)
     trailers: list[tuple[str, str]] = [("lattice-code", error.code)]
     if error.hint:
-        # Metadata is ASCII; the hint is for people and may hold typography.
+        # Metadata is ASCII; the hint is for people and may have typography.
         trailers.append(("lattice-hint", error.hint.encode("ascii", "replace").decode()))
     if isinstance(error, RateLimited) and error.retry_after_s is not None:
         trailers.append(("retry-after", str(error.retry_after_s)))
@@ -62,7 +62,7 @@ def grpc_status(error: LatticeError) -> tuple[grpc.StatusCode, str, tuple[tuple[
 
 
 def error_of(who: str, error: aio.AioRpcError) -> LatticeError:
-    """What another part of Lattice said, or that it could not be asked. The way back."""
+    """The inverse of `grpc_status`. `Unavailable` if the other part sent no error of ours."""
     pairs: Any = error.trailing_metadata() or ()
     trailers: dict[str, Any] = dict(pairs)
     code, hint = trailers.get("lattice-code"), trailers.get("lattice-hint")

@@ -1,7 +1,7 @@
-"""A stream that is looked at again while it goes on, and ends when it may not.
+"""A stream that is checked again while it runs, and ends when it may not continue.
 
-Looked at by the clock, not by what comes: a stream on which nothing happens ends as soon as a
-busy one. One record waits at most, so whoever makes them is held back as before.
+The clock triggers the checks, not the records, so an idle stream ends as soon as a busy one. At
+most one record is buffered, so the source is held back as before.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""WebSockets behind the same guard as every route: who calls is known before the upgrade.
+"""WebSockets behind the same guard as every route: the caller is verified before the upgrade.
 
-Who is refused gets an HTTP answer and the connection's end, never an upgrade. A program shows its
-token in the header. A browser can't, and sends along whatever cookies there are: so a request that
-names an origin must come from a configured one, letter by letter, and needs a ticket, which works
-once. Cookies, and whatever stands behind `?`, are not looked at.
+A refused caller gets an HTTP response and a closed connection, never an upgrade. A program sends
+its token in the header. A browser can't, and sends all its cookies. So a request with an origin
+must have exactly a configured one, and needs a ticket, which works once. Cookies and the query are
+ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _POLICY = 1008
 
 
 class SocketLine:
-    """The server's side of one WebSocket that was accepted."""
+    """The server's side of one accepted WebSocket."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
@@ -70,13 +70,13 @@ class SocketLine:
         try:
             await self._send(message)
         except (OSError, RuntimeError):
-            # What is sent into a connection that ended meanwhile; the receiver tells how.
+            # The connection ended meanwhile; the receiver gets the reason.
             raise LineClosed("the connection is gone") from None
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """What the request said before the upgrade."""
+class SocketOffer:
+    """The content of the request before the upgrade."""
 
     origins: tuple[str, ...]
     authorization: str
@@ -85,11 +85,11 @@ class Offer:
 
     @property
     def from_browser(self) -> bool:
-        """True if a page asks: programs name no origin."""
+        """True if a page sends it: programs name no origin."""
         return bool(self.origins)
 
     @classmethod
-    def of(cls, scope: Scope) -> Offer:
+    def of(cls, scope: Scope) -> SocketOffer:
         named: dict[str, list[str]] = {}
         for name, value in scope["headers"]:
             named.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
@@ -109,14 +109,14 @@ class SocketRules(Generic[Caller]):
     protocol: str
     ticket_prefix: str
     origins: frozenset[str]
-    """From which pages it may be opened; empty: from none."""
+    """The pages that may open it; empty: none."""
     redeem: Callable[[str, Mapping[str, str]], Awaitable[Caller]]
-    """The caller a ticket was made for, once; raises `LoginRequired`."""
+    """The caller of a ticket, once; raises `LoginRequired`."""
     check_path: Callable[[Mapping[str, str]], None] = lambda _: None
-    """Raises `NotFound` for an address that can't be one."""
+    """Raises `NotFound` for an invalid address."""
 
-    def check(self, offer: Offer) -> None:
-        """Raise for an address, an origin or a protocol that is not ours."""
+    def check(self, offer: SocketOffer) -> None:
+        """Raise for an address, an origin or a protocol that is not allowed."""
         self.check_path(offer.path)
         if offer.from_browser and (len(offer.origins) != 1 or offer.origins[0] not in self.origins):
             raise PermissionRefused(
@@ -129,33 +129,33 @@ class SocketRules(Generic[Caller]):
                 hint=f"Offer the subprotocol {self.protocol}.",
             )
 
-    def ticket(self, offer: Offer) -> str:
-        """The one ticket that a browser brings."""
+    def ticket(self, offer: SocketOffer) -> str:
+        """The one ticket that a browser sends. Raises `LoginRequired`."""
         found = [each for each in offer.protocols if each.startswith(self.ticket_prefix)]
         if len(found) != 1:
             raise LoginRequired("A page needs a ticket.", hint="Ask for one, and use it at once.")
         return found[0].removeprefix(self.ticket_prefix)
 
 
-class Standing(Generic[Caller]):
-    """Who is on the line, and whether she still may be."""
+class SocketCaller(Generic[Caller]):
+    """The caller on the line, and whether it may continue."""
 
     def __init__(
         self, caller: Caller, authorise: Callable[[str], Awaitable[Caller]], authorization: str
     ) -> None:
-        """Without an `authorization` it was a ticket, which nobody can look at again."""
+        """Without an `authorization` it was a ticket, which can't be checked again."""
         self.caller = caller
         self._authorise = authorise
         self._authorization = authorization
 
     async def check(self) -> Caller:
-        """Look again, as at the beginning. Raises as then."""
+        """Authorise again, as at the beginning, and raise as then."""
         if self._authorization:
             self.caller = await self._authorise(self._authorization)
         return self.caller
 
     async def renew(self, token: str, same: Callable[[Caller, Caller], bool]) -> Caller:
-        """Go on with another token of the same caller. Raises as at the beginning."""
+        """Continue with another token of the same caller. Raises as at the beginning."""
         authorization = f"Bearer {token}"
         caller = await self._authorise(authorization)
         if not same(self.caller, caller):
@@ -171,7 +171,7 @@ class SocketDoor(Generic[Caller]):
         self,
         rules: SocketRules[Caller],
         authorise: Callable[[str], Awaitable[Caller]],
-        handler: Callable[[Standing[Caller], Mapping[str, str], SocketLine], Awaitable[None]],
+        handler: Callable[[SocketCaller[Caller], Mapping[str, str], SocketLine], Awaitable[None]],
         on_defect: Callable[[BaseException], None],
     ) -> None:
         self._rules = rules
@@ -181,13 +181,13 @@ class SocketDoor(Generic[Caller]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
-        offer = Offer.of(scope)
+        offer = SocketOffer.of(scope)
         try:
             standing = await self._admitted(offer)
         except LatticeError as error:
             await _refuse(send, error)
             return
-        except Exception as defect:  # noqa: BLE001 - the last door: a defect must not speak
+        except Exception as defect:  # noqa: BLE001 - a defect is not disclosed
             self._on_defect(defect)
             await _refuse(send, InternalError("Lattice failed here."))
             return
@@ -197,18 +197,18 @@ class SocketDoor(Generic[Caller]):
             await self._handler(standing, offer.path, line)
         except LineClosed:
             pass
-        except Exception as defect:  # noqa: BLE001 - the last door
+        except Exception as defect:  # noqa: BLE001 - the last handler
             self._on_defect(defect)
         finally:
             await line.close(_POLICY, "")
 
-    async def _admitted(self, offer: Offer) -> Standing[Caller]:
+    async def _admitted(self, offer: SocketOffer) -> SocketCaller[Caller]:
         self._rules.check(offer)
         if offer.from_browser:
             caller = await self._rules.redeem(self._rules.ticket(offer), offer.path)
-            return Standing(caller, self._authorise, "")
+            return SocketCaller(caller, self._authorise, "")
         caller = await self._authorise(offer.authorization)
-        return Standing(caller, self._authorise, offer.authorization)
+        return SocketCaller(caller, self._authorise, offer.authorization)
 
 
 async def _refuse(send: Send, error: LatticeError) -> None:

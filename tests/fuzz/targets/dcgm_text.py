@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from prometheus_client.parser import text_string_to_metric_families
 
 from lattice.probes.dcgm_blanks import is_blank
-from lattice.probes.dcgm_text import Told, told_in
+from lattice.probes.dcgm_text import DcgmText, told_in
 
 FIELDS = {
     "DCGM_FI_DEV_GPU_UTIL": None,
@@ -80,7 +80,7 @@ def try_one(data: bytes) -> None:
             _same_as_prometheus(line, found[0] if found else None)
 
 
-def _stands_in(line: str, told: Told) -> None:
+def _stands_in(line: str, told: DcgmText) -> None:
     assert told.field in FIELDS
     assert told.uuid
     assert told.uuid in line
@@ -93,7 +93,7 @@ def _stands_in(line: str, told: Told) -> None:
         assert told.time == int(words[1]) / 1000
 
 
-def _same_as_prometheus(line: str, told: Told | None) -> None:
+def _same_as_prometheus(line: str, told: DcgmText | None) -> None:
     theirs = _theirs(line)
     if theirs is None:
         assert told is None, "Prometheus' own reader refuses this line"

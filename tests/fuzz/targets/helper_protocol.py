@@ -22,13 +22,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from lattice.access.grants import GrantSigner
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain import grant, signedtime
 from lattice.domain.counters import (
     MOST_JOBS,
     MOST_WANTED,
     BadTelling,
-    Telling,
+    CounterAnswer,
     namespaces_of,
     processes_of,
     read_asking,
@@ -41,9 +41,9 @@ from lattice.domain.pipe import BadFrame, Pipe
 from lattice.domain.privileged import (
     VERBS,
     BadQuestion,
+    HelperRole,
     OpenOutput,
     Question,
-    Role,
     digest_of,
     read_answer,
     read_request,
@@ -61,8 +61,8 @@ from lattice.domain.probed import (
 )
 from lattice.domain.submission import CancelQuestion
 from lattice.domain.terminal import BadMessage, read_message, write_message
-from lattice.helper.judge import Asked, Judge, Refusal, claim_of
-from lattice.helper.provenclock import ProvenClock
+from lattice.helper.judge import AskedGrant, GrantJudge, Refusal, claim_of
+from lattice.helper.trusted_clock import ProvenClock
 from tests.fakes.manual_clock import ManualClock
 
 CANCEL = CancelQuestion(jobs=("7",))
@@ -159,13 +159,16 @@ class _Court:
         self._folder = TemporaryDirectory()
         keys = Path(self._folder.name) / "keys"
         keys.write_text(base64.b64encode(key.public).decode())
-        self.judges = [self._judge(Role.GATE, GATE, keys), self._judge(Role.NODE, NODE, keys)]
+        self.judges = [
+            self._judge(HelperRole.GATE, GATE, keys),
+            self._judge(HelperRole.NODE, NODE, keys),
+        ]
         self.clock.advance(2)
 
-    def _judge(self, role: Role, place: str, keys: Path) -> Judge:
+    def _judge(self, role: HelperRole, place: str, keys: Path) -> GrantJudge:
         offered = [name for name, verb in VERBS.items() if verb.role is role]
         clock = ProvenClock(self.clock)
-        return Judge(
+        return GrantJudge(
             role=role, place=place, allowed_uid=1, keys_file=keys, offered=offered, clock=clock
         )
 
@@ -209,7 +212,7 @@ def _question(data: bytes) -> None:
             continue
 
 
-def _check_asked(asked: Asked, data: bytes, granted: dict[str, tuple[Act, Question]]) -> None:
+def _check_asked(asked: AskedGrant, data: bytes, granted: dict[str, tuple[Act, Question]]) -> None:
     told = _plain_json(data)
     text = told["grant"]
     if asked.verb.granted:
@@ -259,13 +262,13 @@ def _asking(data: bytes) -> None:
 
 
 def _telling(data: bytes) -> None:
-    telling = Telling()
+    telling = CounterAnswer()
     try:
         read_telling(data, telling)
     except BadTelling:
         return
     _plain_json(data)
-    again = Telling()
+    again = CounterAnswer()
     for each in write_telling(telling):
         read_telling(each, again)
     assert again == telling

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 import h11
 
-from lattice.base.connector import _tunnelled
-from lattice.base.http1 import Connection
+from lattice.base.fast_start.connector import _tunnelled
+from lattice.base.fast_start.http1 import Connection
 
 URL = "http://lattice.example/"
 _FAR = 1e12

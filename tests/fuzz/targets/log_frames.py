@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from backports import zstd
 
 from lattice.base.errors import UsageError
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.allocation import Allocation, Attempt, State
 from lattice.domain.logchunk import (
     FRAME_BYTES,
@@ -52,7 +52,7 @@ from lattice.domain.logs import (
 from lattice.features.logs.service import records
 from lattice.features.logs.service.cursor import read_cursor, write_cursor
 from lattice.features.logs.service.lines import LineAssembler, Lines
-from lattice.features.logs.service.naming import AttemptName
+from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.seal import METADATA, BrokenSeal, Seals
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.manual_clock import RECORDED, ManualClock

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lattice.probes.facts.lustre import file_system_of, read_llite
+from lattice.probes.facts.mounts import file_system_of, read_llite
 from lattice.probes.facts.nfs import MountCounts
 
 TOKENS = (

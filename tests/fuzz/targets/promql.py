@@ -17,14 +17,14 @@ from typing import Any
 import promql_parser as peer
 
 from lattice.domain.metric import PREFIX
-from lattice.features.prometheus.service.lexing import NotUnderstood
-from lattice.features.prometheus.service.parsing import (
+from lattice.features.prometheus.service.lexer import NotUnderstood
+from lattice.features.prometheus.service.parser import (
     AGGREGATIONS,
     FUNCTIONS,
     parse,
     parse_selector,
 )
-from lattice.features.prometheus.service.scoping import CallerFilter, scoped
+from lattice.features.prometheus.service.scope import CallerFilter, scoped
 from lattice.features.prometheus.service.tree import selectors, type_of
 
 _CALLER = CallerFilter("alice")

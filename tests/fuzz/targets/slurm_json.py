@@ -14,17 +14,17 @@ from contextlib import suppress
 from lattice.adapters.slurm.answer import SlurmRefused, checked, read_answer
 from lattice.adapters.slurm.attempts import fold
 from lattice.adapters.slurm.dialect import choose, offered
-from lattice.adapters.slurm.placing import Placing
 from lattice.adapters.slurm.schema import Schema
 from lattice.adapters.slurm.schema.known import known_schemas
+from lattice.adapters.slurm.tenancy import Placing
 from lattice.domain.accounts import AccountTree
 from lattice.domain.allocation import Allocation
 from lattice.domain.node import Node
 from lattice.domain.vcluster import Vclusters
-from lattice.features.allocations.convert import list_message
 from lattice.features.allocations.model import AllocationList
-from lattice.features.nodes.convert import list_message as node_message
 from lattice.features.nodes.model import NodeList
+from lattice.wire.convert import message_of
+from lattice.wire.v1 import allocations_pb2, nodes_pb2
 
 TOKENS = (
     b'{"set":true,"infinite":false,"number":5}',
@@ -122,7 +122,8 @@ def _check_job(job: Allocation) -> None:
     counts = (job.elapsed_s, job.suspended_s, job.time_limit_s, job.node_count, job.tasks, job.cpus)
     for count in (*counts, job.gpus, job.memory_bytes):
         assert count is None or (type(count) is int and 0 <= count < _LARGEST)
-    list_message(AllocationList(allocations=(job,), sources=())).SerializeToString()
+    told = AllocationList(allocations=(job,), sources=())
+    message_of(told, allocations_pb2.AllocationList).SerializeToString()
 
 
 def _check_node(node: Node) -> None:
@@ -130,4 +131,5 @@ def _check_node(node: Node) -> None:
     for count in (node.cpus, node.cpus_allocated, node.gpus, node.memory_bytes):
         assert type(count) is int
         assert 0 <= count < _LARGEST
-    node_message(NodeList(nodes=(node,), sources=())).SerializeToString()
+    told = NodeList(nodes=(node,), sources=())
+    message_of(told, nodes_pb2.NodeList).SerializeToString()

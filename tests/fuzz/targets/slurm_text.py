@@ -14,11 +14,10 @@ import re
 from collections.abc import Callable, Iterable
 
 from lattice.adapters.slurm.accounts import parse_associations
-from lattice.adapters.slurm.exits import parse_exit_codes
 from lattice.adapters.slurm.gres import gpus_of, indices_in
 from lattice.adapters.slurm.jobfiles import parse_outputs
 from lattice.adapters.slurm.operator import parse_admitted, parse_states
-from lattice.adapters.slurm.topology import leaves, parse_topology
+from lattice.adapters.slurm.scheduler import leaves, parse_exit_codes, parse_topology
 from lattice.domain.nodeset import LIMIT, NodeSet
 
 TOKENS = (

@@ -21,7 +21,7 @@ from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from lattice.base.websocket import BadSocket, FrameReader, Opcode, Upgrade, read_close
+from lattice.base.fast_start.websocket import BadSocket, FrameReader, Opcode, Upgrade, read_close
 
 LARGEST_BYTES = 200
 """Small, so that the bound is met often."""

@@ -18,7 +18,7 @@ import grpc
 import pytest
 
 from lattice.features.attach.model import PROTOCOL
-from lattice.server.grpcbounds import MOST_STREAMS
+from lattice.server.listeners.grpc_bounds import MOST_STREAMS
 from lattice.wire.v1.diag_pb2 import Diagnosis, GetDiagnosticsRequest
 from lattice.wire.v1.health_pb2 import GetHealthRequest, Health
 from lattice.wire.v1.logs_pb2 import LogPage, ReadLogsRequest

@@ -24,37 +24,39 @@ from grpc import aio
 
 from lattice.access.actor import Actor, Role
 from lattice.access.grants import GrantChecker, GrantSigner
-from lattice.access.limits import Questions, Verdict
+from lattice.access.limits import LimitVerdict, Questions
 from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.adapters.pki.files import IdentityPaths, create_identity
 from lattice.adapters.pki.replica import AuthorityFiles, ReplicaIdentity
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.errors import LatticeError, Unavailable
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.peer import server_name
 from lattice.domain.presence import LINKS, NODES
 from lattice.domain.stream import CarrierLost, Serve, StreamKind
 from lattice.features.link.model import REPLICAS, Replica, read_replica
-from lattice.features.link.node.dialling import Dialling
+from lattice.features.link.node.dialler import Dialling
 from lattice.features.link.node.echo import serve_echo
 from lattice.features.link.node.keeper import LinkKeeper, NodeSelf
 from lattice.features.link.node.redial import Redial
-from lattice.features.link.node.sessions import Sessions
+from lattice.features.link.node.sessions import NodeSessions
 from lattice.features.link.rpc import LinkRpc, PeerRpc, ProbeRpc
-from lattice.features.link.service.desk import StreamDesk
+from lattice.features.link.service.broker import NodeStreamBroker
 from lattice.features.link.service.hub import LinkHub
 from lattice.features.link.service.membership import Membership
 from lattice.features.link.service.peers import Peers
 from lattice.features.link.service.probe import ProbeService
 from lattice.features.link.service.routes import Routes
-from lattice.server.limits import Rates, limit_table
-from lattice.server.sections import RateLimitsSection
+from lattice.features.link.wiring import bindings
+from lattice.server.cluster.limits import Rates, limit_table
+from lattice.server.config.sections import RateLimitsSection
 from lattice.wire.carriers import GrpcCarrier
 from lattice.wire.conduit import Conduit
 from lattice.wire.guard import GuardInterceptor
 from lattice.wire.peerguard import PeerGuard
 from lattice.wire.permissions import declared_permissions
+from lattice.wire.rpc import OperationHandlers
 from lattice.wire.v1 import link_pb2 as pb
 from lattice.wire.v1.link_pb2_grpc import add_PeerServiceServicer_to_server
 from tests.fakes.in_memory_state import InMemoryStateStore
@@ -121,7 +123,7 @@ class Server:
         routes = Routes(self.store, self.links, self.nodes, self.membership, clock)
         self.hub = LinkHub(routes, self.membership, clock, self._quarantine)
         self._peers = Peers(identity.channel_credentials, identity.channel_options)
-        self.desk = StreamDesk(
+        self.desk = NodeStreamBroker(
             self.hub, self.links, self.nodes, self.replicas, self._peers, self.address, clock
         )
         self.probe = ProbeService(self.desk, site.signer, clock, name)
@@ -155,7 +157,9 @@ class Server:
                 )
             ]
         )
-        self._people.add_generic_rpc_handlers((ProbeRpc(self.probe).handlers(),))
+        self._people.add_generic_rpc_handlers(
+            (ProbeRpc(self.probe).handlers(), OperationHandlers(bindings(self.probe)))
+        )
         people = f"127.0.0.1:{self.people_port}"
         if site.people_show_certificates:
             self._people.add_secure_port(people, identity.grpc_server_credentials())
@@ -163,7 +167,7 @@ class Server:
             self._people.add_insecure_port(people)
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def take(self, replica: str, sub: str, kind: Questions) -> Verdict:
+    async def take(self, replica: str, sub: str, kind: Questions) -> LimitVerdict:
         """The port `BucketOwner`."""
         entry = self.replicas.entries.get(REPLICAS + replica)
         if entry is None:
@@ -206,7 +210,7 @@ class Agent:
         self.identity = NodeKey(site.authority, node, timedelta(hours=1))
         self.dialling = Dialling(self.identity)
         self.checker = GrantChecker(node, site.clock, site.signer.public_keys)
-        self.sessions = Sessions(
+        self.sessions = NodeSessions(
             self.dialling,
             self.checker,
             serves or {StreamKind.ECHO: serve_echo},

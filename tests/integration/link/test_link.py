@@ -16,12 +16,12 @@ from lattice.access.actor import Actor, Role
 from lattice.access.grants import GrantSigner
 from lattice.access.limits import DEFAULTS, Questions, owner_of
 from lattice.base.errors import NotFound, PermissionRefused, RateLimited, Unavailable
-from lattice.base.signing import SigningKey
-from lattice.domain.node import Health, NodeHealth
+from lattice.base.signatures import SigningKey
+from lattice.domain.node import HealthState, NodeHealth
 from lattice.domain.presence import LINKS, NODES, read_link, read_presence
 from lattice.domain.stream import CarrierLost, StreamQuestion
 from lattice.features.link.node.echo import pattern
-from lattice.features.link.service.desk import _Awaited
+from lattice.features.link.service.broker import _Awaited
 from lattice.features.link.service.probe import ProbeService
 from lattice.wire.v1.link_pb2 import NodeHealth as PbHealth
 from lattice.wire.v1.link_pb2 import Ping, StreamOpening, Ticket
@@ -83,7 +83,7 @@ async def test_a_nodes_health_is_written_down_when_it_changes_and_only_then(site
     assert held.waits
     await eventually_async(lambda: not held.waits)
     written = await _health(site, "n1")
-    assert written.health is Health.FAILURE
+    assert written.health is HealthState.FAILURE
     assert written.words[0] == "GPU-a is lost␛[2J"
     assert len(written.words) == 8
     entry = await site.store.get(NODES + "n1")

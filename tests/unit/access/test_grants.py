@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lattice.access.grants import GrantChecker, GrantSigner
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.grant import Act, BadGrant, Untimely
 from lattice.domain.signedtime import BadTime
 from tests.fakes.manual_clock import ManualClock

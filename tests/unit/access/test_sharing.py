@@ -7,13 +7,13 @@ from datetime import timedelta
 import pytest
 
 from lattice.access.actor import ATTACH_SCOPE, Actor, Role
-from lattice.access.finding import AllocationFinder
-from lattice.access.output import OutputDoor
+from lattice.access.allocation_finder import AllocationFinder
+from lattice.access.output import OutputAccess
 from lattice.access.permission import Permission
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.errors import NotFound, Unavailable
 from lattice.domain.allocation import Array, State
-from lattice.domain.sharing import Share, Standing, Way
+from lattice.domain.sharing import ReadKind, Share, Standing
 from lattice.features.sharing.service.shares import SHARES, SharedAllocations
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -38,7 +38,7 @@ class Site:
         self.state = InMemoryStateStore(self.clock)
         self.sharing = sharing_parts(self.state)
         self.finder = AllocationFinder(self.scheduler, self.clock, self.sharing.shares)
-        self.door = OutputDoor(self.finder, self.sharing.notes, self.clock)
+        self.door = OutputAccess(self.finder, self.sharing.notes, self.clock)
         for job_id, user in ((1, "alice"), (2, "alice"), (3, "bob")):
             self.scheduler.allocations.append(
                 allocation(job_id, user, "research", submitted=self.began)
@@ -208,7 +208,7 @@ async def test_a_read_by_another_is_written_down_and_the_owners_is_not(site: Sit
     await site.share("1")
     for actor in (ALICE, BOB, PHYSICIST, ROOT):
         found = await site.door.find(actor, "1")
-        visit = await site.door.enter(actor, found, Way.READ)
+        visit = await site.door.enter(actor, found, ReadKind.READ)
         assert visit.is_owners is (actor is ALICE)
     assert await noted(site) == [
         ("7", "system admin", 1), ("bob", "shared", 1), ("pat", "tenant admin", 1),
@@ -225,8 +225,8 @@ async def test_what_cannot_be_written_down_is_not_shown_and_owners_read_on(site:
     site.state.away = True
     for actor in (BOB, PHYSICIST, ROOT):
         with pytest.raises(Unavailable):
-            await site.door.enter(actor, found[actor.user], Way.READ)
-    await site.door.enter(ALICE, found["alice"], Way.READ)
+            await site.door.enter(actor, found[actor.user], ReadKind.READ)
+    await site.door.enter(ALICE, found["alice"], ReadKind.READ)
     site.state.away = False
     assert await noted(site) == []
 
@@ -239,7 +239,7 @@ async def test_a_share_that_ended_after_it_was_found_shows_nothing(site: Site) -
     found = await site.door.find(BOB, "1")
     await site.sharing.shares.end(share)
     with pytest.raises(NotFound):
-        await site.door.enter(BOB, found, Way.READ)
+        await site.door.enter(BOB, found, ReadKind.READ)
     assert await noted(site) == []
 
 
@@ -247,9 +247,9 @@ async def test_a_share_that_ended_after_it_was_found_shows_nothing(site: Site) -
 @pytest.mark.threat("ended-share")
 async def test_a_read_that_lasts_ends_with_the_right_to_it(site: Site) -> None:
     share = await site.share("1")
-    bobs = await site.door.enter(BOB, await site.door.find(BOB, "1"), Way.FOLLOW)
-    pats = await site.door.enter(PHYSICIST, await site.door.find(PHYSICIST, "1"), Way.FOLLOW)
-    own = await site.door.enter(ALICE, await site.door.find(ALICE, "1"), Way.FOLLOW)
+    bobs = await site.door.enter(BOB, await site.door.find(BOB, "1"), ReadKind.FOLLOW)
+    pats = await site.door.enter(PHYSICIST, await site.door.find(PHYSICIST, "1"), ReadKind.FOLLOW)
+    own = await site.door.enter(ALICE, await site.door.find(ALICE, "1"), ReadKind.FOLLOW)
     for visit in (bobs, pats, own):
         await visit.check()
     await site.sharing.shares.end(share)
@@ -267,11 +267,11 @@ async def test_a_read_by_a_share_ends_where_the_state_is_lost_and_the_owners_goe
     view = WatchedStateView(site.state, SHARES, site.clock)
     shares = SharedAllocations(site.state, view, site.clock)
     finder = AllocationFinder(site.scheduler, site.clock, shares)
-    door = OutputDoor(finder, site.sharing.notes, site.clock)
+    door = OutputAccess(finder, site.sharing.notes, site.clock)
     await site.share("1")
     await view.refresh()
-    bobs = await door.enter(BOB, await door.find(BOB, "1"), Way.FOLLOW)
-    own = await door.enter(ALICE, await door.find(ALICE, "1"), Way.FOLLOW)
+    bobs = await door.enter(BOB, await door.find(BOB, "1"), ReadKind.FOLLOW)
+    own = await door.enter(ALICE, await door.find(ALICE, "1"), ReadKind.FOLLOW)
     await bobs.check()
     site.state.away = True
     site.clock.advance(41)
@@ -282,7 +282,7 @@ async def test_a_read_by_a_share_ends_where_the_state_is_lost_and_the_owners_goe
 
 @pytest.mark.spec("AUTH-7")
 async def test_a_read_that_lasts_is_noted_again_but_not_counted_again(site: Site) -> None:
-    visit = await site.door.enter(PHYSICIST, await site.door.find(PHYSICIST, "1"), Way.FOLLOW)
+    visit = await site.door.enter(PHYSICIST, await site.door.find(PHYSICIST, "1"), ReadKind.FOLLOW)
     site.clock.advance(601)
     await visit.check()
     records = await site.sharing.notes.of(site.scheduler.allocations)

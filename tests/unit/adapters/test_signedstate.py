@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from lattice.access.actor import Actor
-from lattice.access.finding import AllocationFinder
+from lattice.access.allocation_finder import AllocationFinder
 from lattice.adapters.signedstate import RecordSigner, SignedStateStore
 from lattice.adapters.stateview import WatchedStateView
 from lattice.base.errors import LoginRequired, PermissionRefused
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.peer import PeerIdentity
 from lattice.domain.state import Expect, Put
 from lattice.features.agents.service.records import (
@@ -24,22 +24,21 @@ from lattice.features.agents.service.records import (
     ENROLMENTS,
     REVOKED,
     Certificate,
+    EnrolmentToken,
     Revocation,
-    Token,
     token_key,
     written,
 )
 from lattice.features.attach.service.tickets import TICKETS, AttachTickets
-from lattice.server.agents import AgentParts, open_agents, with_single_identity
-from lattice.server.sections import ServerConfig
+from lattice.server.cluster.agents import AgentParts, with_single_identity
+from lattice.server.config.sections import ServerConfig
 from lattice.wire.peer import read_peer
 from tests.eventually import eventually_async
-from tests.fakes.agent_site import ADMIN
+from tests.fakes.agent_site import ADMIN, opened_agents
 from tests.fakes.certificates import new_key, node_pair, request
 from tests.fakes.cluster import populated
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
-from tests.fakes.supervised import SupervisedLoops
 
 ALICE = Actor(sub="alice-1", user="alice")
 KEY = "attach/tickets/x"
@@ -165,10 +164,10 @@ async def test_trust_records_made_by_hand_give_nothing(tmp_path: Path) -> None:
     clock = ManualClock()
     store = InMemoryStateStore(clock)
     config = with_single_identity(ServerConfig(), tmp_path)
-    async with open_agents(config, store, clock, SupervisedLoops(), replica_id="r1") as parts:
+    async with opened_agents(config, store, clock) as parts:
         assert parts is not None
         later = clock.now().timestamp() + 600
-        token = Token(node="n1", expires=later, by="nobody")
+        token = EnrolmentToken(node="n1", expires=later, by="nobody")
         await store.put(token_key("made by hand"), written(token))
         csr = request(new_key()).decode()
         with pytest.raises(PermissionRefused):
@@ -195,7 +194,7 @@ async def test_a_revocation_without_a_valid_signature_still_refuses(
     clock = ManualClock()
     store = InMemoryStateStore(clock)
     config = with_single_identity(ServerConfig(), tmp_path)
-    async with open_agents(config, store, clock, SupervisedLoops(), replica_id="r1") as parts:
+    async with opened_agents(config, store, clock) as parts:
         assert parts is not None
         old = _node(parts)
         clock.advance(60)

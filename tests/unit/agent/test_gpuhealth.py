@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from lattice.agent.gpuhealth import SILENT, GpuHealthWatch
-from lattice.domain.node import Health, NodeHealth
+from lattice.domain.node import HealthState, NodeHealth
 from lattice.probes.gpuhealth import CardCondition, ExpectedGpus, GpuHealthJudge, GpuLook
 from tests.fakes.manual_clock import RECORDED, ManualClock
 
@@ -50,8 +50,8 @@ class Looks:
 
 @pytest.mark.spec("OPS-10")
 async def test_before_the_first_look_nothing_is_known() -> None:
-    assert Looks(lambda: SOUND).watch.current() == NodeHealth(Health.UNKNOWN)
-    assert await Looks(lambda: SOUND).health_after(1) == [NodeHealth(Health.HEALTHY)]
+    assert Looks(lambda: SOUND).watch.current() == NodeHealth(HealthState.UNKNOWN)
+    assert await Looks(lambda: SOUND).health_after(1) == [NodeHealth(HealthState.HEALTHY)]
 
 
 @pytest.mark.spec("OPS-10")
@@ -65,7 +65,7 @@ async def test_a_driver_that_hangs_is_a_failure_and_is_not_asked_again_meanwhile
 
     try:
         looks = Looks(hang, patience_s=0.01)
-        hung = NodeHealth(Health.FAILURE, (SILENT,))
+        hung = NodeHealth(HealthState.FAILURE, (SILENT,))
         assert await looks.health_after(2) == [hung, hung]
         assert len(asked) == 1
     finally:
@@ -78,4 +78,4 @@ async def test_a_binding_that_raises_is_told_in_its_words() -> None:
         raise RuntimeError("no such symbol")
 
     (found,) = await Looks(fail).health_after(1)
-    assert found == NodeHealth(Health.FAILURE, ("RuntimeError: no such symbol",))
+    assert found == NodeHealth(HealthState.FAILURE, ("RuntimeError: no such symbol",))

@@ -18,9 +18,15 @@ from lattice.access.grants import GrantChecker, GrantSigner
 from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.agent.identity import AgentIdentity
 from lattice.agent.identity_cascade import Cascade, IdentityOptions, NoIdentity
-from lattice.agent.identity_store import Held, IdentityRefused, IdentityStore, held, new_request
+from lattice.agent.identity_store import (
+    IdentityRefused,
+    IdentityStore,
+    StoredIdentity,
+    held,
+    new_request,
+)
 from lattice.base.errors import ConfigurationError, LatticeError, PermissionRefused, Unavailable
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.grant import Act, BadGrant
 from lattice.features.agents.model import Credentials
 from tests.fakes.certificates import CLUSTER, node_pair
@@ -63,7 +69,9 @@ class FakeIssuer:
         self.tokens.discard(token)
         return self.credentials(node, csr)
 
-    async def renew(self, identity: Held, replicas: Sequence[str], csr: str) -> Credentials:
+    async def renew(
+        self, identity: StoredIdentity, replicas: Sequence[str], csr: str
+    ) -> Credentials:
         self.asked.append(f"renew at {','.join(replicas)}")
         if self.refusal is not None:
             raise self.refusal

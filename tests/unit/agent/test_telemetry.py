@@ -19,14 +19,14 @@ from lattice.agent.config import load_agent_config
 from lattice.agent.metrics_door import MetricsDoor, door_place
 from lattice.agent.telemetry import LinkedTelemetry, OutputSigns, TelemetryParts
 from lattice.base.errors import ConfigurationError, Unavailable, UsageError
-from lattice.domain.alert import Rule
+from lattice.domain.alert import AlertRule
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Sample, labelled
 from lattice.domain.nodejobs import JobIdentity
 from lattice.domain.stream import StreamKind
 from lattice.features.link.node.servertime import ServerTime
 from lattice.features.telemetry.convert.told import told_of
-from lattice.features.telemetry.node.sending import Stored
+from lattice.features.telemetry.node.sender import StoredBatch
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.eventually import eventually_async
 from tests.fakes.manual_clock import RECORDED, ManualClock
@@ -97,7 +97,7 @@ def failing(code: grpc.StatusCode, *trailers: tuple[str, str]) -> aio.AioRpcErro
 async def test_a_batch_goes_to_whoever_holds_the_link() -> None:
     servers = Servers()
     batch = pb.SampleBatch(lost_total=3)
-    assert await linked(servers).store(batch) == Stored(2, 1, "why")
+    assert await linked(servers).store(batch) == StoredBatch(2, 1, "why")
     assert servers.asked == [("r1", batch)]
     servers.fault = failing(grpc.StatusCode.INVALID_ARGUMENT, ("lattice-code", "usage"))
     with pytest.raises(UsageError):
@@ -192,7 +192,9 @@ async def test_a_site_sets_from_where_on_it_is_told(tmp_path: Path) -> None:
         made.sights.measured(JobSnapshot(LIFE, NOW, 30.0, readings))
         life = made.sights.find(7, LIFE.started - 302)
         assert life is not None
-        assert [(each.rule, each.bound) for each in life.judge.firing] == [(Rule.GPU_MEMORY, 50.0)]
+        assert [(each.rule, each.bound) for each in life.judge.firing] == [
+            (AlertRule.GPU_MEMORY, 50.0)
+        ]
     finally:
         made.close()
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lattice.base.config import Report, load, refused
+from lattice.base.config import ConfigReport, load, refused
 from lattice.base.errors import ConfigurationError, status_of
 from lattice.base.setting import Secret, Unread, required, setting
 
@@ -66,7 +66,7 @@ class Whole:
 
 @pytest.fixture
 def read(tmp_path: Path) -> Any:
-    def _read(text: str | bytes, **environ: str) -> tuple[Whole, Report]:
+    def _read(text: str | bytes, **environ: str) -> tuple[Whole, ConfigReport]:
         file = tmp_path / "c.yaml"
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
         return load(Whole, file, environ)

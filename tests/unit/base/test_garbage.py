@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import gc
-from lattice.base.garbage import MANY, settle
+from lattice.base.process import MANY, settle
 held = [[] for _ in range(5000)]
 settle({young})
 print(gc.get_freeze_count() >= 5000, gc.get_threshold()[0] == MANY)

@@ -13,9 +13,9 @@ import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lattice.base.connector import BadReply
 from lattice.base.errors import ConfigurationError
-from lattice.base.http1 import Door, _Stream, tls_context
+from lattice.base.fast_start.connector import BadReply
+from lattice.base.fast_start.http1 import HttpTarget, _Stream, tls_context
 from tests.fakes.web import Answer, web
 
 
@@ -52,7 +52,7 @@ def talker(*replies: bytes, wait_s: float = 0.0) -> Iterator[tuple[str, list[byt
 
 def ask(reply: bytes, timeout_s: float = 60.0) -> bytes:
     with talker(reply) as (url, _):
-        return Door(timeout_s=timeout_s).exchange("GET", url, {}).body
+        return HttpTarget(timeout_s=timeout_s).exchange("GET", url, {}).body
 
 
 def test_body_by_length() -> None:
@@ -171,7 +171,7 @@ def test_any_bytes_end_in_an_answer_or_an_oserror(tail: bytes) -> None:
 
 def test_redirects_are_answers() -> None:
     with web({"/": Answer(status=302, headers={"Location": "http://127.0.0.1:1/"})}) as server:
-        reply = Door().exchange("GET", server.url + "/", {})
+        reply = HttpTarget().exchange("GET", server.url + "/", {})
         assert reply.status == 302
         assert len(server.requests) == 1
 
@@ -180,7 +180,7 @@ def _exchange_with_a_silent_server() -> float:
     with talker(b"HTTP/1.1 200 OK\r\n\r\n", wait_s=60.0) as (url, _):
         begun = time.monotonic()
         with pytest.raises(TimeoutError):
-            Door(timeout_s=0.2).exchange("GET", url, {})
+            HttpTarget(timeout_s=0.2).exchange("GET", url, {})
         return time.monotonic() - begun
 
 
@@ -195,13 +195,13 @@ def test_a_silent_server_is_given_up_within_a_second() -> None:
 
 def test_a_header_can_not_smuggle_another() -> None:
     with pytest.raises(BadReply), talker(b"") as (url, _):
-        Door().exchange("GET", url, {"X-A": "b\r\nX-C: d"})
+        HttpTarget().exchange("GET", url, {"X-A": "b\r\nX-C: d"})
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/", "https://"])
 def test_only_web_addresses(url: str) -> None:
     with pytest.raises(OSError):  # noqa: PT011
-        Door().exchange("GET", url, {})
+        HttpTarget().exchange("GET", url, {})
 
 
 @pytest.fixture(scope="module")
@@ -218,14 +218,17 @@ def serving(authority: trustme.CA, *names: str) -> ssl.SSLContext:
 def test_tls_is_verified_by_authority_and_name(authority: trustme.CA, tmp_path: object) -> None:
     with authority.cert_pem.tempfile() as ca:
         with web({"/": {}}, context=serving(authority, "127.0.0.1")) as server:
-            assert Door(context=tls_context(ca)).exchange("GET", server.url + "/", {}).status == 200
+            assert (
+                HttpTarget(context=tls_context(ca)).exchange("GET", server.url + "/", {}).status
+                == 200
+            )
             with pytest.raises(ssl.SSLCertVerificationError):
-                Door(context=tls_context()).exchange("GET", server.url + "/", {})
+                HttpTarget(context=tls_context()).exchange("GET", server.url + "/", {})
         with (
             web({"/": {}}, context=serving(authority, "other.example")) as server,
             pytest.raises(ssl.SSLCertVerificationError),
         ):
-            Door(context=tls_context(ca)).exchange("GET", server.url + "/", {})
+            HttpTarget(context=tls_context(ca)).exchange("GET", server.url + "/", {})
 
 
 def test_old_tls_is_refused(authority: trustme.CA) -> None:
@@ -234,7 +237,9 @@ def test_old_tls_is_refused(authority: trustme.CA) -> None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     with authority.cert_pem.tempfile() as ca, web({"/": {}}, context=context) as server:
-        assert Door(context=tls_context(ca)).exchange("GET", server.url + "/", {}).status == 200
+        assert (
+            HttpTarget(context=tls_context(ca)).exchange("GET", server.url + "/", {}).status == 200
+        )
 
 
 def test_client_certificate_is_shown(authority: trustme.CA) -> None:
@@ -248,10 +253,11 @@ def test_client_certificate_is_shown(authority: trustme.CA) -> None:
         web({"/": {}}, context=context) as server,
     ):
         assert (
-            Door(context=tls_context(ca, own)).exchange("GET", server.url + "/", {}).status == 200
+            HttpTarget(context=tls_context(ca, own)).exchange("GET", server.url + "/", {}).status
+            == 200
         )
         with pytest.raises(OSError):  # noqa: PT011
-            Door(context=tls_context(ca)).exchange("GET", server.url + "/", {})
+            HttpTarget(context=tls_context(ca)).exchange("GET", server.url + "/", {})
 
 
 def test_certificates_that_can_not_be_read_are_a_configuration_error() -> None:
@@ -266,7 +272,7 @@ def test_proxy_is_asked_for_a_tunnel_and_only_for_others() -> None:
             "HTTPS_PROXY": url.replace("//", "//user:p%40ss@"),
             "NO_PROXY": ".local,x.example",
         }
-        door = Door(environment=environment, connect_timeout_s=30)
+        door = HttpTarget(environment=environment, connect_timeout_s=30)
         with pytest.raises(BadReply, match="refused"):
             door.exchange("GET", "https://lattice.example:8443/", {})
         for near in ("https://127.0.0.1:1/", "https://x.example:1/", "https://a.local:1/"):
@@ -329,7 +335,7 @@ def test_the_longest_line_may_come_in_any_pieces(size: int) -> None:
 
 
 def pieces(reply: bytes, silence_s: float = 5.0) -> list[bytes]:
-    with talker(reply) as (url, _), Door().stream(url, {}, silence_s=silence_s) as found:
+    with talker(reply) as (url, _), HttpTarget().stream(url, {}, silence_s=silence_s) as found:
         return list(found.pieces())
 
 
@@ -381,7 +387,7 @@ def test_a_stream_may_be_silent_for_so_long_and_no_longer() -> None:
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    with Door().stream(url, {"Accept": "text/event-stream"}, silence_s=0.2) as reply:
+    with HttpTarget().stream(url, {"Accept": "text/event-stream"}, silence_s=0.2) as reply:
         found = reply.pieces()
         assert next(found) == b"hi"
         with pytest.raises(TimeoutError):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from lattice.base.impatience import ImpatientReader
-from lattice.base.impatience_threads import Progress, Stuck
+from lattice.base.impatience_threads import Stuck, ThreadProgress
 from tests.eventually import eventually
 
 SHORT_S = 0.05
@@ -32,7 +32,7 @@ class Frozen:
         for pid in pids or tuple(self._thawed):
             self._thawed.pop(pid).set()
 
-    def read(self, key: str, progress: Progress) -> str:
+    def read(self, key: str, progress: ThreadProgress) -> str:
         """Three processes a key: a0 is 970, a1 971, …"""
         first = 10 * ord(key)
         read = []
@@ -71,7 +71,7 @@ def test_everything_is_read_in_one_thread_that_is_kept(
 ) -> None:
     threads = set()
 
-    def read(key: str, progress: Progress) -> str:
+    def read(key: str, progress: ThreadProgress) -> str:
         threads.add(threading.get_ident())
         return frozen.read(key, progress)
 
@@ -165,7 +165,7 @@ def test_a_key_that_hangs_again_and_again_rests_longer_each_time(frozen: Frozen)
 
 
 def test_what_the_read_raises_is_raised(reader: ImpatientReader[str]) -> None:
-    def read(key: str, _: Progress) -> str:
+    def read(key: str, _: ThreadProgress) -> str:
         raise ZeroDivisionError(key)
 
     with pytest.raises(ZeroDivisionError):

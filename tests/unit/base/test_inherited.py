@@ -10,7 +10,7 @@ from tests.fakes.hostile_parent import leave_odd_things, signal_sets
 
 _CODE = """
 import subprocess, sys
-from lattice.base.inherited import reset_inherited_signals
+from lattice.base.process import reset_inherited_signals
 reset_inherited_signals()
 print(open("/proc/self/status").read())
 sys.exit(subprocess.run(["sh", "-c", "exit 7"]).returncode)

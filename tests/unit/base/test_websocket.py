@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.base.websocket import (
+from lattice.base.fast_start.websocket import (
     BadSocket,
     FrameReader,
     Opcode,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.base.errors import UsageError
-from lattice.base.words import shell_words
+from lattice.base.text import shell_words
 
 
 def test_an_open_quote_is_told() -> None:

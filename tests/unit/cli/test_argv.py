@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.base.command import COMMON, Argument, Command, Option
-from lattice.cli import argv
-from lattice.cli.catalogue import COMMANDS
+from lattice.base.fast_start import argv
+from lattice.cli.command_table import COMMANDS
 from lattice.cli.run import load
 from lattice.cli.tree import as_click
 

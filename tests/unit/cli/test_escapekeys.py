@@ -8,36 +8,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.cli.escapekeys import LARGEST_TYPED_BYTES, Act, EscapeKeys
+from lattice.cli.escapekeys import LARGEST_TYPED_BYTES, EscapeAct, EscapeKeys
 
 
-def typed(*pieces: bytes) -> tuple[bytes, list[Act]]:
+def typed(*pieces: bytes) -> tuple[bytes, list[EscapeAct]]:
     keys = EscapeKeys()
     # A second goes by between any two pieces.
     found = [part for now, piece in enumerate(pieces, 1) for part in keys.feed(piece, now)]
     sent = b"".join(part for part in found if isinstance(part, bytes))
-    return sent, [part for part in found if isinstance(part, Act)]
+    return sent, [part for part in found if isinstance(part, EscapeAct)]
 
 
 @pytest.mark.spec("ATTACH-3")
 @pytest.mark.parametrize(
     ("text", "sent", "acts"),
     [
-        (b"~.", b"", [Act.LEAVE]),
-        (b"ls\r~.", b"ls\r", [Act.LEAVE]),
-        (b"ls\n~?", b"ls\n", [Act.HELP]),
-        (b"~\x1a", b"", [Act.SUSPEND]),
+        (b"~.", b"", [EscapeAct.LEAVE]),
+        (b"ls\r~.", b"ls\r", [EscapeAct.LEAVE]),
+        (b"ls\n~?", b"ls\n", [EscapeAct.HELP]),
+        (b"~\x1a", b"", [EscapeAct.SUSPEND]),
         (b"~~", b"~", []),
         (b"~~.", b"~.", []),
         (b"a~.", b"a~.", []),
         (b"cd ~/x\r", b"cd ~/x\r", []),
         (b"~/bin\r", b"~/bin\r", []),
-        (b"~\r~.", b"~\r", [Act.LEAVE]),
-        (b"~?~.", b"", [Act.HELP, Act.LEAVE]),
+        (b"~\r~.", b"~\r", [EscapeAct.LEAVE]),
+        (b"~?~.", b"", [EscapeAct.HELP, EscapeAct.LEAVE]),
         (b"~", b"", []),
     ],
 )
-def test_they_count_where_a_line_begins(text: bytes, sent: bytes, acts: list[Act]) -> None:
+def test_they_count_where_a_line_begins(text: bytes, sent: bytes, acts: list[EscapeAct]) -> None:
     assert typed(text) == (sent, acts)
     assert typed(*(bytes((key,)) for key in text)) == (sent, acts)
 
@@ -65,7 +65,7 @@ def test_what_is_pasted_ends_nothing(text: bytes) -> None:
     text += b"\r~.\r"
     assert typed(text) == (text, [])
     assert typed(b"~", text) == (b"~" + text, [])
-    assert typed(text, b"~.") == (text, [Act.LEAVE])
+    assert typed(text, b"~.") == (text, [EscapeAct.LEAVE])
 
 
 def test_the_tail_of_a_paste_is_part_of_it_however_short() -> None:
@@ -73,4 +73,4 @@ def test_the_tail_of_a_paste_is_part_of_it_however_short() -> None:
     pasted = b"x" * LARGEST_TYPED_BYTES + b"\r"
     assert keys.feed(pasted, 1.0) == [pasted]
     assert keys.feed(b"~.\r", 1.05) == [b"~.\r"]
-    assert keys.feed(b"~.", 1.2) == [Act.LEAVE]
+    assert keys.feed(b"~.", 1.2) == [EscapeAct.LEAVE]

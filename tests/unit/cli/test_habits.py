@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lattice.cli import argv
-from lattice.cli.catalogue import COMMANDS
+from lattice.base.fast_start import argv
+from lattice.cli.command_table import COMMANDS
 from lattice.cli.run import load
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/guide/slurm-habits.md").read_text()

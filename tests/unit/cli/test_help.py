@@ -12,7 +12,8 @@ from click.testing import CliRunner
 import lattice
 from lattice.base.command import COMMON, Option
 from lattice.base.text import cells
-from lattice.cli.catalogue import COMMANDS, GROUPS, commands_of, root_help
+from lattice.cli.catalogue import GROUPS, commands_of, root_help
+from lattice.cli.command_table import COMMANDS
 from lattice.cli.main import main
 from lattice.cli.run import load
 from lattice.cli.tree import as_click, root
@@ -77,7 +78,7 @@ def test_help_of_a_command_has_purpose_examples_and_permission(name: str) -> Non
 
 
 def test_examples_can_be_read() -> None:
-    from lattice.cli import argv
+    from lattice.base.fast_start import argv
 
     for _, _, place in COMMANDS:
         command = load(place)

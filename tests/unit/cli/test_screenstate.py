@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.cli.notices import Notices
+from lattice.cli.notices import TerminalNotices
 from lattice.cli.screenstate import ScreenState
 
 VIM = (
@@ -81,7 +81,7 @@ class Shown:
         self.screen = pyte.Screen(60, 10)
         self.titles: list[str] = []
         self._stream = pyte.ByteStream(self.screen)
-        self.notices = Notices(self.state, self._stream.feed)
+        self.notices = TerminalNotices(self.state, self._stream.feed)
 
     def output(self, text: bytes) -> None:
         self._stream.feed(text)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lattice.client.decode import BadAnswer, decode, reader
+from lattice.base.fast_start.decode import BadAnswer, decode, reader
 from lattice.domain.allocation import Allocation
 from lattice.features.allocations.model import AllocationCard, AllocationList
 from lattice.features.identity.model import AuthDiscovery, Identity

@@ -307,7 +307,7 @@ def test_importing_the_sdk_loads_nothing_and_never_grpc() -> None:
         "import sys, lattice.client; before = set(sys.modules);"
         "assert not {'httpx2', 'ssl', 'asyncio', 'yaml'} & before, before;"
         "lattice.client.SyncClient; lattice.client.Client; lattice.client.Settings;"
-        "import lattice.features.allocations.api;"
+        "import lattice.features.allocations.operations;"
         "assert not {'grpc', 'google.protobuf', 'fastapi', 'cryptography'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

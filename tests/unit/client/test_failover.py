@@ -17,13 +17,13 @@ from lattice.base.clock import SystemClock
 from lattice.base.errors import Unavailable, status_of
 from lattice.client import Client, Settings, SyncClient
 from lattice.client.tokens import FixedToken
-from lattice.features.agents import api as agents
-from lattice.features.logs import api as logs_api
-from lattice.features.nodes import api as nodes
-from lattice.features.sharing import api as sharing
-from lattice.features.submit import api as submit
+from lattice.features.agents import operations as agents
+from lattice.features.logs import operations as logs_operations
+from lattice.features.nodes import operations as nodes
+from lattice.features.sharing import operations as sharing
+from lattice.features.submit import operations as submit
 from lattice.features.submit.model import SubmitRequest
-from lattice.features.telemetry import api as telemetry
+from lattice.features.telemetry import operations as telemetry
 from tests.fakes import answers, logs
 from tests.fakes.attach_server import FarEnd, attach_server
 from tests.fakes.silent_server import frozen, refusing, unanswering
@@ -80,7 +80,7 @@ ACTS: dict[str, Callable[[], Any]] = {
     "share": lambda: sharing.share_allocation("42", "bob"),
     "unshare": lambda: sharing.unshare_allocation("42", "bob"),
     "telemetry": lambda: telemetry.set_telemetry("42", "debug"),
-    "drain": lambda: nodes.operate_node(nodes.NodeAct.DRAIN, "n1", "why"),
+    "drain": lambda: nodes.operate_node("drain", "n1", reason="why"),
     "revoke": lambda: agents.revoke_agent("n1", "stolen"),
     "restore": lambda: agents.restore_agent("n1"),
     "enrol": lambda: agents.create_enrolment("n1"),
@@ -88,9 +88,9 @@ ACTS: dict[str, Callable[[], Any]] = {
 
 
 def whoami() -> Any:
-    from lattice.features.identity import api
+    from lattice.features.identity import operations
 
-    return api.whoami()
+    return operations.whoami()
 
 
 def dead(kind: str) -> AbstractContextManager[str]:
@@ -217,7 +217,7 @@ def test_a_read_goes_on_at_the_next_replica_where_an_answer_is_cut_short(
 
 def follow(settings: Settings) -> list[Any]:
     with SyncClient(settings, tokens=FixedToken("t"), environment={}) as client:
-        return list(client.stream(logs_api.stream_logs("42"), sleep=lambda _: None))
+        return list(client.stream(logs_operations.stream_logs("42"), sleep=lambda _: None))
 
 
 def follow_async(settings: Settings) -> list[Any]:
@@ -225,7 +225,7 @@ def follow_async(settings: Settings) -> list[Any]:
 
     async def run() -> list[Any]:
         async with Client(settings, tokens=FixedToken("t"), environment={}) as client:
-            found = client.stream(logs_api.stream_logs("42"), sleep=no_pause)
+            found = client.stream(logs_operations.stream_logs("42"), sleep=no_pause)
             return [each async for each in found]
 
     return asyncio.run(run())

@@ -13,7 +13,7 @@ from lattice.base.errors import RateLimited
 from lattice.client import Client, SyncClient
 from lattice.client.tokens import FixedToken
 from lattice.features.identity.model import Identity
-from lattice.features.logs import api
+from lattice.features.logs import operations
 from lattice.features.logs.model import LogPage
 from tests.fakes import answers, logs
 from tests.fakes.web import Answer, Request, Web, web
@@ -90,7 +90,7 @@ def test_a_page_that_was_much_work_is_one_page(ask: Ask, server: Web) -> None:
         page(away, cursor="c2"),
         page(away, logs.gap(), logs.block("c\n", 90), cursor="c3"),
     )
-    call = api.read_logs("42", limit=3, offset=10, tail=50, grep="x", nodes=("n1",))
+    call = operations.read_logs("42", limit=3, offset=10, tail=50, grep="x", nodes=("n1",))
     found, _ = ask(server, call)
     assert texts(found) == ["note", "a\nb\n", "gap", "c\n"]
     assert (found.cursor, found.finished) == ("c3", False), "the caller's own next page"
@@ -103,7 +103,7 @@ def test_a_page_that_was_much_work_is_one_page(ask: Ask, server: Web) -> None:
 @pytest.mark.spec("LOG-6")
 def test_the_last_part_ends_it(ask: Ask, server: Web) -> None:
     server.routes[PATH] = in_turn(page(cursor="c1"), page(logs.block("a\n")))
-    found, _ = ask(server, api.read_logs("42", grep="a"))
+    found, _ = ask(server, operations.read_logs("42", grep="a"))
     assert (texts(found), found.cursor, found.finished) == (["a\n"], "", True)
     assert server.requests[1].query["limit"] == ["1000"]
 
@@ -111,7 +111,7 @@ def test_the_last_part_ends_it(ask: Ask, server: Web) -> None:
 @pytest.mark.spec("LIMIT-2")
 def test_a_refusal_that_names_a_time_is_waited_out(ask: Ask, server: Web) -> None:
     server.routes[PATH] = in_turn(too_many("1"), too_many("2"), page(logs.block("a\n")))
-    found, slept = ask(server, api.read_logs("42"))
+    found, slept = ask(server, operations.read_logs("42"))
     assert texts(found) == ["a\n"]
     assert slept == [1.0, 2.0]
 
@@ -120,7 +120,7 @@ def test_a_refusal_that_names_a_time_is_waited_out(ask: Ask, server: Web) -> Non
 def test_but_not_for_ever_and_not_for_other_calls(ask: Ask, server: Web) -> None:
     server.routes["*"] = too_many("7")
     with pytest.raises(RateLimited):
-        ask(server, api.read_logs("42"))
+        ask(server, operations.read_logs("42"))
     assert len(server.requests) == 9, "a minute"
     with pytest.raises(RateLimited):
         ask(server, Call("GET", "/v1/auth/whoami", Identity))
@@ -129,7 +129,7 @@ def test_but_not_for_ever_and_not_for_other_calls(ask: Ask, server: Web) -> None
 
 @pytest.mark.spec("LIMIT-2")
 def test_a_download_waits_its_turn(ask: Ask, server: Web) -> None:
-    raw = api.raw_logs("42", node="n1", stream="stdout", source="batch")
+    raw = operations.raw_logs("42", node="n1", stream="stdout", source="batch")
     whole = Answer(b"bytes", 200, {"lattice-end-offset": "5"})
     server.routes[f"{PATH}/raw"] = in_turn(too_many("2"), whole)
     assert ask(server, raw) == (b"bytes", [2.0])

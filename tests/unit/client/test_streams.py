@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from lattice.base.errors import InternalError, LoginRequired, NotFound, RateLimited, Unavailable
 from lattice.client import Client, Settings, SyncClient
-from lattice.client.course import Course
+from lattice.client.reconnect import StreamReconnect
 from lattice.client.tokens import FixedToken, TokenSource
 from lattice.domain.logs import LogKind
-from lattice.features.logs import api
+from lattice.features.logs import operations
 from lattice.features.logs.model import LogBlock, LogNote, LogRecord, NoteKind
 from tests.eventually import eventually
 from tests.fakes import answers, logs
@@ -32,7 +32,7 @@ def blocking(
     settings: Settings, tokens: TokenSource | None = None, **named: Any
 ) -> list[LogRecord]:
     with SyncClient(settings, tokens=tokens or FixedToken("t0k3n"), environment={}) as client:
-        call = api.stream_logs("42", **named)
+        call = operations.stream_logs("42", **named)
         with client.stream(call, sleep=lambda _: None) as found:
             return list(found)
 
@@ -42,7 +42,7 @@ def asynchronous(
 ) -> list[LogRecord]:
     async def run() -> list[LogRecord]:
         async with Client(settings, tokens=tokens or FixedToken("t0k3n"), environment={}) as client:
-            call = api.stream_logs("42", **named)
+            call = operations.stream_logs("42", **named)
             async with client.stream(call, sleep=_no_pause) as found:
                 return [record async for record in found]
 
@@ -247,7 +247,7 @@ def test_silence_is_a_lost_connection(server: Web) -> None:
 
     turns: list[Any] = [lambda _: logs.streamed(silent()), logs.serving(LINES)]
     server.routes[STREAM] = in_turn(turns)
-    call = api.stream_logs("42")
+    call = operations.stream_logs("42")
     with SyncClient(at(server), tokens=FixedToken("t"), environment={}) as client:
         records = list(client.stream(call._replace(silence_s=1.0)))
     over.set()
@@ -305,22 +305,22 @@ def test_a_caller_that_leaves_hangs_up(server: Web) -> None:
     eventually(lambda: gone)
 
 
-def course(clock: ManualClock, **named: Any) -> Course[LogRecord]:
-    return Course(api.stream_logs("42", **named), replicas=2, clock=clock)
+def course(clock: ManualClock, **named: Any) -> StreamReconnect[LogRecord]:
+    return StreamReconnect(operations.stream_logs("42", **named), replicas=2, clock=clock)
 
 
 def test_servers_that_go_just_before_it_begins_are_waited_for() -> None:
     """Who followed a job that had not started was answered a moment before."""
     clock = ManualClock()
-    call = api.stream_logs("42", follow=True)
-    one = Course(call._replace(answered=True), replicas=2, clock=clock)
+    call = operations.stream_logs("42", follow=True)
+    one = StreamReconnect(call._replace(answered=True), replicas=2, clock=clock)
     assert len(list(one.lost("refused", "u"))) == 1, "it is told"
     for _ in range(20):
         clock.advance(max(one.pause_s, 0.01))
         assert list(one.lost("refused", "u")) == []
     with pytest.raises(NotFound):
         one.refused(NotFound("No."))
-    typed_wrong = Course(call, replicas=2, clock=clock)
+    typed_wrong = StreamReconnect(call, replicas=2, clock=clock)
     assert list(typed_wrong.lost("refused", "u")) == []
     with pytest.raises(Unavailable):
         typed_wrong.lost("refused", "u")

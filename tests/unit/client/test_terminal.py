@@ -20,7 +20,7 @@ from lattice.base.errors import (
 )
 from lattice.client import Client, Settings, SyncClient
 from lattice.client.outcome import exit_code
-from lattice.client.terminal import Back, Lost, TerminalLink
+from lattice.client.terminal import Back, ConnectionLost, TerminalLink
 from lattice.client.tokens import FixedToken, TokenSource
 from lattice.domain.terminal import (
     EndCause,
@@ -36,13 +36,13 @@ from lattice.domain.terminal import (
     TerminalSignal,
 )
 from lattice.features.attach import model
-from lattice.features.attach.api.terminal import (
+from lattice.features.attach.model import Ended, EndReason, Notice, NoticeKind, Opened
+from lattice.features.attach.terminal_call import (
     LARGEST_MESSAGE_BYTES,
     PROTOCOL,
     attach,
     start_text,
 )
-from lattice.features.attach.model import Ended, EndReason, Notice, NoticeKind, Opened
 from tests.fakes.attach_server import AttachServer, FarEnd, attach_server
 from tests.fakes.manual_clock import ManualClock
 
@@ -152,7 +152,7 @@ def test_it_goes_on_at_another_server_with_the_same_session() -> None:
         shown: list[TerminalMessage] = []
         drive(link, lambda: Output(b"a") in shown, shown)
         first.stop()
-        drive(link, lambda: any(isinstance(each, Lost) for each in link.events))
+        drive(link, lambda: any(isinstance(each, ConnectionLost) for each in link.events))
         link.write(Stdin(b"b"))
         drive(link, lambda: len(far.heard) == 2 and Back(0.0) in link.events)
         link.close()
@@ -171,7 +171,7 @@ def test_it_says_it_is_there_and_notices_silence() -> None:
         drive(link, lambda: not select.select(link.reading, [], [], 0.05)[0])
         clock.advance(15.1)
         link.turn()
-        assert any(isinstance(each, Lost) for each in link.events)
+        assert any(isinstance(each, ConnectionLost) for each in link.events)
 
 
 @pytest.mark.spec("ATTACH-4")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.base.signing import BadSignature, KeyRing, SigningKey
+from lattice.base.signatures import BadSignature, KeyRing, SigningKey
 from lattice.domain.grant import Act, BadGrant, Grant, read_payload, read_written, to_sign, written
 
 GRANT = Grant(

@@ -17,7 +17,7 @@ from lattice.domain.measured import (
     shown_of,
     summed,
 )
-from lattice.domain.metric import CATALOGUE, Absence, Reading, Sample, labelled
+from lattice.domain.metric import CATALOGUE, Absence, MetricReading, Sample, labelled
 from lattice.domain.nodejobs import JobIdentity
 
 NOW = 1_790_000_000.0
@@ -25,7 +25,7 @@ JOB = JobIdentity("boot", 7, 42, NOW - 100)
 LE = ("0.001", "0.01", "0.1", "+Inf")
 
 
-def snapshot(time: float, *readings: Reading, identity: JobIdentity = JOB) -> JobSnapshot:
+def snapshot(time: float, *readings: MetricReading, identity: JobIdentity = JOB) -> JobSnapshot:
     return JobSnapshot(identity, time, 30.0, readings)
 
 

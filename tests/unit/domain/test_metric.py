@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from lattice.domain.metric import (
     CATALOGUE,
-    Kind,
     Metric,
+    MetricKind,
     NotMeasured,
     Per,
     Provenance,
@@ -101,7 +101,7 @@ def test_the_catalogue_is_named_as_prometheus_wants() -> None:
     for name, metric in CATALOGUE.items():
         assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
         counts = name.endswith(("_total", "_bucket"))
-        assert (metric.kind is Kind.COUNTER) is counts, name
+        assert (metric.kind is MetricKind.COUNTER) is counts, name
         assert name.startswith("gpu_") is (metric.per is Per.GPU), name
         assert metric.words
         assert metric.series == f"lattice_{name}"

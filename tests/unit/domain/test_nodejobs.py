@@ -11,9 +11,9 @@ from lattice.domain.allocation import Attempt, State
 from lattice.domain.nodejobs import (
     JobAppeared,
     JobChanged,
-    JobEnded,
     JobIdentity,
     NodeJob,
+    NodeJobEnded,
     NodeStep,
     Picture,
     ProcessId,
@@ -126,7 +126,7 @@ def test_events_lead_from_one_picture_to_the_next(before: Picture, after: Pictur
             case JobChanged(job, was):
                 assert told[job.identity] == was != job
                 told[job.identity] = job
-            case JobEnded(job):
+            case NodeJobEnded(job):
                 assert told.pop(job.identity) == job
     assert told == after
 
@@ -134,7 +134,7 @@ def test_events_lead_from_one_picture_to_the_next(before: Picture, after: Pictur
 def test_a_requeued_job_ends_before_it_appears() -> None:
     old, new = _job(7, 1, [1]), _job(7, 2, [1])
     events = compare({old.identity: old}, {new.identity: new})
-    assert events == (JobEnded(old), JobAppeared(new))
+    assert events == (NodeJobEnded(old), JobAppeared(new))
 
 
 def test_steps_in_the_order_of_people() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.domain.node import AgentLink, Condition, Health, Node, NodeHealth, NodeState
+from lattice.domain.node import AgentLink, Condition, HealthState, Node, NodeHealth, NodeState
 from lattice.domain.presence import (
     BadRecord,
     Link,
@@ -114,7 +114,7 @@ def test_the_same_link_put_again_after_its_lease_ran_out() -> None:
     assert record.linked
 
 
-WARNED = NodeHealth(Health.WARNING, ("7 GPUs instead of 8",))
+WARNED = NodeHealth(HealthState.WARNING, ("7 GPUs instead of 8",))
 
 
 @pytest.mark.spec("OPS-10")
@@ -137,9 +137,9 @@ def test_of_an_agent_that_is_gone_no_health_is_shown() -> None:
     there = with_agent(node, PresenceReading({"n1": replace(LINKED, health=WARNED)}, {}, source))
     gone = with_agent(node, PresenceReading({"n1": replace(LOST, health=WARNED)}, {}, source))
     assert there.agent is not None
-    assert (there.agent.health, there.agent.health_words) == (Health.WARNING, WARNED.words)
+    assert (there.agent.health, there.agent.health_words) == (HealthState.WARNING, WARNED.words)
     assert gone.agent is not None
-    assert (gone.agent.health, gone.agent.health_words) == (Health.UNKNOWN, ())
+    assert (gone.agent.health, gone.agent.health_words) == (HealthState.UNKNOWN, ())
 
 
 @given(st.builds(
@@ -147,7 +147,7 @@ def test_of_an_agent_that_is_gone_no_health_is_shown() -> None:
     node=st.just("n1"), epoch=st.integers(1, 2**53), linked=st.booleans(),
     since=st.floats(0, 4e9), condition=st.sampled_from(Condition), boot_id=st.text(),
     agent_version=st.text(), registered=st.floats(0, 4e9),
-    health=st.builds(NodeHealth, st.sampled_from(Health), st.lists(st.text()).map(tuple)),
+    health=st.builds(NodeHealth, st.sampled_from(HealthState), st.lists(st.text()).map(tuple)),
 ))  # fmt: skip
 def test_what_is_written_reads_back(record: Presence) -> None:
     assert read_presence("n1", written(record)) == record

@@ -17,6 +17,7 @@ from lattice.domain.privileged import (
     Challenge,
     DumpStacks,
     Enter,
+    HelperRole,
     NoteOutput,
     OpenNoted,
     OpenOutput,
@@ -26,7 +27,6 @@ from lattice.domain.privileged import (
     Question,
     ReadTasks,
     Rejoin,
-    Role,
     SetClock,
     WatchCounters,
     digest_of,
@@ -74,7 +74,7 @@ def test_every_verb_has_a_question_and_an_act_of_its_own() -> None:
     assert len({verb.act for verb in VERBS.values()}) == len(VERBS) - 5
     free = [name for name, verb in VERBS.items() if not verb.granted]
     assert free == ["note_output", "watch_counters", "challenge", "set_clock"]
-    gate = {name for name, verb in VERBS.items() if verb.role is Role.GATE}
+    gate = {name for name, verb in VERBS.items() if verb.role is HelperRole.GATE}
     assert gate == {"submit", "cancel"}
     assert VERBS["submit"].act is Act.SUBMIT
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.domain.jobfacts import Frame, StackLanguage
+from lattice.domain.jobfacts import StackFrame, StackLanguage
 from lattice.domain.probed import (
     LARGEST_BYTES,
     MOST_FRAMES,
@@ -57,7 +57,9 @@ _stacks = st.builds(
     pid=st.integers(1, 2**22),
     rank=_ranks,
     language=st.sampled_from(StackLanguage),
-    frames=st.lists(st.builds(Frame, _words, _words, st.integers(0, 10**6)), max_size=5).map(tuple),
+    frames=st.lists(st.builds(StackFrame, _words, _words, st.integers(0, 10**6)), max_size=5).map(
+        tuple
+    ),
     state=_words,
     waits_in=_words,
     trouble=_words,
@@ -93,7 +95,9 @@ def test_garbage_is_refused(raw: bytes) -> None:
 
 _TASK = json.loads(write_tasks([TaskLook(pid=1, step="0", rank=0, state="S")]))[0]
 _STACK = json.loads(
-    write_stacks([StackLook(pid=1, rank=0, language=StackLanguage.PYTHON, frames=(Frame("f"),))])
+    write_stacks(
+        [StackLook(pid=1, rank=0, language=StackLanguage.PYTHON, frames=(StackFrame("f"),))]
+    )
 )[0]
 
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.domain.attempts import JobAttempt, attempts_of
-from lattice.domain.promql import BadSelector, checked_name, quoted, scope_of, selector
+from lattice.domain.promql import BadSelector, checked_name, quoted, scope_of
 from lattice.features.telemetry.convert.stamps import stamps_of
+from lattice.observe.metric_query import OwnerFilter, owner_filter
 from tests.fakes.cluster import allocation
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -36,25 +37,29 @@ def test_a_text_is_quoted_so_that_it_reads_back_as_itself(text: str) -> None:
 
 
 @pytest.mark.spec("TOP-4")
-@given(TEXT, TEXT, TEXT, TEXT)
+@given(TEXT.filter(bool), TEXT.filter(bool), TEXT, TEXT)
 def test_no_name_or_value_can_leave_its_quotes(
-    user: str, account: str, tenant: str, value: str
+    name: str, user: str, account: str, tenant: str
 ) -> None:
-    job = replace(allocation(42, user, "research"), account=account, tenant=tenant)
-    scope = scope_of(JobAttempt(job, attempts_of(job)[0]))
-    made = selector(
-        "cpu_seconds_total", scope, equal=(("node", value),), among=(("gpu_uuid", value),)
-    )
+    job = replace(allocation(42, user, "research"), id=name, account=account, tenant=tenant)
+    attempt = JobAttempt(job, attempts_of(job)[0])
+    made = str(owner_filter(attempt).of("cpu_seconds_total"))
     inside = made.removeprefix("lattice_cpu_seconds_total{").removesuffix("}")
-    found = [(name, sign, read_back(text)) for name, sign, text in _MATCHER.findall(inside)]
-    assert found == [
-        *((name, "=", text) for name, text in scope),
-        ("node", "=", value),
-        ("gpu_uuid", "=~", value),
-    ]
-    assert ",".join(f"{name}{sign}{text}" for name, sign, text in _MATCHER.findall(inside)) == (
-        inside
-    )
+    found = _MATCHER.findall(inside)
+    assert [(label, read_back(text)) for label, _, text in found] == list(scope_of(attempt))
+    assert {sign for _, sign, _ in found} == {"="}
+    assert ",".join("".join(each) for each in found) == inside
+
+
+@pytest.mark.spec("TOP-4")
+@pytest.mark.parametrize("label", ["alloc", "attempt", "user", "tenant", "project"])
+def test_nothing_stands_for_a_label_of_the_scope(label: str) -> None:
+    job = allocation(42, "alice", "research")
+    scope = scope_of(JobAttempt(job, attempts_of(job)[0]))
+    with pytest.raises(BadSelector):
+        OwnerFilter((*scope, (label, "bob")))
+    with pytest.raises(BadSelector):
+        OwnerFilter(((label, ".*"), *scope))
 
 
 @pytest.mark.spec("TOP-4")
@@ -77,24 +82,7 @@ def test_what_is_asked_for_is_what_nodes_samples_are_stamped_with() -> None:
 
 
 @pytest.mark.spec("TOP-4")
-@pytest.mark.parametrize("label", ["alloc", "attempt", "user", "tenant", "project"])
-def test_nothing_stands_for_a_label_of_the_scope(label: str) -> None:
-    job = allocation(42, "alice", "research")
-    scope = scope_of(JobAttempt(job, attempts_of(job)[0]))
-    with pytest.raises(BadSelector):
-        selector("cpu_seconds_total", scope, equal=((label, "bob"),))
-    with pytest.raises(BadSelector):
-        selector("cpu_seconds_total", scope, among=((label, ".*"),))
-
-
-@pytest.mark.spec("TOP-4")
-def test_what_can_be_no_selector_is_refused() -> None:
-    job = allocation(42, "alice", "research")
-    scope = scope_of(JobAttempt(job, attempts_of(job)[0]))
-    with pytest.raises(BadSelector):
-        selector("up", scope)
-    with pytest.raises(BadSelector):
-        selector("cpu_seconds_total", ())
+def test_what_can_be_no_name_and_no_value_is_refused() -> None:
     with pytest.raises(BadSelector):
         quoted("\ud800")
     for name in ("", "a b", 'a"', "1a", "a-b", "é"):

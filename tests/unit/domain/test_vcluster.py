@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from lattice.domain.vcluster import Kind, Vcluster, Vclusters
+from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 
 VIEWS = Vclusters(
     (
-        Vcluster("batch", Kind.HPC, "main"),
-        Vcluster("urgent", Kind.SERVICE, "main", "high"),
-        Vcluster("secret", Kind.SENSITIVE, "vault", "high"),
+        Vcluster("batch", VclusterKind.HPC, "main"),
+        Vcluster("urgent", VclusterKind.SERVICE, "main", "high"),
+        Vcluster("secret", VclusterKind.SENSITIVE, "vault", "high"),
     )
 )
 
@@ -24,6 +24,6 @@ def test_a_view_with_a_qos_takes_no_other_and_some_jobs_have_none() -> None:
 
 
 def test_kinds_are_found_by_name() -> None:
-    assert VIEWS.kind_of("secret") is Kind.SENSITIVE
+    assert VIEWS.kind_of("secret") is VclusterKind.SENSITIVE
     assert VIEWS.kind_of("nothing") is None
     assert VIEWS.kind_of(None) is None

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from lattice.domain.counters import IO, NETWORK
 from lattice.domain.nodejobs import UNREADABLE
-from lattice.helper.counters import JobCounters
-from lattice.helper.figures import io_counters, parent_and_start, sum_of_devices
+from lattice.helper.counters import JobCounters, io_counters, parent_and_start, sum_of_devices
 from lattice.helper.jobpids import JobPids
 from lattice.helper.privilege import Kernel
 from tests.eventually import eventually

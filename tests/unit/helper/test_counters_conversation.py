@@ -20,11 +20,11 @@ from lattice.domain.counters import (
     MOST_JOBS,
     NOT_BUILT,
     TOO_MUCH,
-    Asking,
     BadTelling,
+    CounterAnswer,
+    CounterQuestion,
     CountersUnavailable,
     Rows,
-    Telling,
     namespaces_of,
     processes_of,
     read_asking,
@@ -72,9 +72,9 @@ def talking(*readers: Told, longest_s: float = 60.0) -> Iterator[tuple[socket.so
         assert not thread.is_alive()
 
 
-def ask(connection: socket.socket, want: Sequence[str], jobs: Sequence[int]) -> Telling:
-    packet.send(connection, Asking(tuple(want), tuple(jobs)).written())
-    telling = Telling()
+def ask(connection: socket.socket, want: Sequence[str], jobs: Sequence[int]) -> CounterAnswer:
+    packet.send(connection, CounterQuestion(tuple(want), tuple(jobs)).written())
+    telling = CounterAnswer()
     while read_telling(packet.receive(connection)[0], telling):
         continue
     return telling
@@ -112,7 +112,7 @@ def test_jobs_that_could_not_be_read_are_told_with_the_reason() -> None:
 def test_unread_jobs_that_are_none_are_refused(unread: object) -> None:
     raw = json.dumps({"told": {}, "failed": {}, "unread": unread, "more": False}).encode()
     with pytest.raises(BadTelling):
-        read_telling(raw, Telling())
+        read_telling(raw, CounterAnswer())
 
 
 @pytest.mark.threat("counting-child")
@@ -173,8 +173,8 @@ tables = st.dictionaries(
 
 @given(st.dictionaries(st.sampled_from(["io", "network", "x"]), tables, max_size=3))
 def test_what_is_written_is_what_is_read(told: dict[str, dict[int, Rows]]) -> None:
-    telling = Telling()
-    packets = write_telling(Telling({kind: dict(table) for kind, table in told.items()}))
+    telling = CounterAnswer()
+    packets = write_telling(CounterAnswer({kind: dict(table) for kind, table in told.items()}))
     assert [read_telling(each, telling) for each in packets] == [True] * (len(packets) - 1) + [
         False
     ]
@@ -208,7 +208,7 @@ def test_rows_that_are_none_are_refused(rows: Rows) -> None:
 
 @given(st.binary(max_size=100) | anything.map(lambda each: json.dumps(each).encode()))
 def test_packets_that_are_none_are_refused(raw: bytes) -> None:
-    for read in (read_asking, lambda each: read_telling(each, Telling())):
+    for read in (read_asking, lambda each: read_telling(each, CounterAnswer())):
         with pytest.raises(BadTelling):
             read(raw)
 
@@ -226,4 +226,4 @@ def test_a_question_can_be_read_in_one_way(raw: bytes) -> None:
 @pytest.mark.parametrize("row", [b"[NaN]", b'{"a":1,"a":2}', b"[1e999]"])
 def test_an_answer_can_be_read_in_one_way(row: bytes) -> None:
     with pytest.raises(BadTelling):
-        read_telling(b'{"told":{"io":{"1":[%s]}},"failed":{},"more":false}' % row, Telling())
+        read_telling(b'{"told":{"io":{"1":[%s]}},"failed":{},"more":false}' % row, CounterAnswer())

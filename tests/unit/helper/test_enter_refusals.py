@@ -12,12 +12,12 @@ import pytest
 
 from lattice.domain.grant import Act, Grant
 from lattice.domain.privileged import Answer, Enter, Outcome, Rejoin
-from lattice.helper.attaching import Attaching
-from lattice.helper.holder import Times
-from lattice.helper.holding import Holding
-from lattice.helper.journal import Journal
+from lattice.helper.holder import HolderTimes
+from lattice.helper.journal import HelperJournal
 from lattice.helper.privilege import Kernel
-from lattice.helper.sessions import Sessions
+from lattice.helper.sessions import HelperSessions
+from lattice.helper.terminal_process import TerminalProcess
+from lattice.helper.terminal_verbs import Attaching
 from tests.fakes.manual_clock import ManualClock
 
 USER = "daemon"
@@ -60,8 +60,8 @@ def attaching(tmp_path: Path) -> Iterator[Callable[..., Attaching]]:
         return Attaching(
             kernel,
             "n1",
-            Sessions(above / "sessions"),
-            Holding(kernel, clock, Journal(clock), Times()),
+            HelperSessions(above / "sessions"),
+            TerminalProcess(kernel, clock, HelperJournal(clock), HolderTimes()),
             control_groups=tmp_path / "cgroup",
             tools=tools,
         )

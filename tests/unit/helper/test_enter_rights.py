@@ -14,6 +14,7 @@ from lattice.domain.privileged import (
     Answer,
     DumpStacks,
     Enter,
+    HelperRole,
     NoteOutput,
     OpenNoted,
     OpenOutput,
@@ -23,17 +24,16 @@ from lattice.domain.privileged import (
     Question,
     ReadTasks,
     Rejoin,
-    Role,
     WatchCounters,
     verb_of,
 )
-from lattice.helper.attaching import Attaching
-from lattice.helper.judge import Asked
+from lattice.helper.judge import AskedGrant
 from lattice.helper.main import _node
 from lattice.helper.privilege import Capability, Kernel
-from lattice.helper.probing import JobFinder
-from lattice.helper.probing_places import Places
+from lattice.helper.probe_base import JobFinder
+from lattice.helper.probe_slots import ProbeSlots
 from lattice.helper.probing_verbs import Probing
+from lattice.helper.terminal_verbs import Attaching
 
 
 class _Kernel(Kernel):
@@ -55,7 +55,7 @@ def test_whoever_reads_can_join_no_namespace() -> None:
         id="0" * 32, act=Act.READ_OUTPUT, place="n1", subject="s", user="nobody-of-that-name",
         job_id=1, issued=0, expires=1,
     )  # fmt: skip
-    asked = Asked(VERBS["open_output"], OpenOutput((1,)), grant)
+    asked = AskedGrant(VERBS["open_output"], OpenOutput((1,)), grant)
     _node(kernel, None, None)(asked, ())
     assert kernel.kept == [(Capability.SETUID, Capability.SETGID, Capability.SYS_PTRACE)]
 
@@ -64,7 +64,7 @@ def test_whoever_reads_can_join_no_namespace() -> None:
 @pytest.mark.threat("counting-child")
 def test_whoever_watches_counters_can_only_look() -> None:
     kernel = _Kernel()
-    asked = Asked(VERBS["watch_counters"], WatchCounters(), None)
+    asked = AskedGrant(VERBS["watch_counters"], WatchCounters(), None)
     answer, passed = _node(kernel, None, None)(asked, ())
     assert (answer.outcome, passed) == (Outcome.DONE, ())
     assert kernel.kept == [(Capability.SETUID, Capability.SYS_PTRACE)]
@@ -89,8 +89,10 @@ def test_whoever_looks_at_a_job_has_the_rights_for_that_look(
         id="0" * 32, act=VERBS[verb].act, place="n1", subject="s", user="nobody-of-that-name",
         job_id=1, issued=0, expires=1,
     )  # fmt: skip
-    probing = Probing(kernel, JobFinder("n1"), Places(tmp_path / "places"), None)
-    answer, passed = _node(kernel, None, None, probing)(Asked(VERBS[verb], question, grant), ())
+    probing = Probing(kernel, JobFinder("n1"), ProbeSlots(tmp_path / "places"), None)
+    answer, passed = _node(kernel, None, None, probing)(
+        AskedGrant(VERBS[verb], question, grant), ()
+    )
     assert (answer.outcome, passed) == (Outcome.ACCOUNT_REFUSED, ())
     assert kernel.kept == [(Capability.SETUID, Capability.SETGID, Capability.SYS_PTRACE, *more)]
 
@@ -135,12 +137,12 @@ def test_three_kinds_of_children_alone_can_join_a_namespace(tmp_path: Path) -> N
             id="0" * 32, act=verb.act, place="n1", subject="s",
             user="nobody-of-that-name", job_id=1, issued=0, expires=1,
         )  # fmt: skip
-        probing = Probing(kernel, JobFinder("n1"), Places(tmp_path / "places"), None)
+        probing = Probing(kernel, JobFinder("n1"), ProbeSlots(tmp_path / "places"), None)
         attaching = cast("Attaching", _Attaching(kernel))
-        _node(kernel, None, attaching, probing)(Asked(verb, question, grant), ())
+        _node(kernel, None, attaching, probing)(AskedGrant(verb, question, grant), ())
         if not kernel.kept or Capability.SYS_ADMIN in kernel.kept[0]:
             able.add(verb.name)
     assert able == {"enter", "probe_mounts", "dump_stacks"}
     asked = {verb_of(question).name for question in _QUESTIONS}
-    of_nodes = {verb.name for verb in VERBS.values() if verb.role is Role.NODE}
+    of_nodes = {verb.name for verb in VERBS.values() if verb.role is HelperRole.NODE}
     assert asked == of_nodes - _OF_THE_CLOCK

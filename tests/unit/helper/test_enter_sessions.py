@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lattice.helper.sessions import NoRoom, Sessions
+from lattice.helper.sessions import HelperSessions, NoRoom
 
 ONE, TWO, THREE = "1" * 32, "2" * 32, "3" * 32
 
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.spec("ATTACH-4")
 def test_a_door_is_found_by_user_and_session(folder: Path) -> None:
-    sessions = Sessions(folder)
+    sessions = HelperSessions(folder)
     door, place = sessions.claim(7, ONE)
     with door, sessions.connect(7, ONE) as visitor:
         assert door.accept()[0].close() is None
@@ -36,7 +36,7 @@ def test_a_door_is_found_by_user_and_session(folder: Path) -> None:
 
 
 def test_one_name_is_one_session(folder: Path) -> None:
-    sessions = Sessions(folder)
+    sessions = HelperSessions(folder)
     door, place = sessions.claim(7, ONE)
     with door, pytest.raises(NoRoom, match="exists already"):
         sessions.claim(7, ONE)
@@ -49,7 +49,7 @@ def test_one_name_is_one_session(folder: Path) -> None:
 
 @pytest.mark.threat("many-terminals")
 def test_there_is_room_for_so_many(folder: Path) -> None:
-    sessions = Sessions(folder, most=2, most_a_user=1)
+    sessions = HelperSessions(folder, most=2, most_a_user=1)
     first, place = sessions.claim(7, ONE)
     with pytest.raises(NoRoom, match="You have 1 terminals on this node"):
         sessions.claim(7, TWO)
@@ -66,11 +66,11 @@ def test_there_is_room_for_so_many(folder: Path) -> None:
 
 
 def test_a_sweep_leaves_those_who_answer(folder: Path) -> None:
-    sessions = Sessions(folder)
+    sessions = HelperSessions(folder)
     lives, place = sessions.claim(7, ONE)
     dead, other = sessions.claim(7, TWO)
     dead.close()
-    Sessions(folder).sweep()
+    HelperSessions(folder).sweep()
     assert [each.name for each in (folder / "7").iterdir()] == [ONE]
     lives.close()
     os.close(place)
@@ -82,17 +82,17 @@ def test_a_folder_that_others_can_change_is_refused(tmp_path: Path) -> None:
     open_to_all.mkdir()
     open_to_all.chmod(0o755)
     with pytest.raises(ValueError, match="closed to all others"):
-        Sessions(open_to_all)
+        HelperSessions(open_to_all)
     above = tmp_path / "above"
     above.mkdir()
     above.chmod(0o777)
     with pytest.raises(ValueError, match="writable by root alone"):
-        Sessions(above / "sessions")
+        HelperSessions(above / "sessions")
 
 
 @pytest.mark.threat("many-terminals")
 def test_a_user_has_sixteen_and_a_node_sixty_four(folder: Path) -> None:
-    sessions = Sessions(folder)
+    sessions = HelperSessions(folder)
     with ExitStack() as held:
         for number in range(64):
             door, place = sessions.claim(7 + number // 16, f"{number:032x}")

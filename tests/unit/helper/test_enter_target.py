@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from lattice.helper.entering import read_told
-from lattice.helper.jobgroups import JobFolder, JobGroups
+from lattice.helper.job_entry import read_told
+from lattice.helper.jobgroups import HelperJobFolder, JobGroups
 from lattice.helper.privilege import Kernel
 from lattice.helper.target import (
     NoTarget,
@@ -83,7 +83,7 @@ class _Kernel(Kernel):
 
 
 def chosen(proc: Path, job: Path) -> tuple[int, str]:
-    groups = JobGroups((JobFolder("freezer", str(job)),))
+    groups = JobGroups((HelperJobFolder("freezer", str(job)),))
     with find_target(_Kernel(), proc, groups, UID, JOB) as target:
         return target.process.pid, target.step
 
@@ -132,7 +132,7 @@ def test_where_no_step_runs_slurm_s_own_process_is_taken(
     process(proc, 10)
     process(proc, 11, uid=0, comm="sleep")
     began(60)
-    groups = JobGroups((JobFolder("freezer", str(job)),))
+    groups = JobGroups((HelperJobFolder("freezer", str(job)),))
     with find_target(_Kernel(), proc, groups, UID, JOB) as target:
         assert (target.process.pid, target.step, target.directory) == (11, "extern", -1)
         # Nothing of root's is handed on.

@@ -17,9 +17,9 @@ from typing import cast
 
 import pytest
 
-from lattice.helper.entering import Owner, Way, Wish, enter
+from lattice.helper.job_entry import EntryMethod, Owner, Wish, enter
 from lattice.helper.privilege import Kernel, become
-from lattice.helper.target import Target
+from lattice.helper.target import ProbeTarget
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another")
 
@@ -32,18 +32,20 @@ _JOIN_SESSION_KEYRING = 1
 _SHOWN = ("exe", "fd/0", "environ")
 
 
-def _target() -> Target:
+def _target() -> ProbeTarget:
     """A process that has the view of this one."""
     facts = SimpleNamespace(
         unchanged=lambda: True, namespaces=(), cgroup_namespace=-1, directory=-1,
         root=os.open("/", os.O_RDONLY), environment={}, limits=(), umask=0o077,
     )  # fmt: skip
-    return cast("Target", facts)
+    return cast("ProbeTarget", facts)
 
 
 def _enter(kernel: Kernel, stdout: int, *argv: str) -> None:
     nothing = os.open("/dev/null", os.O_RDWR)
-    way = Way(kernel=kernel, target=_target(), owner=Owner.of(pwd.getpwnam("nobody")), guests=())
+    way = EntryMethod(
+        kernel=kernel, target=_target(), owner=Owner.of(pwd.getpwnam("nobody")), guests=()
+    )
     wish = Wish(session="1" * 32, argv=argv, terminal="", streams=(nothing, stdout, nothing))
     enter(way, wish, os.open("/dev/null", os.O_WRONLY))
 

@@ -12,7 +12,7 @@ from lattice.adapters.helper.gate import sealed
 from lattice.domain.privileged import Outcome
 from lattice.domain.submission import LARGEST_SCRIPT_BYTES
 from lattice.helper.gate import _failed, _submitted, script_fault
-from lattice.helper.login import Ended
+from lattice.helper.login import LoginEnded
 
 SCRIPT = b"#!/bin/sh\n"
 DIGEST = hashlib.sha256(SCRIPT).hexdigest()
@@ -59,16 +59,18 @@ def test_another_or_too_large_a_script_is_refused() -> None:
     ],
 )
 def test_only_an_id_is_an_id(out: str, code: int, outcome: Outcome) -> None:
-    answer = _submitted(Ended(code, out, "", "", ()))
+    answer = _submitted(LoginEnded(code, out, "", "", ()))
     assert answer.outcome is outcome
     assert answer.output == (out.strip() if outcome is Outcome.DONE else "")
 
 
 def test_what_sbatch_adds_to_a_success_is_kept() -> None:
-    answer = _submitted(Ended(0, "12\n", "sbatch: your quota is low\n", "", ("a",)))
+    answer = _submitted(LoginEnded(0, "12\n", "sbatch: your quota is low\n", "", ("a",)))
     assert answer.notes == ("a", "sbatch: your quota is low")
 
 
 def test_silence_is_explained() -> None:
-    assert "profile" in _failed(Ended(3, "", "", "", ()), "sbatch").message
-    assert "no such module" in _failed(Ended(3, "", "", "no such module\n", ()), "sbatch").message
+    assert "profile" in _failed(LoginEnded(3, "", "", "", ()), "sbatch").message
+    assert (
+        "no such module" in _failed(LoginEnded(3, "", "", "no such module\n", ()), "sbatch").message
+    )

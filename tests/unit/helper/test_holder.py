@@ -23,8 +23,8 @@ from lattice.domain.terminal import (
     StdinEnd,
     TerminalSignal,
 )
-from lattice.helper.holder import ADMITTED, Holder, Times
-from lattice.helper.shell import Pipes, Shell, Terminal
+from lattice.helper.holder import ADMITTED, Holder, HolderTimes
+from lattice.helper.shell import LoginShell, Pipes, Terminal
 from tests.eventually import eventually
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.terminal_client import TerminalClient
@@ -37,7 +37,7 @@ OWNER = {"user": "alice", "subject": "a-1", "job": "7"}
 class Stage:
     """A holder, the program it holds, and the client of the moment."""
 
-    def __init__(self, shell: Shell, folder: Path) -> None:
+    def __init__(self, shell: LoginShell, folder: Path) -> None:
         self.clock = ManualClock()
         self.shell = shell
         self.job_over = False
@@ -54,7 +54,7 @@ class Stage:
             belongs_to=OWNER,
             job_is_over=lambda: self.job_over,
             clock=self.clock,
-            times=Times(),
+            times=HolderTimes(),
         )
         self.holder.begin(STARTED)
         self.client = TerminalClient(theirs, self.turn)
@@ -98,21 +98,21 @@ class Stage:
         self.door.close()
 
 
-def _wait(shell: Shell) -> None:
+def _wait(shell: LoginShell) -> None:
     look = select.poll()
     look.register(shell.pidfd, select.POLLIN)
     assert look.poll(120_000), "it does not end"
 
 
-def in_terminal(*argv: str) -> Shell:
+def in_terminal(*argv: str) -> LoginShell:
     pid, master = pty.fork()
     if pid == 0:
         forget()
         os.execvpe(argv[0], argv, {"PS1": "$ ", "PATH": os.environ["PATH"], "TERM": "dumb"})
-    return Shell(pid, Terminal(master))
+    return LoginShell(pid, Terminal(master))
 
 
-def in_pipes(*argv: str) -> Shell:
+def in_pipes(*argv: str) -> LoginShell:
     stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -127,17 +127,17 @@ def in_pipes(*argv: str) -> Shell:
     # A holder begins when its program has a session of its own.
     while os.getsid(pid) != pid:
         time.sleep(0.001)
-    return Shell(pid, Pipes.of(stdin[1], stdout[0], stderr[0]))
+    return LoginShell(pid, Pipes.of(stdin[1], stdout[0], stderr[0]))
 
 
-Begin = Callable[[Shell], Stage]
+Begin = Callable[[LoginShell], Stage]
 
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Begin]:
     stages: list[Stage] = []
 
-    def beginning(shell: Shell) -> Stage:
+    def beginning(shell: LoginShell) -> Stage:
         stages.append(Stage(shell, tmp_path))
         return stages[-1]
 

@@ -8,14 +8,14 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.helper.journal import Journal, Peer
+from lattice.helper.journal import HelperJournal, Peer
 from tests.fakes.manual_clock import ManualClock
 
 
 @given(st.text())
 def test_each_note_is_one_line_of_json(text: str) -> None:
     reader, writer = os.pipe()
-    Journal(ManualClock(), writer).note("refused", Peer(1, 2), reason=text)
+    HelperJournal(ManualClock(), writer).note("refused", Peer(1, 2), reason=text)
     os.close(writer)
     raw = os.read(reader, 65536)
     os.close(reader)
@@ -28,5 +28,5 @@ def test_each_note_is_one_line_of_json(text: str) -> None:
 def test_a_closed_log_stops_nothing() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    Journal(ManualClock(), writer).note("act")
+    HelperJournal(ManualClock(), writer).note("act")
     os.close(writer)

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from lattice.access.grants import GrantSigner
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.grant import GATE, Act
 from lattice.domain.privileged import (
     DumpStacks,
     Enter,
+    HelperRole,
     NoteOutput,
     OpenNoted,
     OpenOutput,
@@ -24,15 +25,14 @@ from lattice.domain.privileged import (
     Question,
     ReadTasks,
     Rejoin,
-    Role,
     digest_of,
     verb_of,
     write_request,
 )
 from lattice.domain.submission import CancelQuestion
 from lattice.helper.journal import Peer
-from lattice.helper.judge import Judge, Refusal, read_keys
-from lattice.helper.provenclock import ProvenClock
+from lattice.helper.judge import GrantJudge, Refusal, read_keys
+from lattice.helper.trusted_clock import ProvenClock
 from tests.fakes.manual_clock import ManualClock
 
 CANCEL = CancelQuestion(jobs=("7",))
@@ -42,15 +42,17 @@ NOTE = NoteOutput(7, (11,))
 class Bench:
     """A judge, and a server whose key it knows."""
 
-    def __init__(self, folder: Path, role: Role = Role.GATE, offered: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, folder: Path, role: HelperRole = HelperRole.GATE, offered: tuple[str, ...] = ()
+    ) -> None:
         self.clock = ManualClock()
         self.key = SigningKey.generate()
         self.file = folder / "keys"
         self.write(self.key)
         self.words: list[str] = []
         node = ("open_output", "open_output_file", "note_output", "open_noted")
-        offered = offered or (("submit", "cancel") if role is Role.GATE else node)
-        self.judge = Judge(
+        offered = offered or (("submit", "cancel") if role is HelperRole.GATE else node)
+        self.judge = GrantJudge(
             role=role, place=GATE, allowed_uid=995, keys_file=self.file, offered=offered,
             clock=ProvenClock(self.clock), on_keys=self.words.append,
         )  # fmt: skip
@@ -124,8 +126,8 @@ def test_time_passes(bench: Bench) -> None:
 def test_nothing_from_before_the_start_is_believed(tmp_path: Path) -> None:
     before = Bench(tmp_path)
     grant = before.grant()
-    judge = Judge(
-        role=Role.GATE, place=GATE, allowed_uid=1, keys_file=before.file, offered=("cancel",),
+    judge = GrantJudge(
+        role=HelperRole.GATE, place=GATE, allowed_uid=1, keys_file=before.file, offered=("cancel",),
         clock=ProvenClock(_later(before.clock)),
     )  # fmt: skip
     with pytest.raises(Refusal) as refusal:
@@ -145,7 +147,7 @@ def test_a_verb_of_the_other_role_and_one_not_built(tmp_path: Path, bench: Bench
     found = bench.refused(write_request("g", enter))
     assert found.outcome is Outcome.NOT_OFFERED
     assert found.message == "the verb `enter` is not one of a gate helper"
-    node = Bench(tmp_path, Role.NODE)
+    node = Bench(tmp_path, HelperRole.NODE)
     assert node.refused(write_request("g", CANCEL)).outcome is Outcome.NOT_OFFERED
     found = node.refused(write_request("g", enter))
     assert found.message == "the verb `enter` is not built into this helper"
@@ -154,7 +156,7 @@ def test_a_verb_of_the_other_role_and_one_not_built(tmp_path: Path, bench: Bench
 @pytest.mark.spec("AUTH-9")
 @pytest.mark.threat("agent")
 def test_only_noting_goes_without_a_grant(tmp_path: Path) -> None:
-    node = Bench(tmp_path, Role.NODE)
+    node = Bench(tmp_path, HelperRole.NODE)
     asked = node.judge.judge(write_request("", NOTE))
     assert (asked.question, asked.grant, asked.user) == (NOTE, None, "")
     for question in (OpenOutput((1,)), OpenOutputFile("/x"), OpenNoted(1, 0, 0)):
@@ -170,7 +172,7 @@ def test_only_noting_goes_without_a_grant(tmp_path: Path) -> None:
 @pytest.mark.parametrize("grant", ["", "made by hand"])
 def test_no_terminal_and_no_look_without_a_server_s_signature(tmp_path: Path, grant: str) -> None:
     offered = ("enter", "rejoin", "probe_mounts", "read_tasks", "dump_stacks")
-    node = Bench(tmp_path, Role.NODE, offered)
+    node = Bench(tmp_path, HelperRole.NODE, offered)
     stranger = SigningKey.generate()
     for question in (
         Enter("0" * 32, (), "xterm", 1, 1, "", False),
@@ -197,7 +199,7 @@ def test_a_gate_notes_nothing(bench: Bench) -> None:
 @pytest.mark.spec("AUTH-9")
 @pytest.mark.threat("agent")
 def test_a_grant_for_noted_files_is_for_these_moments_alone(tmp_path: Path) -> None:
-    node = Bench(tmp_path, Role.NODE)
+    node = Bench(tmp_path, HelperRole.NODE)
     question = OpenNoted(1000, 2000, 0)
     for other in (OpenNoted(0, 2000, 0), OpenNoted(1000, 0, 0), OpenNoted(1000, 2000, 64)):
         grant = node.grant(question, Act.READ_OUTPUT)

@@ -11,8 +11,8 @@ import pytest
 from lattice.domain.counters import LATENCY
 from lattice.domain.latency import SLOTS, JobTiming, timings_of
 from lattice.helper.conversation import CantTell
-from lattice.helper.journal import Journal
-from lattice.helper.latency import GroupsByNumber, JobGroup, LatencyMaps, Maps, start_latency
+from lattice.helper.journal import HelperJournal
+from lattice.helper.latency import GroupsByNumber, LatencyGroup, LatencyMaps, Maps, start_latency
 from lattice.helper.privilege import Kernel
 from tests.fakes.manual_clock import ManualClock
 
@@ -40,7 +40,7 @@ def counts(first: int, retransmits: int = 0) -> tuple[int, ...]:
 def latency(
     jobs: Table, lost: dict[int, int] | None = None, *, born: float = SINCE + 5
 ) -> LatencyMaps:
-    groups = {42: JobGroup(900, born), 43: JobGroup(901, born)}
+    groups = {42: LatencyGroup(900, born), 43: LatencyGroup(901, born)}
     losses = Table({why: (count,) for why, count in (lost or {}).items()})
     maps = Maps(jobs, Table({NETWORK: (77,)}), losses)
     return LatencyMaps(maps, groups.get, since=SINCE, network=NETWORK)
@@ -61,7 +61,7 @@ def test_why_there_is_no_program_is_told() -> None:
 
 @pytest.mark.spec("SRC-2")
 def test_a_kernel_that_refuses_the_look_is_told() -> None:
-    maps = LatencyMaps(Maps(Closed(), Closed(), Closed()), lambda _: JobGroup(1, 0.0))
+    maps = LatencyMaps(Maps(Closed(), Closed(), Closed()), lambda _: LatencyGroup(1, 0.0))
     with pytest.raises(CantTell, match="refused: Operation not permitted"):
         maps.read((LATENCY,), (42,))
 
@@ -116,7 +116,7 @@ def test_calls_that_could_not_be_timed_are_counted() -> None:
 def test_a_helper_without_the_program_starts_and_says_why(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("wb") as file:
-        journal = Journal(ManualClock(), file.fileno())
+        journal = HelperJournal(ManualClock(), file.fileno())
         maps = start_latency(Kernel(), ManualClock(), journal, "n1", tmp_path / "none.o", tmp_path)
     assert maps.reason == "the eBPF program is not installed"
     assert '"event": "no latency"' in log.read_text()
@@ -134,7 +134,7 @@ def test_a_node_below_another_group_has_that_for_its_root(tmp_path: Path) -> Non
 @pytest.mark.spec("SRC-2")
 def test_a_site_that_does_not_want_it_is_told_as_such(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as file:
-        journal = Journal(ManualClock(), file.fileno())
+        journal = HelperJournal(ManualClock(), file.fileno())
         maps = start_latency(Kernel(), ManualClock(), journal, "n1", None, tmp_path, off=True)
     with pytest.raises(CantTell, match="switched off by the site"):
         maps.read((LATENCY,), (42,))

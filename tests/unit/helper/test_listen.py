@@ -19,9 +19,9 @@ from lattice.base.clock import SystemClock
 from lattice.domain.grant import Act, Grant
 from lattice.domain.privileged import VERBS, Answer, Outcome, Verb, read_answer
 from lattice.helper import listen
-from lattice.helper.journal import Journal, Peer
-from lattice.helper.judge import Asked, Judge, Refusal
-from lattice.helper.listen import Listener
+from lattice.helper.journal import HelperJournal, Peer
+from lattice.helper.judge import AskedGrant, GrantJudge, Refusal
+from lattice.helper.listen import HelperListener
 from tests.eventually import eventually
 
 Begin = Callable[..., Path]
@@ -39,11 +39,11 @@ class _Judge:
         if not self._admits:
             raise Refusal(Outcome.REFUSED, "not a user this helper serves", "peer uid")
 
-    def answered(self, _: Asked) -> None:
+    def answered(self, _: AskedGrant) -> None:
         return None
 
-    def judge(self, _: bytes) -> Asked:
-        return Asked(self._verb, None, self._grant)  # type: ignore[arg-type]
+    def judge(self, _: bytes) -> AskedGrant:
+        return AskedGrant(self._verb, None, self._grant)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listening: list[int])
         door.listen(64)
         door.setblocking(False)
 
-        def act(_: Asked, __: Sequence[int]) -> tuple[Answer, Sequence[int]]:
+        def act(_: AskedGrant, __: Sequence[int]) -> tuple[Answer, Sequence[int]]:
             (tmp_path / "begun").touch()
             (tmp_path / f"begun-{os.getpid()}").touch()
             until = time.monotonic() + takes_s
@@ -87,12 +87,14 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listening: list[int])
         pid = os.fork()
         if pid == 0:
             with suppress(BaseException):
-                judge = cast("Judge", _Judge(verb, admits=admits, grant=grant))
-                Listener(
+                judge = cast("GrantJudge", _Judge(verb, admits=admits, grant=grant))
+                HelperListener(
                     door,
                     judge,
                     act,
-                    Journal(SystemClock(), os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)),
+                    HelperJournal(
+                        SystemClock(), os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+                    ),
                     most_at_once=1,
                     longest_s=120,
                     stay=lambda _, connection: echo(connection),

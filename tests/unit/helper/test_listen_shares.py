@@ -20,9 +20,9 @@ from lattice.domain.privileged import VERBS, Answer, Outcome, read_answer, write
 from lattice.domain.submission import CancelQuestion, SubmitQuestion
 from lattice.helper import listen
 from lattice.helper.gate import gate_shares
-from lattice.helper.journal import Journal, Peer
-from lattice.helper.judge import Asked, Claim, Judge, claim_of
-from lattice.helper.listen import Listener
+from lattice.helper.journal import HelperJournal, Peer
+from lattice.helper.judge import AskedGrant, GrantClaim, GrantJudge, claim_of
+from lattice.helper.listen import HelperListener
 from tests.eventually import eventually
 
 SUBMIT = SubmitQuestion(script_sha256="0" * 64)
@@ -44,10 +44,10 @@ class _Judge:
     def admit(self, _: Peer) -> None:
         return None
 
-    def answered(self, _: Asked) -> None:
+    def answered(self, _: AskedGrant) -> None:
         return None
 
-    def judge(self, body: bytes) -> Asked:
+    def judge(self, body: bytes) -> AskedGrant:
         claim = claim_of(body)
         grant = Grant(
             id="0" * 32,
@@ -58,7 +58,7 @@ class _Judge:
             issued=0,
             expires=1,
         )
-        return Asked(VERBS[claim.verb], SUBMIT, grant)
+        return AskedGrant(VERBS[claim.verb], SUBMIT, grant)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     door.listen(64)
     door.setblocking(False)
 
-    def act(asked: Asked, _: Sequence[int]) -> tuple[Answer, Sequence[int]]:
+    def act(asked: AskedGrant, _: Sequence[int]) -> tuple[Answer, Sequence[int]]:
         slow = asked.user == "alice" and asked.verb.name == "submit"
         (tmp_path / f"begun-{asked.user}-{asked.verb.name}-{os.getpid()}").touch()
         while slow and not (tmp_path / "release").exists():
@@ -81,11 +81,11 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     pid = os.fork()
     if pid == 0:
         with suppress(BaseException):
-            Listener(
+            HelperListener(
                 door,
-                cast("Judge", _Judge()),
+                cast("GrantJudge", _Judge()),
                 act,
-                Journal(SystemClock()),
+                HelperJournal(SystemClock()),
                 most_at_once=1,
                 longest_s=120,
                 shares=gate_shares(3),
@@ -159,6 +159,6 @@ def test_no_user_has_more_than_a_few_waiting(gate: Path) -> None:
 
 
 def test_what_can_not_be_read_claims_nothing() -> None:
-    assert claim_of(b"a question") == Claim()
-    assert claim_of(write_request("no grant", SUBMIT)) == Claim()
-    assert claim_of(request("cancel", "alice")) == Claim("cancel", "alice")
+    assert claim_of(b"a question") == GrantClaim()
+    assert claim_of(write_request("no grant", SUBMIT)) == GrantClaim()
+    assert claim_of(request("cancel", "alice")) == GrantClaim("cancel", "alice")

@@ -16,7 +16,7 @@ from lattice.helper import gate as gate_module
 from lattice.helper import login
 from lattice.helper.account import Accounts, LoginDefaults
 from lattice.helper.gate import Gate, Slurm
-from lattice.helper.login import Ended, Program
+from lattice.helper.login import LoginEnded, Program
 from lattice.helper.privilege import Kernel
 
 DEFAULTS = LoginDefaults.read()
@@ -26,7 +26,7 @@ def _account(home: Path) -> pwd.struct_passwd:
     return pwd.struct_passwd(("me", "x", os.getuid(), os.getgid(), "", str(home), "/bin/sh"))
 
 
-def _run(program: Program, monkeypatch: pytest.MonkeyPatch) -> Ended:
+def _run(program: Program, monkeypatch: pytest.MonkeyPatch) -> LoginEnded:
     """In a process of its own: `run` ends all children of the one it is called in."""
     monkeypatch.setattr(login, "become", lambda *_: None)
     reader, writer = os.pipe()
@@ -41,7 +41,7 @@ def _run(program: Program, monkeypatch: pytest.MonkeyPatch) -> Ended:
     with os.fdopen(reader) as answer:
         code, out, err = json.loads(answer.read())
     os.waitpid(pid, 0)
-    return Ended(code, out, err, "", ())
+    return LoginEnded(code, out, err, "", ())
 
 
 @pytest.mark.spec("ALLOC-4", "LIMIT-4")
@@ -70,9 +70,9 @@ def test_cancelling_reads_no_profile_and_enters_no_home(
 ) -> None:
     found: list[Program] = []
 
-    def run(_: Kernel, __: LoginDefaults, program: Program, ___: float) -> Ended:
+    def run(_: Kernel, __: LoginDefaults, program: Program, ___: float) -> LoginEnded:
         found.append(program)
-        return Ended(0, "", "", "", ())
+        return LoginEnded(0, "", "", "", ())
 
     monkeypatch.setattr(gate_module, "run", run)
     monkeypatch.setattr(Accounts, "find", lambda _, __: _account(tmp_path))

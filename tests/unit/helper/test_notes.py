@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lattice.helper import notes as module
-from lattice.helper.descriptors import Found
+from lattice.helper.descriptors import FoundDescriptor
 from lattice.helper.inode import Inode
 from lattice.helper.notes import KEPT_S, Note, Notes
-from lattice.helper.outputs_answer import Holding
+from lattice.helper.outputs_answer import HeldOutputs
 from tests.fakes.manual_clock import ManualClock
 
 ALICE, BOB = 3001, 3002
-TASK = Holding(11, 1, rank=3, uid=ALICE, step="0", comm="python3", start_ticks=500)
+TASK = HeldOutputs(11, 1, rank=3, uid=ALICE, step="0", comm="python3", start_ticks=500)
 
 
 class Bench:
@@ -33,7 +33,7 @@ class Bench:
         folder.chmod(0o755)
         self.notes = Notes(self.folder, self.clock, self.proc)
 
-    def write(self, *found: Found, job: int = 7) -> int:
+    def write(self, *found: FoundDescriptor, job: int = 7) -> int:
         count = self.notes.write(job, found)
         if (self.folder / str(job)).exists():
             self.touch(job, self.clock.now().timestamp())
@@ -67,11 +67,11 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def found(
-    number: int = 5, name: str = "/home/alice/t0.out", holders: Sequence[Holding] = (TASK,),
+    number: int = 5, name: str = "/home/alice/t0.out", holders: Sequence[HeldOutputs] = (TASK,),
     born: float | None = 1.5,
-) -> Found:  # fmt: skip
+) -> FoundDescriptor:  # fmt: skip
     inode = Inode(2049, number, 0o100600, ALICE, 0, born, 7)
-    return Found(-1, inode, name, "python3", holders=list(holders), name=name)
+    return FoundDescriptor(-1, inode, name, "python3", holders=list(holders), name=name)
 
 
 @pytest.mark.spec("LOG-3")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lattice.base.packet import LARGEST_BYTES
 from lattice.domain.privileged import MOST_OUTPUTS, Outcome, read_answer, write_answer
 from lattice.helper.inode import Inode
-from lattice.helper.outputs_answer import Holding, OpenedFile, Skipped, opened_answer
+from lattice.helper.outputs_answer import HeldOutputs, OpenedFile, Skipped, opened_answer
 from lattice.helper.process import DescriptorFacts
 
 
@@ -22,7 +22,7 @@ def _file(path: str, comm: str = "srun", holders: int = 1) -> OpenedFile:
         facts=DescriptorFacts(2**62, 0o102001, 29, None),
         path=path,
         comm=comm,
-        holders=(Holding(4_194_304, 4_000, 999_999_999, step="4294967295+999999"),) * holders,
+        holders=(HeldOutputs(4_194_304, 4_000, 999_999_999, step="4294967295+999999"),) * holders,
         watch=64,
     )
 

@@ -8,9 +8,9 @@ import pytest
 
 from lattice.domain.grant import Act, Grant
 from lattice.domain.privileged import VERBS, NoteOutput, OpenOutput
+from lattice.helper.child_slots import Child, ChildSlots
 from lattice.helper.journal import Peer
-from lattice.helper.judge import Asked
-from lattice.helper.places import Child, Places
+from lattice.helper.judge import AskedGrant
 
 GRANT = Grant(
     id="0" * 32, act=Act.READ_OUTPUT, place="n1", subject="s", user="alice", issued=0, expires=1
@@ -19,16 +19,16 @@ GRANT = Grant(
 
 def child(user: str = "alice", until: float = 10.0, job: int = 0) -> Child:
     grant = replace(GRANT, user=user, job_id=job)
-    return Child(Asked(VERBS["open_output"], OpenOutput((1,)), grant), Peer(1, 2), until)
+    return Child(AskedGrant(VERBS["open_output"], OpenOutput((1,)), grant), Peer(1, 2), until)
 
 
 def noting(job: int) -> Child:
     """A question that is nobody's."""
-    return Child(Asked(VERBS["note_output"], NoteOutput(job, (1,)), None), Peer(1, 2), 10.0)
+    return Child(AskedGrant(VERBS["note_output"], NoteOutput(job, (1,)), None), Peer(1, 2), 10.0)
 
 
 def test_all_places_can_be_taken_and_left() -> None:
-    places = Places(2)
+    places = ChildSlots(2)
     places.take(1, child())
     assert not places.full
     places.take(2, child("bob"))
@@ -39,7 +39,7 @@ def test_all_places_can_be_taken_and_left() -> None:
 
 
 def test_one_that_hangs_is_told_once_and_keeps_no_place() -> None:
-    places = Places(1)
+    places = ChildSlots(1)
     places.take(1, child())
     assert places.overdue(9.0) == []
     assert [pid for pid, _ in places.overdue(11.0)] == [1]
@@ -49,7 +49,7 @@ def test_one_that_hangs_is_told_once_and_keeps_no_place() -> None:
 
 
 def test_a_user_whose_questions_hang_waits_and_others_do_not() -> None:
-    places = Places(8)
+    places = ChildSlots(8)
     for pid in (1, 2):
         assert not places.hangs_for("alice")
         places.take(pid, child())
@@ -62,7 +62,7 @@ def test_a_user_whose_questions_hang_waits_and_others_do_not() -> None:
 
 @pytest.mark.spec("LIMIT-4")
 def test_a_user_gets_a_share_and_leaves_the_rest_to_others() -> None:
-    places = Places(8, most_a_user=2)
+    places = ChildSlots(8, most_a_user=2)
     for pid in (1, 2):
         assert places.has_room_for("alice")
         places.take(pid, child())
@@ -74,7 +74,7 @@ def test_a_user_gets_a_share_and_leaves_the_rest_to_others() -> None:
 
 
 def test_without_a_share_a_user_may_take_all_places() -> None:
-    places = Places(2)
+    places = ChildSlots(2)
     places.take(1, child())
     assert places.has_room_for("alice")
     places.take(2, child())
@@ -83,7 +83,7 @@ def test_without_a_share_a_user_may_take_all_places() -> None:
 
 
 def test_there_is_an_end_to_those_that_hang() -> None:
-    places = Places(8)
+    places = ChildSlots(8)
     for pid in range(32):
         assert not places.full
         places.take(pid, child(f"user{pid}"))
@@ -92,7 +92,7 @@ def test_there_is_an_end_to_those_that_hang() -> None:
 
 
 def test_questions_that_are_nobody_s_hang_for_their_job_alone() -> None:
-    places = Places(8)
+    places = ChildSlots(8)
     for pid in (1, 2):
         places.take(pid, noting(42))
         places.overdue(11.0)
@@ -103,7 +103,7 @@ def test_questions_that_are_nobody_s_hang_for_their_job_alone() -> None:
 
 @pytest.mark.threat("unreadable-process")
 def test_one_that_is_slow_keeps_no_place_and_may_still_answer() -> None:
-    places = Places(1, slow_s=2.0)
+    places = ChildSlots(1, slow_s=2.0)
     places.take(1, child(job=42), 5.0)
     assert places.full
     assert places.overdue(8.0) == []
@@ -114,7 +114,7 @@ def test_one_that_is_slow_keeps_no_place_and_may_still_answer() -> None:
 
 @pytest.mark.threat("unreadable-process")
 def test_a_job_has_few_that_are_slow_and_a_user_some_more() -> None:
-    places = Places(1, slow_s=2.0)
+    places = ChildSlots(1, slow_s=2.0)
     for pid in range(8):
         assert not places.hangs_for("alice", pid // 4)
         places.take(pid, child(job=42 + pid // 4), 5.0)
@@ -126,7 +126,7 @@ def test_a_job_has_few_that_are_slow_and_a_user_some_more() -> None:
 
 
 def test_the_oldest_that_keeps_a_place_makes_room() -> None:
-    places = Places(2)
+    places = ChildSlots(2)
     places.take(1, child())
     places.take(2, child())
     places.put_aside(places.oldest() or 0)

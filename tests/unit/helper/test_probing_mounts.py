@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.helper import probing_places
+from lattice.helper import probe_slots as probing_places
 from lattice.helper.privilege import Kernel
+from lattice.helper.probe_slots import MOST_OF_USER, HeldSlot, ProbeSlots, TakenSlot, take
 from lattice.helper.probing_mounts import JobMount, MountProbe, mounts_to_look_at
-from lattice.helper.probing_places import MOST_OF_USER, Held, Places, Taken, take
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime - ext4 /dev/vda1 rw
@@ -52,8 +52,8 @@ def test_a_page_that_was_cut_tells_of_fewer(cut: int) -> None:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return Places(tmp_path / "places")
+def places(tmp_path: Path) -> ProbeSlots:
+    return ProbeSlots(tmp_path / "places")
 
 
 def mount(path: str, device: int = 1) -> JobMount:
@@ -64,22 +64,22 @@ def test_a_folder_of_others_is_no_place(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(ValueError, match="root alone"):
-        Places(tmp_path / "open")
+        ProbeSlots(tmp_path / "open")
 
 
-def test_a_place_has_one_holder_and_says_since_when(places: Places) -> None:
+def test_a_place_has_one_holder_and_says_since_when(places: ProbeSlots) -> None:
     first, second = places.open(7, "mount", 1), places.open(7, "mount", 1)
-    assert isinstance(take(first), Held)
+    assert isinstance(take(first), HeldSlot)
     begun = time.clock_gettime(time.CLOCK_BOOTTIME)
     taken = take(second)
-    assert isinstance(taken, Taken)
+    assert isinstance(taken, TakenSlot)
     assert taken.since_s == pytest.approx(begun, abs=1.0)
     os.close(first)
-    assert isinstance(take(second), Held)
+    assert isinstance(take(second), HeldSlot)
     os.close(second)
 
 
-def test_each_user_has_few_places_and_all_have_not_many(places: Places) -> None:
+def test_each_user_has_few_places_and_all_have_not_many(places: ProbeSlots) -> None:
     held = [places.open(7, "mount", number) for number in range(MOST_OF_USER)]
     for each in held:
         take(each)
@@ -95,7 +95,7 @@ def test_each_user_has_few_places_and_all_have_not_many(places: Places) -> None:
 
 
 def test_old_places_are_forgotten(
-    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    places: ProbeSlots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.close(places.open(7, "mount", 1))
     places.room(7)
@@ -106,7 +106,7 @@ def test_old_places_are_forgotten(
 
 
 @pytest.fixture
-def asked(places: Places, tmp_path: Path) -> list[tuple[JobMount, int]]:
+def asked(places: ProbeSlots, tmp_path: Path) -> list[tuple[JobMount, int]]:
     return [
         (mount(str(tmp_path), 1), places.open(7, "mount", 1)),
         (mount(str(tmp_path / "gone"), 2), places.open(7, "mount", 2)),
@@ -143,7 +143,7 @@ def test_without_room_nothing_is_looked_at_and_that_is_said(
 
 
 def _seconds_that_a_held_place_is_waited_for(
-    places: Places, asked: list[tuple[JobMount, int]]
+    places: ProbeSlots, asked: list[tuple[JobMount, int]]
 ) -> float:
     other = places.open(7, "mount", 1)
     take(other)
@@ -160,7 +160,7 @@ def _seconds_that_a_held_place_is_waited_for(
 
 @pytest.mark.spec("DIAG-3")
 def test_a_place_that_another_look_holds_is_waited_for_and_then_told(
-    places: Places, asked: list[tuple[JobMount, int]]
+    places: ProbeSlots, asked: list[tuple[JobMount, int]]
 ) -> None:
     assert _seconds_that_a_held_place_is_waited_for(places, asked) > 0
 
@@ -168,13 +168,13 @@ def test_a_place_that_another_look_holds_is_waited_for_and_then_told(
 @pytest.mark.timing
 @pytest.mark.spec("DIAG-3")
 def test_a_place_that_another_look_holds_is_waited_for_a_tenth_to_three_seconds(
-    places: Places, asked: list[tuple[JobMount, int]]
+    places: ProbeSlots, asked: list[tuple[JobMount, int]]
 ) -> None:
     assert 0.1 < _seconds_that_a_held_place_is_waited_for(places, asked) < 3.0
 
 
 def _look_at_a_mount_that_has_not_answered_for_long(
-    places: Places, asked: list[tuple[JobMount, int]]
+    places: ProbeSlots, asked: list[tuple[JobMount, int]]
 ) -> float:
     other = places.open(7, "mount", 1)
     take(other)
@@ -194,7 +194,7 @@ def _look_at_a_mount_that_has_not_answered_for_long(
 
 @pytest.mark.spec("DIAG-3")
 def test_what_has_not_answered_for_long_is_told(
-    places: Places, asked: list[tuple[JobMount, int]]
+    places: ProbeSlots, asked: list[tuple[JobMount, int]]
 ) -> None:
     _look_at_a_mount_that_has_not_answered_for_long(places, asked)
 
@@ -202,6 +202,6 @@ def test_what_has_not_answered_for_long_is_told(
 @pytest.mark.timing
 @pytest.mark.spec("DIAG-3")
 def test_what_has_not_answered_for_long_is_told_within_half_of_the_time(
-    places: Places, asked: list[tuple[JobMount, int]]
+    places: ProbeSlots, asked: list[tuple[JobMount, int]]
 ) -> None:
     assert _look_at_a_mount_that_has_not_answered_for_long(places, asked) < 2.5

@@ -15,20 +15,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lattice.access.grants import GrantSigner
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.grant import Act
 from lattice.domain.privileged import (
     Challenge,
+    HelperRole,
     OpenOutputFile,
     Outcome,
-    Role,
     SetClock,
     digest_of,
     write_request,
 )
 from lattice.domain.signedtime import BadTime, SignedTime
-from lattice.helper.judge import Judge, Refusal
-from lattice.helper.provenclock import ANSWERED_WITHIN_S, ProvenClock
+from lattice.helper.judge import GrantJudge, Refusal
+from lattice.helper.trusted_clock import ANSWERED_WITHIN_S, ProvenClock
 from tests.examples import examples
 from tests.fakes.manual_clock import ManualClock
 
@@ -60,8 +60,8 @@ class Node:
         self.clock = ProvenClock(
             self.wall, self.folder / "clock", uptime=self.wall.monotonic, boot_id=self.boot_id
         )
-        self.judge = Judge(
-            role=Role.NODE,
+        self.judge = GrantJudge(
+            role=HelperRole.NODE,
             place="n1",
             allowed_uid=1,
             keys_file=self.folder / "keys",

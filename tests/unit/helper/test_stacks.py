@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.domain.jobfacts import Frame
+from lattice.domain.jobfacts import StackFrame
 from lattice.domain.probed import MOST_FRAMES
 from lattice.helper.privilege import Kernel
-from lattice.helper.probing_places import Places
-from lattice.helper.stacks_kernel import read_kernel_stack
+from lattice.helper.probe_slots import ProbeSlots
+from lattice.helper.stacks import read_kernel_stack
 from lattice.helper.stacks_python import NoStack, PySpy, read_dump
 
 KERNEL = """[<0>] hrtimer_nanosleep+0x74/0xf0
@@ -50,8 +50,8 @@ def test_the_main_thread_is_the_one_that_is_told() -> None:
         thread("MainThread", ("all_reduce", "/x/dist.py", 99), ("train", "/x/train.py", 212)),
     )
     assert read_dump(raw) == (
-        Frame("all_reduce", "/x/dist.py", 99),
-        Frame("train", "/x/train.py", 212),
+        StackFrame("all_reduce", "/x/dist.py", 99),
+        StackFrame("train", "/x/train.py", 212),
     )
 
 
@@ -96,9 +96,9 @@ def test_any_json_is_a_stack_or_none(told: Any) -> None:
 @pytest.mark.spec("DIAG-6")
 def test_the_kernel_is_told_by_its_functions_alone() -> None:
     assert read_kernel_stack(KERNEL) == (
-        Frame("hrtimer_nanosleep"),
-        Frame("common_nsleep_timens"),
-        Frame("__x64_sys_clock_nanosleep"),
+        StackFrame("hrtimer_nanosleep"),
+        StackFrame("common_nsleep_timens"),
+        StackFrame("__x64_sys_clock_nanosleep"),
     )
 
 
@@ -113,7 +113,7 @@ class _Kernel(Kernel):
 
 @pytest.fixture
 def places(tmp_path: Path) -> Iterator[list[int]]:
-    made = Places(tmp_path / "places")
+    made = ProbeSlots(tmp_path / "places")
     opened = [made.open(os.geteuid(), "stack", number) for number in range(2)]
     yield opened
     for each in opened:

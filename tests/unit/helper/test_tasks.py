@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.helper.tasks_choice import Candidate, rank_of, workers
-from lattice.helper.tasks_words import (
+from lattice.helper.process_text import (
     command_of,
     is_piped,
     is_python,
@@ -16,6 +15,7 @@ from lattice.helper.tasks_words import (
     waits_in,
     words_of,
 )
+from lattice.helper.rank_choice import Candidate, rank_of, workers
 
 SLURM = 3
 TORCH = 0

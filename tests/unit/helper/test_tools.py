@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lattice.helper import tools
-from lattice.helper.entering import CanNotEnter, Owner
+from lattice.helper.job_entry import CanNotEnter, Owner
 from lattice.helper.privilege import Kernel
 
 UID, GID, SHARED = 43_001, 43_001, 43_900

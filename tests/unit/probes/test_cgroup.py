@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lattice.domain.metric import Reading, Sample
+from lattice.domain.metric import MetricReading, Sample
 from lattice.domain.nodejobs import NodeJob
 from lattice.probes.cgroup import NO_LIMIT, NO_PRESSURE, NOT_TOLD, CgroupProbe, count_cpus
 from tests.fakes.kernel_trees import V1_JOB, V2_JOB, Tree, reasons, v1_job, values
@@ -19,7 +19,7 @@ OOM = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
 
 def read(
     tree: Tree, probe: CgroupProbe | None = None, job: NodeJob | None = None
-) -> Sequence[Reading]:
+) -> Sequence[MetricReading]:
     probe = probe or CgroupProbe(tree.roots, ManualClock())
     job = job or tree.job
     return probe.read([job])[job.identity]

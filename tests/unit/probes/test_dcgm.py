@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lattice.domain.metric import Absence, Provenance, Reading, Sample, labelled
+from lattice.domain.metric import Absence, MetricReading, Provenance, Sample, labelled
 from lattice.domain.nodejobs import JobIdentity, NodeJob, StartSign
 from lattice.probes.dcgm import (
     FIELDS,
@@ -85,7 +85,7 @@ def page(text: str | bytes, status: str = "200 OK") -> bytes:
     return f"HTTP/1.0 {status}\r\nContent-Type: text/plain\r\n\r\n".encode() + body
 
 
-def read(text: str | bytes, uuids: tuple[str, ...] | None = ("GPU-a",)) -> Sequence[Reading]:
+def read(text: str | bytes, uuids: tuple[str, ...] | None = ("GPU-a",)) -> Sequence[MetricReading]:
     with exporter(page(text)) as url:
         probe = DcgmProbe(url, lambda _: uuids, ManualClock())
         return probe.read([job()])[job().identity]

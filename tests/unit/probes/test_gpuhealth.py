@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.domain.node import Health, NodeHealth
+from lattice.domain.node import HealthState, NodeHealth
 from lattice.probes.gpuhealth import (
     FATAL_XIDS,
     HELD_S,
@@ -36,9 +36,9 @@ def card(**facts: object) -> CardCondition:
 
 @pytest.mark.spec("OPS-10")
 def test_sound_cards_are_healthy_and_no_cards_are_not_known() -> None:
-    assert judge().see(look(SOUND)) == NodeHealth(Health.HEALTHY)
+    assert judge().see(look(SOUND)) == NodeHealth(HealthState.HEALTHY)
     nobody = judge().see(look(nothing="this node has no NVIDIA driver"))
-    assert nobody == NodeHealth(Health.UNKNOWN), "what nobody looked at is not healthy"
+    assert nobody == NodeHealth(HealthState.UNKNOWN), "what nobody looked at is not healthy"
 
 
 @pytest.mark.spec("OPS-10")
@@ -54,27 +54,27 @@ def test_sound_cards_are_healthy_and_no_cards_are_not_known() -> None:
 )
 def test_what_no_card_recovers_from_is_a_failure(sick: CardCondition, words: str) -> None:
     found = judge().see(look(SOUND, sick))
-    assert found.health is Health.FAILURE
+    assert found.health is HealthState.FAILURE
     assert words in found.words
 
 
 @pytest.mark.spec("OPS-10")
 def test_a_broken_driver_is_a_failure_in_its_own_words() -> None:
     words = "Failed to initialize NVML: Driver Not Loaded"
-    assert judge(8).see(look(failure=words)) == NodeHealth(Health.FAILURE, (words,))
+    assert judge(8).see(look(failure=words)) == NodeHealth(HealthState.FAILURE, (words,))
 
 
 @pytest.mark.spec("OPS-10")
 @pytest.mark.parametrize("xid", [13, 31, 43, 45])
 def test_what_a_program_did_wrong_is_not_the_cards_fault(xid: int) -> None:
-    assert judge().see(look(card(xids={xid: 5}))).health is Health.HEALTHY
+    assert judge().see(look(card(xids={xid: 5}))).health is HealthState.HEALTHY
 
 
 @pytest.mark.spec("OPS-10")
 @pytest.mark.parametrize("xid", [63, 74, 92, 94])
 def test_what_may_be_the_beginning_is_a_warning(xid: int) -> None:
     found = judge().see(look(card(xids={xid: 1})))
-    assert found.health is Health.WARNING
+    assert found.health is HealthState.WARNING
     assert f"XID {xid}" in found.words[0]
 
 
@@ -91,33 +91,33 @@ def test_another_count_than_expected_is_a_warning(
     expected: int, cards: tuple[CardCondition, ...], words: str
 ) -> None:
     found = judge(expected).see(look(*cards))
-    assert found.health is not Health.HEALTHY
+    assert found.health is not HealthState.HEALTHY
     assert words in found.words
 
 
 @pytest.mark.spec("OPS-10")
 def test_expected_cards_without_a_driver_are_missed() -> None:
     found = judge(8).see(look(nothing="this node has no NVIDIA driver"))
-    assert found.health is Health.WARNING
+    assert found.health is HealthState.WARNING
     assert found.words == ("0 GPUs instead of 8: this node has no NVIDIA driver",)
 
 
 @pytest.mark.spec("OPS-10")
 def test_another_kind_than_expected_is_a_warning() -> None:
-    assert judge(kind="a100").see(look(SOUND)).health is Health.HEALTHY
-    assert judge(kind="H100").see(look(SOUND)).health is Health.WARNING
+    assert judge(kind="a100").see(look(SOUND)).health is HealthState.HEALTHY
+    assert judge(kind="H100").see(look(SOUND)).health is HealthState.WARNING
 
 
 @pytest.mark.spec("OPS-10")
 def test_a_throttle_warns_once_it_lasts_and_is_held_a_while() -> None:
     one, hot = judge(), card(throttled=("hw_thermal",))
     assert [one.see(look(hot, at=at)).health for at in (0, 30, 60)] == [
-        Health.HEALTHY,
-        Health.HEALTHY,
-        Health.WARNING,
+        HealthState.HEALTHY,
+        HealthState.HEALTHY,
+        HealthState.WARNING,
     ]
-    assert one.see(look(SOUND, at=90)).health is Health.WARNING, "it does not flap"
-    assert one.see(look(SOUND, at=61 + HELD_S)).health is Health.HEALTHY
+    assert one.see(look(SOUND, at=90)).health is HealthState.WARNING, "it does not flap"
+    assert one.see(look(SOUND, at=61 + HELD_S)).health is HealthState.HEALTHY
 
 
 @pytest.mark.spec("OPS-10")
@@ -125,17 +125,17 @@ def test_a_card_at_its_power_limit_is_at_work_and_not_sick() -> None:
     one = judge()
     for at in range(0, 300, 30):
         found = one.see(look(card(throttled=("sw_power_cap",)), at=at))
-        assert found.health is Health.HEALTHY
+        assert found.health is HealthState.HEALTHY
 
 
 @pytest.mark.spec("OPS-10")
 def test_a_storm_of_corrected_errors_warns_and_a_few_do_not() -> None:
     few, storm = judge(), judge()
     few.see(look(card(ecc_corrected=5)))
-    assert few.see(look(card(ecc_corrected=10), at=60)).health is Health.HEALTHY
+    assert few.see(look(card(ecc_corrected=10), at=60)).health is HealthState.HEALTHY
     storm.see(look(card(ecc_corrected=5)))
     found = storm.see(look(card(ecc_corrected=500), at=60))
-    assert found.health is Health.WARNING
+    assert found.health is HealthState.WARNING
     assert "storm" in found.words[0]
 
 
@@ -143,8 +143,8 @@ def test_a_storm_of_corrected_errors_warns_and_a_few_do_not() -> None:
 def test_a_counter_begun_anew_and_a_clock_set_back_are_no_storm() -> None:
     one = judge()
     one.see(look(card(ecc_corrected=900)))
-    assert one.see(look(card(ecc_corrected=0), at=60)).health is Health.HEALTHY
-    assert one.see(look(card(ecc_corrected=800), at=-60)).health is Health.HEALTHY
+    assert one.see(look(card(ecc_corrected=0), at=60)).health is HealthState.HEALTHY
+    assert one.see(look(card(ecc_corrected=800), at=-60)).health is HealthState.HEALTHY
 
 
 CARDS = st.builds(
@@ -166,21 +166,21 @@ def test_laws_of_every_judgement(looks: list[list[CardCondition]]) -> None:
     for number, cards in enumerate(looks):
         found = one.see(look(*cards, at=30.0 * number))
         # Bad news has words, and words are safe to show and few.
-        assert bool(found.words) == (found.health in {Health.WARNING, Health.FAILURE})
+        assert bool(found.words) == (found.health in {HealthState.WARNING, HealthState.FAILURE})
         assert all(each.isprintable() and len(each) <= 160 for each in found.words)
         assert len(found.words) <= 8
         fatal = any(
             each.lost or each.ecc_uncorrected or FATAL_XIDS.keys() & each.xids.keys()
             for each in cards
         )
-        assert fatal == (found.health is Health.FAILURE)
+        assert fatal == (found.health is HealthState.FAILURE)
 
 
 @pytest.mark.spec("OPS-10")
 def test_what_else_the_node_lacks_stands_beside_its_cards() -> None:
     judge = GpuHealthJudge(ExpectedGpus(), ("64 cores instead of 72",))
     nothing = judge.see(GpuLook(time=1.0, nothing="no GPUs"))
-    assert nothing == NodeHealth(Health.WARNING, ("64 cores instead of 72",))
+    assert nothing == NodeHealth(HealthState.WARNING, ("64 cores instead of 72",))
     broken = judge.see(GpuLook(time=2.0, failure="driver broken"))
-    assert broken.health is Health.FAILURE
+    assert broken.health is HealthState.FAILURE
     assert broken.words[-1] == "64 cores instead of 72"

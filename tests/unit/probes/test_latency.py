@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.domain.counters import LATENCY, CountersUnavailable, Telling
+from lattice.domain.counters import LATENCY, CounterAnswer, CountersUnavailable
 from lattice.domain.latency import EDGES, SLOTS, JobTiming, timing_row
 from lattice.domain.measured import JobSnapshot, Shown, ShownValue, shown_of
-from lattice.domain.metric import Absence, Reading, Sample
+from lattice.domain.metric import Absence, MetricReading, Sample
 from lattice.domain.nodejobs import JobIdentity, NodeJob, StartSign
-from lattice.probes.helperlook import HelperLook
+from lattice.probes.helper_cache import HelperReadings
 from lattice.probes.latency import (
     IO_LATENCY,
     NO_ROOM,
@@ -34,10 +34,10 @@ class Line:
         self.told = told or {}
         self.failed: dict[str, str] = {}
 
-    def ask(self, want: Sequence[str], jobs: Sequence[int]) -> Telling:
+    def ask(self, want: Sequence[str], jobs: Sequence[int]) -> CounterAnswer:
         assert LATENCY in want
         told = {job: rows for job, rows in self.told.items() if job in jobs}
-        return Telling({LATENCY: told}, self.failed)
+        return CounterAnswer({LATENCY: told}, self.failed)
 
 
 def job(number: int = 42, inode: int = 900) -> NodeJob:
@@ -54,14 +54,14 @@ def row(
     )
 
 
-def read(probe: LatencyProbe, of: NodeJob | None = None) -> Sequence[Reading]:
+def read(probe: LatencyProbe, of: NodeJob | None = None) -> Sequence[MetricReading]:
     of = of or job()
     return probe.read([of])[of.identity]
 
 
 def probe_on(line: Line, clock: ManualClock | None = None) -> LatencyProbe:
     clock = clock or ManualClock()
-    return LatencyProbe(HelperLook(line, clock), clock)
+    return LatencyProbe(HelperReadings(line, clock), clock)
 
 
 def probe_of(*rows: Any) -> LatencyProbe:
@@ -79,7 +79,7 @@ def test_a_helper_that_can_t_is_a_reason_and_no_number() -> None:
 @pytest.mark.spec("SRC-2")
 def test_a_helper_that_is_not_there_is_a_reason() -> None:
     class Silent(Line):
-        def ask(self, want: Sequence[str], jobs: Sequence[int]) -> Telling:
+        def ask(self, want: Sequence[str], jobs: Sequence[int]) -> CounterAnswer:
             super().ask(want, jobs)
             raise CountersUnavailable("no lattice-helper here", "No such file or directory")
 

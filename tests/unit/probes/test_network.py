@@ -9,8 +9,8 @@ import pytest
 
 from lattice.domain.counters import NETWORK, CountersUnavailable
 from lattice.domain.kerneltext import read_devices
-from lattice.domain.metric import Reading
-from lattice.probes.helperlook import HelperLook
+from lattice.domain.metric import MetricReading
+from lattice.probes.helper_cache import HelperReadings
 from lattice.probes.network import NetworkProbe
 from tests.fakes.kernel_trees import Line, Tree, reasons, values
 from tests.fakes.manual_clock import ManualClock
@@ -22,12 +22,12 @@ def line_of(name: str, rx: int, tx: int, packets: int = 1, errors: int = 0) -> s
     return f"{name}: {rx} {packets} {errors} 0 0 0 0 0 {tx} {packets} {errors} 0 0 0 0 0\n"
 
 
-def read(tree: Tree, probe: NetworkProbe) -> Sequence[Reading]:
+def read(tree: Tree, probe: NetworkProbe) -> Sequence[MetricReading]:
     return probe.read([tree.job])[tree.job.identity]
 
 
 def probe_of(tree: Tree, line: Line | None, clock: ManualClock) -> NetworkProbe:
-    return NetworkProbe(tree.roots, HelperLook(line, clock), clock)
+    return NetworkProbe(tree.roots, HelperReadings(line, clock), clock)
 
 
 def told(scope: str, rx: float, tx: float, packets: float, errors: float) -> dict[str, float]:

@@ -18,13 +18,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.gpus import STATE, NvmlState, build_library, mig_uuid_of, uuid_of
-from lattice.domain.metric import CATALOGUE, Absence, Per, Reading, Sample, labelled
+from lattice.domain.metric import CATALOGUE, Absence, MetricReading, Per, Sample, labelled
 from lattice.domain.nodejobs import JobIdentity, NodeJob, StartSign
-from lattice.probes.nvidia import NO_GPUS, NOT_KNOWN_YET, NvidiaProbe
-from lattice.probes.nvidia_binding import BROKEN, NO_CARDS, NO_DRIVER, NOT_INSTALLED, Nvml
+from lattice.probes.nvidia import (
+    MIG_NOT_LISTED,
+    NO_GPUS,
+    NO_SUCH_CARD,
+    NOT_KNOWN_YET,
+    NOT_LISTED,
+    NvidiaProbe,
+)
 from lattice.probes.nvidia_card import LOST, MIG_MEMORY, MIG_UTILISATION, NO_NUMBER, NOT_TOLD
-from lattice.probes.nvidia_devices import MIG_NOT_LISTED, NO_SUCH_CARD, NOT_LISTED
 from lattice.probes.nvidia_xids import NONE_YET, XIDS
+from lattice.probes.nvml import BROKEN, NO_CARDS, NO_DRIVER, NOT_INSTALLED, Nvml
 from lattice.probes.registry import Registry
 from tests.fakes.manual_clock import RECORDED, ManualClock
 from tests.fakes.nvml.library import load, run_with
@@ -62,7 +68,7 @@ class Site:
     def _gpus_of(self, job_id: int) -> tuple[int, ...] | None:
         return self.told.get(job_id)
 
-    def read(self, indices: tuple[int, ...] | None, number: int = 7) -> list[Reading]:
+    def read(self, indices: tuple[int, ...] | None, number: int = 7) -> list[MetricReading]:
         self.told[number] = indices
         return list(self.probe.read([job(number)])[job(number).identity])
 
@@ -74,7 +80,7 @@ def site(cards: NvmlState) -> Iterator[Site]:
     made.probe.close()
 
 
-def samples(readings: Sequence[Reading], metric: str) -> dict[str, float]:
+def samples(readings: Sequence[MetricReading], metric: str) -> dict[str, float]:
     return {
         each.label("gpu_uuid"): each.value
         for each in readings
@@ -82,7 +88,7 @@ def samples(readings: Sequence[Reading], metric: str) -> dict[str, float]:
     }
 
 
-def absences(readings: Sequence[Reading], metric: str = "") -> list[Absence]:
+def absences(readings: Sequence[MetricReading], metric: str = "") -> list[Absence]:
     return [
         each
         for each in readings
@@ -452,7 +458,7 @@ def test_a_driver_that_hangs_stops_neither_the_look_nor_the_agent() -> None:
     binding = _binding(lambda _: freed.wait(20))
     probe = NvidiaProbe(lambda _: (0,), clock, nvml=Nvml(clock, load=lambda: binding), held_s=0.01)
 
-    async def look() -> Sequence[Reading]:
+    async def look() -> Sequence[MetricReading]:
         registry = Registry([probe], clock, patience_s=0.05)
         try:
             return (await registry.read([job()]))[job().identity]

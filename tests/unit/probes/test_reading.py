@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lattice.probes.reading import read_text
+from lattice.probes.kernel_files import read_text
 
 
 @pytest.mark.spec("SRC-2")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.domain.metric import CATALOGUE, Absence, Reading, Sample, labelled
+from lattice.domain.metric import CATALOGUE, Absence, MetricReading, Sample, labelled
 from lattice.domain.nodejobs import JobIdentity, NodeJob, StartSign
 from lattice.probes.probe import Found, ProbeFailed
 from lattice.probes.registry import Registry
@@ -56,7 +56,7 @@ def failing(error: BaseException, *metrics: str) -> Told:
     return Told("nvml", frozenset(metrics or {"cpu_cores"}), fail)
 
 
-def only(found: Sequence[Reading], metric: str) -> Reading:
+def only(found: Sequence[MetricReading], metric: str) -> MetricReading:
     (reading,) = (each for each in found if each.metric == metric)
     return reading
 
@@ -176,7 +176,7 @@ async def test_the_first_of_two_who_measure_the_same_is_believed() -> None:
     gpu = labelled(gpu_uuid="GPU-1")
     other = labelled(gpu_uuid="GPU-2")
 
-    def told(*readings: Reading) -> Callable[[Sequence[NodeJob]], Found]:
+    def told(*readings: MetricReading) -> Callable[[Sequence[NodeJob]], Found]:
         return lambda jobs: {each.identity: readings for each in jobs}
 
     power = frozenset({"gpu_power_watts"})

@@ -18,13 +18,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.domain.counters import IO, NETWORK, Telling
-from lattice.domain.metric import Absence, Reading, Sample
+from lattice.domain.counters import IO, NETWORK, CounterAnswer
+from lattice.domain.metric import Absence, MetricReading, Sample
 from lattice.domain.nodejobs import NodeJob
 from lattice.probes.cgroup import CgroupProbe
-from lattice.probes.helperlook import HelperLook
+from lattice.probes.helper_cache import HelperReadings
 from lattice.probes.network import NetworkProbe
-from lattice.probes.probe import Probe, Roots
+from lattice.probes.probe import Probe, ProbeRoots
 from lattice.probes.processes import ProcessesProbe
 from lattice.probes.registry import Registry
 from tests.fakes.kernel_trees import Tree, values
@@ -44,9 +44,11 @@ broken = (
 )
 
 
-def read(roots: Roots, job: NodeJob, telling: Telling | None = None) -> tuple[Reading, ...]:
+def read(
+    roots: ProbeRoots, job: NodeJob, telling: CounterAnswer | None = None
+) -> tuple[MetricReading, ...]:
     clock = ManualClock()
-    look = HelperLook(_Line(telling) if telling is not None else None, clock)
+    look = HelperReadings(_Line(telling) if telling is not None else None, clock)
     probes: list[Probe] = [
         CgroupProbe(roots, clock), ProcessesProbe(look, clock), NetworkProbe(roots, look, clock)
     ]  # fmt: skip
@@ -60,10 +62,10 @@ def read(roots: Roots, job: NodeJob, telling: Telling | None = None) -> tuple[Re
 
 
 class _Line:
-    def __init__(self, telling: Telling) -> None:
+    def __init__(self, telling: CounterAnswer) -> None:
         self._telling = telling
 
-    def ask(self, want: Sequence[str], jobs: Sequence[int]) -> Telling:
+    def ask(self, want: Sequence[str], jobs: Sequence[int]) -> CounterAnswer:
         assert want
         assert jobs
         return self._telling
@@ -142,7 +144,7 @@ def test_whatever_the_helper_says_no_number_is_made_up(
     tmp_path_factory: pytest.TempPathFactory, io: list[Any], network: list[Any]
 ) -> None:
     tree = Tree(tmp_path_factory.mktemp("tree"), "v2")
-    telling = Telling({IO: {11: io}, NETWORK: {11: network}})
+    telling = CounterAnswer({IO: {11: io}, NETWORK: {11: network}})
     for each in read(tree.roots, tree.job, telling):
         if not isinstance(each, Sample):
             continue

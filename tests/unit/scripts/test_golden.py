@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lattice.cli.catalogue import COMMANDS
+from lattice.cli.command_table import COMMANDS
 from lattice.cli.documents import as_json
 from scripts.golden import DOCUMENTS, FOLDER, ROOT
 from scripts.golden_answers import LINES, WITHOUT, Maker, run, shape_of_value

@@ -31,9 +31,12 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in {
         "src/lattice/low.py": "",
         "src/lattice/other.py": "",
+        "src/lattice/rules/one.py": "",
+        "src/lattice/rules/known.py": "iter_modules(rules.__path__)",
         "tests/fakes/site.py": "from lattice import low",
         "tests/unit/test_low.py": "from tests.fakes import site",
         "tests/unit/test_other.py": "import lattice.other",
+        "tests/unit/test_rules.py": "from lattice.rules.known import known_rules",
         "tests/e2e/test_story.py": "from lattice.low import x",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -48,6 +51,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("src/lattice/low.py", ["tests/unit/test_low.py"]),
         ("tests/unit/test_other.py", ["tests/unit/test_other.py"]),
         ("tests/e2e/test_story.py", []),
+        ("src/lattice/rules/one.py", ["tests/unit/test_rules.py"]),
         ("README.md", []),
     ],
 )

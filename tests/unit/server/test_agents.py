@@ -8,23 +8,22 @@ from pathlib import Path
 import pytest
 
 from lattice.adapters.pki.authority import ClusterAuthority
+from lattice.base.address import Address
 from lattice.base.errors import ConfigurationError
 from lattice.domain.peer import checked_name
-from lattice.server.address import Address
-from lattice.server.agents import (
+from lattice.server.cluster.agents import (
     begin_identity,
     identity_paths,
     new_replica_id,
-    open_agents,
     succeed_identity,
     with_single_identity,
 )
-from lattice.server.config import check_server_config
-from lattice.server.sections import ServerConfig
-from tests.fakes.agent_site import ADMIN
+from lattice.server.cluster.state import PASSING
+from lattice.server.config.load import check_server_config
+from lattice.server.config.sections import ServerConfig
+from tests.fakes.agent_site import ADMIN, opened_agents
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
-from tests.fakes.supervised import SupervisedLoops
 
 TEXT = """\
 cluster: {name: Alpha}
@@ -101,7 +100,7 @@ async def test_the_parts_of_a_configured_server_work_together(tmp_path: Path) ->
     clock = ManualClock()
     config = with_single_identity(ServerConfig(), tmp_path)
     store = InMemoryStateStore(clock)
-    async with open_agents(config, store, clock, SupervisedLoops(), replica_id="r1") as parts:
+    async with opened_agents(config, store, clock) as parts:
         assert parts is not None
         made = await parts.enrolment.create(ADMIN, "n1")
         assert made.node == "n1"
@@ -113,11 +112,10 @@ async def test_without_identity_there_are_no_agents_and_without_state_it_is_a_mi
     tmp_path: Path,
 ) -> None:
     clock = ManualClock()
-    async with open_agents(
-        ServerConfig(), None, clock, SupervisedLoops(), replica_id="r1"
-    ) as parts:
+    store = InMemoryStateStore(clock)
+    async with opened_agents(ServerConfig(), store, clock, PASSING) as parts:
         assert parts is None
     config = with_single_identity(ServerConfig(), tmp_path)
     with pytest.raises(ConfigurationError, match="agreed state"):
-        async with open_agents(config, None, clock, SupervisedLoops(), replica_id="r1"):
+        async with opened_agents(config, store, clock, PASSING):
             pass

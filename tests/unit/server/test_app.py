@@ -10,9 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from lattice.features.logs.service.reading import LogReading
-from lattice.server import description
-from lattice.server.description import Description
+from lattice.features.logs.service.log_service import LogService
+from lattice.server.listeners import rest_app as description
+from lattice.server.listeners.rest_app import Description
 from scripts.openapi import TARGET, current
 from tests.fakes.server import bearer, composed
 
@@ -31,7 +31,7 @@ async def test_the_description_is_built_once(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(description, "describe", describe)
     app = composed().rest
-    once = Description(app)
+    once = Description(lambda: app)
     assert await asyncio.gather(*(once.text() for _ in range(5))) == ["{}"] * 5
     assert built == [app]
 
@@ -79,7 +79,7 @@ async def test_an_answer_nobody_waits_for_is_given_up(monkeypatch: pytest.Monkey
         finally:
             ended.set()
 
-    monkeypatch.setattr(LogReading, "page", page)
+    monkeypatch.setattr(LogService, "page", page)
     headers = bearer("sub-alice", preferred_username="alice")
     scope = {
         "type": "http",

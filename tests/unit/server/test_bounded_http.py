@@ -22,12 +22,12 @@ import trustme
 from starlette.types import Receive, Scope, Send
 from websockets.asyncio.client import connect
 
-from lattice.server.address import Address
-from lattice.server.boundedhttp import HttpBounds
-from lattice.server.compose import Faces
-from lattice.server.connections import ConnectionLimits, Connections, CountedListener
-from lattice.server.listening import TLS_BUFFER_BYTES, RestServer, rest_config
-from lattice.server.sections import ApiSection
+from lattice.base.address import Address
+from lattice.server.config.sections import ApiSection
+from lattice.server.listeners.bounded_http import HttpBounds
+from lattice.server.listeners.connections import ConnectionLimits, Connections, CountedListener
+from lattice.server.listeners.faces import Faces
+from lattice.server.listeners.listeners import TLS_BUFFER_BYTES, RestServer, rest_config
 from tests.eventually import eventually_async
 from tests.fakes.server import bearer, composed
 

@@ -13,13 +13,13 @@ import pytest
 import trustme
 
 from lattice.adapters.pki.files import IdentityPaths, create_identity
+from lattice.base.address import Address
 from lattice.base.clock import SystemClock
 from lattice.base.errors import ConfigurationError, status_of
 from lattice.base.setting import Secret, Unread, setting_of
-from lattice.domain.vcluster import Kind
-from lattice.server.address import Address
-from lattice.server.config import Checked, check_server_config, load_server_config
-from lattice.server.sections import AuthMode, Listener, ServerConfig
+from lattice.domain.vcluster import VclusterKind
+from lattice.server.config.load import Checked, check_server_config, load_server_config
+from lattice.server.config.sections import AuthMode, ListenerAddress, ServerConfig
 
 CONFIG = Path(__file__).parents[3] / "config"
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -491,7 +491,7 @@ def test_who_must_show_a_certificate(room: Room) -> None:
     def asked(more: str) -> list[str]:
         config = room.check(f"api: {{{TLS}{more}}}").config
         assert config is not None
-        return [each for each in Listener if config.api.requires_client_certificate(each)]
+        return [each for each in ListenerAddress if config.api.requires_client_certificate(each)]
 
     assert asked("") == []
     assert asked(", tls_ca: ca") == ["rest", "grpc"]
@@ -553,7 +553,7 @@ def test_views_reach_the_domain(room: Room) -> None:
     assert config is not None
     view = config.views.of("p", "q")
     assert view is not None
-    assert view.kind is Kind.INTERACTIVE
+    assert view.kind is VclusterKind.INTERACTIVE
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lattice.base.signing import SigningKey
-from lattice.server.config import check_server_config
+from lattice.base.signatures import SigningKey
+from lattice.server.config.load import check_server_config
 
 SLURM = "slurm: {rest_url: 'unix:/run/slurmrestd.socket'}\n"
 BESIDE = "answers everyone on loopback, and people's profiles run there beside the gate"

@@ -9,7 +9,7 @@ import pytest
 
 from lattice.adapters.pki.files import IdentityPaths, create_identity
 from lattice.base.clock import SystemClock
-from lattice.server.config import Checked, check_server_config
+from lattice.server.config.load import Checked, check_server_config
 from tests.fakes.certificates import authority_files
 
 ALL = "identity: {{ca_cert: ca.crt, ca_key: ca.key, grant_key: grant.key{more}}}\n"

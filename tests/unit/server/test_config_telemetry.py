@@ -9,9 +9,9 @@ import pytest
 from lattice.adapters.metricstore.store import HttpMetricStore
 from lattice.base.clock import SystemClock
 from lattice.domain.telemetry import Mode
-from lattice.server.config import Checked, check_server_config
-from lattice.server.telemetry import open_metric_store
-from lattice.server.telemetrysection import TelemetrySection
+from lattice.server.config.load import Checked, check_server_config
+from lattice.server.config.telemetry_section import TelemetrySection
+from lattice.server.engines import open_metric_store
 
 SLURM = "slurm: {rest_url: 'unix:/run/slurmrestd.socket'}\n"
 URL = "tsdb_endpoint: 'http://127.0.0.1:8428'"

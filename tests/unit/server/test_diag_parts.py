@@ -11,10 +11,10 @@ import pytest
 from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, Verdict
 from lattice.features.diag.rules.judging import judged, verdict_of
 from lattice.features.diag.rules.known import known_rules
-from lattice.features.diag.rules.saying import Line, Seen, findings
-from lattice.server.config import check_server_config
-from lattice.server.diag import RULES, rules_of, targets_of
-from lattice.server.diagsection import DiagSection, LinkFloor, MountFloor
+from lattice.features.diag.rules.saying import FindingTemplate, Observation, findings
+from lattice.features.diag.section import DiagSection, LinkFloor, MountFloor
+from lattice.features.diag.wiring import RULES, rules_of, targets_of
+from lattice.server.config.load import check_server_config
 from tests.unit.features.diag.wards import healthy
 
 
@@ -26,10 +26,10 @@ class Quota:
 
     def judge(self, case: Case) -> Iterator[Finding]:
         seen = [
-            Seen(subject=Subject(node=each), verdict=Verdict.BAD, words=f"{each} is full")
+            Observation(subject=Subject(node=each), verdict=Verdict.BAD, words=f"{each} is full")
             for each in case.nodes
         ]
-        yield from findings(self, case, seen, (), Line(remedy="Delete something."))
+        yield from findings(self, case, seen, (), FindingTemplate(remedy="Delete something."))
 
 
 class Failing(Quota):

@@ -21,7 +21,7 @@ import pytest
 from grpc import aio
 
 from lattice.base.clock import SystemClock
-from lattice.server.compose import Faces
+from lattice.server.listeners.faces import Faces
 from lattice.wire.permissions import declared_permissions
 from lattice.wire.v1 import (
     agents_pb2,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from lattice.base.pauses import LoopPauses
-from lattice.server.figures import Figures
+from lattice.foundation.own_metrics import OwnMetrics
 from tests.fakes.manual_clock import ManualClock
 
 
 def test_the_longest_pause_of_the_event_loop_is_shown() -> None:
-    figures, clock = Figures(), ManualClock()
+    figures, clock = OwnMetrics(), ManualClock()
     pauses = LoopPauses(clock.monotonic)
     figures.show_pauses(pauses)
     now = clock.monotonic()
@@ -22,7 +22,7 @@ def test_the_longest_pause_of_the_event_loop_is_shown() -> None:
 
 
 def test_a_counter_has_one_line_for_each_value_of_its_label() -> None:
-    figures = Figures()
+    figures = OwnMetrics()
     counts = {"one": 0, 'an "odd" name': 2}
     figures.count_by("loop_failures_total", "loop", lambda: counts)
     text = figures.text()

@@ -11,7 +11,11 @@ import grpc
 import pytest
 from grpc import aio
 
-from lattice.server.grpcbounds import LARGEST_MESSAGE_BYTES, MOST_STREAMS, service_options
+from lattice.server.listeners.grpc_bounds import (
+    LARGEST_MESSAGE_BYTES,
+    MOST_STREAMS,
+    service_options,
+)
 from lattice.wire.v1.health_pb2 import GetHealthRequest, Health
 from tests.fakes.server import composed
 

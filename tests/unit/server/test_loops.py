@@ -11,7 +11,7 @@ import io
 import json
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,19 +22,19 @@ import trustme
 from fastapi import FastAPI
 from grpc import aio
 
+from lattice.base.address import Address
 from lattice.base.clock import SystemClock
 from lattice.base.logs import configure_logging
 from lattice.base.supervisor import LoopFailed, OnFailure
-from lattice.server.address import Address
-from lattice.server.agents import with_single_identity
-from lattice.server.compose import Faces
-from lattice.server.features import open_features
-from lattice.server.figures import Figures
-from lattice.server.ground import open_ground
-from lattice.server.listening import listening, server_tls
-from lattice.server.logsection import LogsSection
-from lattice.server.sections import ApiSection, NodeAgentSection, ServerConfig, SlurmSection
-from lattice.server.telemetrysection import TelemetrySection
+from lattice.features.logs.section import LogsSection
+from lattice.foundation.own_metrics import OwnMetrics
+from lattice.server.cluster.agents import with_single_identity
+from lattice.server.config.sections import ApiSection, NodeAgentSection, ServerConfig, SlurmSection
+from lattice.server.config.telemetry_section import TelemetrySection
+from lattice.server.foundation import open_ground
+from lattice.server.listeners.faces import Faces
+from lattice.server.listeners.listeners import listening, server_tls
+from lattice.server.serve import open_features
 from tests.eventually import eventually_async
 from tests.fakes.supervised import Defect, SupervisedLoops
 
@@ -77,7 +77,7 @@ _NOBODY = "http://127.0.0.1:9"
 @dataclass(frozen=True)
 class OpenServer:
     supervisor: SupervisedLoops
-    figures: Figures
+    figures: OwnMetrics
     log: io.StringIO
 
     def lines(self, loop: str) -> list[dict[str, Any]]:
@@ -120,12 +120,13 @@ async def opened(folder: Path) -> AsyncIterator[OpenServer]:
     try:
         async with (
             open_ground(made, SystemClock(), log, supervisor, single=folder) as ground,
-            open_features(ground) as (parts, _),
+            AsyncExitStack() as stack,
         ):
+            await open_features(ground, stack)
             # What the listeners show is no part of this.
             faces: Any = Faces(FastAPI(), aio.server(), None)  # type: ignore[arg-type]
             async with listening(made.api, faces, server_tls(made.api), supervisor):
-                yield OpenServer(supervisor, parts.figures, stream)
+                yield OpenServer(supervisor, ground.foundation.own_metrics, stream)
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)

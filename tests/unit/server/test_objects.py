@@ -10,8 +10,8 @@ import trustme
 from lattice.adapters.objects.folder import FolderObjectStore
 from lattice.adapters.objects.s3 import S3ObjectStore
 from lattice.base.errors import ConfigurationError, Unavailable
-from lattice.server.objects import open_objects
-from lattice.server.objectsection import ObjectsSection, ObjectsUrl
+from lattice.server.config.objects_section import ObjectsSection, ObjectsUrl
+from lattice.server.engines import open_objects
 from tests.fakes.s3_server import SpokenS3
 
 

@@ -24,7 +24,7 @@ from lattice.domain.presence import (
     written,
 )
 from lattice.domain.state import Expect, Put
-from lattice.server.presence import SETTLE_S, PresenceKeeper
+from lattice.server.cluster.presence import SETTLE_S, PresenceKeeper
 from tests.eventually import eventually_async
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.interleaved_state import InterleavedStateStore

@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from lattice.access.permission import Permission
 from lattice.base.errors import LatticeError, RateLimited
-from lattice.features.health.http import _encoded
-from lattice.server.publicpace import HOLD_S, PER_MINUTE, PublicPace
+from lattice.features.health.wire import _encoded
+from lattice.server.listeners.public_pace import HOLD_S, PER_MINUTE, PublicPace
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.server import bearer, composed
 
@@ -101,7 +101,7 @@ async def test_every_public_route_of_the_server_is_paced() -> None:
 async def test_the_whole_server_refuses_a_storm_and_serves_its_callers(
     monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
-    monkeypatch.setattr("lattice.server.publicpace.HOLD_S", 0.0)
+    monkeypatch.setattr("lattice.server.listeners.public_pace.HOLD_S", 0.0)
     transport = httpx2.ASGITransport(app=composed().rest)
     async with httpx2.AsyncClient(transport=transport, base_url="http://server") as rest:
         for _ in range(PER_MINUTE):

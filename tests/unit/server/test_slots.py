@@ -14,7 +14,7 @@ from lattice.adapters.stateview import WatchedStateView
 from lattice.base.errors import RateLimited, Unavailable
 from lattice.base.supervisor import Loop, OnFailure
 from lattice.domain.state import Lease
-from lattice.server.slots import PREFIX, Slot, Slots
+from lattice.server.cluster.slots import PREFIX, Slot, Slots
 from tests.eventually import eventually_async
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.interleaved_state import InterleavedStateStore

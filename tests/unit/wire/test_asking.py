@@ -10,7 +10,7 @@ import pytest
 
 from lattice.domain.pipe import Pipe
 from lattice.domain.stream import CarrierLost, StreamKind, StreamQuestion
-from lattice.wire.asking import node_answers
+from lattice.wire.node_answers import node_answers
 
 QUESTION = StreamQuestion(node="n1", kind=StreamKind.FACTS, session="0" * 32, opening=b"", grant="")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lattice.base.change import ChangeSignal
 from lattice.base.errors import PermissionRefused
+from lattice.features.locks.service.book import ChangeSignal
 from lattice.features.logs.model import LogNote, NoteKind
 from lattice.wire import events
 from lattice.wire.events import EventStream

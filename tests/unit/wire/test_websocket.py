@@ -11,7 +11,7 @@ import pytest
 
 from lattice.base.errors import LatticeError, LoginRequired, NotFound, PermissionRefused
 from lattice.wire.lines import LineClosed
-from lattice.wire.websocket import SocketDoor, SocketLine, SocketRules, Standing
+from lattice.wire.websocket import SocketCaller, SocketDoor, SocketLine, SocketRules
 
 PAGE = "https://page.example"
 
@@ -64,7 +64,7 @@ class Door:
             raise NotFound("No such path.")
 
     async def _serve(
-        self, standing: Standing[str], path: Mapping[str, str], line: SocketLine
+        self, standing: SocketCaller[str], path: Mapping[str, str], line: SocketLine
     ) -> None:
         self.served.append((standing.caller, path))
         if self.failing is not None:
@@ -209,7 +209,7 @@ async def test_a_standing_is_looked_at_again_and_renewed_for_the_same_caller_onl
             raise found
         return found
 
-    standing = Standing("alice", authorise, "Bearer one")
+    standing = SocketCaller("alice", authorise, "Bearer one")
     assert await standing.check() == "alice"
     with pytest.raises(LoginRequired):
         await standing.renew("other", str.__eq__)
@@ -219,5 +219,5 @@ async def test_a_standing_is_looked_at_again_and_renewed_for_the_same_caller_onl
     tokens["Bearer two"] = PermissionRefused("no more")
     with pytest.raises(PermissionRefused):
         await standing.check()
-    by_ticket = Standing("alice", authorise, "")
+    by_ticket = SocketCaller("alice", authorise, "")
     assert await by_ticket.check() == "alice"

@@ -1,13 +1,15 @@
-"""etcd behind the port `StateStore`: a thin asyncio client, made for few keys and hard times.
+"""etcd behind the port `StateStore`: a thin asyncio client for few keys and bad conditions.
 
-    store ─► members ─► one channel a member      calls: a deadline each, then the next member
-    watch ─► one stream a watch                   resumed from the last revision seen
-    lease ─► kept alive every third of its time   lost by the local clock, on the safe side
+    store ─► members ─► one channel a member.     Each call has a deadline; then the next member.
+    watch ─► one stream a watch.                  Resumed from the last revision seen.
+    lease ─► renewed every third of its time.     Lost by the local clock, on the safe side.
 
-Bounds       `lattice.domain.state`; a call ends within 5 s, a silent stream is left within 5 s.
-Retries      what only reads, or may be done twice, is asked of the next member; a change is sent
-             again only where etcd, or a connection never made, says that it was not done.
-Not here     locks, elections, users and roles of etcd, caching (`lattice.adapters.stateview`).
+Limits: those of `lattice.domain.state`. A call ends within 5 s. A silent stream is left within 5 s.
+
+Retries: calls that only read, or may be repeated, go to the next member. A change is sent again
+only if it was certainly not made: etcd refused it, or there was no connection.
+
+Not here: locks, elections, users and roles of etcd, caching (`lattice.adapters.stateview`).
 
 `wire/` is generated from `proto/etcd`: the few messages used, with etcd's own numbers.
 """

@@ -1,7 +1,7 @@
-"""A lease on etcd, kept alive in the background.
+"""A lease on etcd, renewed in the background.
 
-It counts as lost when nothing confirmed it for its whole time, counted by the local clock from the
-moment the last confirmed question was *sent*: etcd counts from later, so here it ends first.
+It counts as lost when no renewal was confirmed for its whole time. The local clock counts from when
+the last confirmed request was *sent*. etcd counts from later, so the lease ends here first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RETRY_S = 0.2
 
 
 class EtcdLease:
-    """`keep` runs until it is released or lost; the store owns that task."""
+    """`keep` runs until the lease is released or lost; the store owns that task."""
 
     def __init__(
         self, members: Members, clock: Clock, number: int, ttl_s: int, sent_s: float
@@ -36,17 +36,17 @@ class EtcdLease:
 
     @property
     def lost(self) -> bool:
-        """By the clock too: a process that stood still finds it lost when it goes on."""
+        """Also by the clock: a process that was stopped sees the loss when it continues."""
         if self._left_s() <= 0:
             self._ended.set()
         return self._ended.is_set()
 
     async def wait_lost(self) -> None:
-        """`keep` says so in time."""
+        """Wait until it is lost; `keep` detects that in time."""
         await self._ended.wait()
 
     async def release(self) -> None:
-        """With the store away it ends by itself, when its time is over."""
+        """End it. If the store can't be reached, it expires by itself."""
         self._ended.set()
         try:
             await self._members.ask(self._revoke, repeatable=True)
@@ -56,13 +56,13 @@ class EtcdLease:
             _log.info("etcd lease %x: not released, it will expire: %s", self.id, error.message)
 
     async def keep(self) -> None:
-        """Confirm it every third of its time, and more often while that fails."""
+        """Renew it every third of its time, and more often while that fails."""
         wait_s = self._ttl_s / 3
         try:
             while not await self._lost_within(wait_s):
                 wait_s = self._ttl_s / 3 if await self._confirm() else _RETRY_S
         finally:
-            self._ended.set()  # nobody keeps it any more
+            self._ended.set()  # nothing renews it any more
 
     async def _confirm(self) -> bool:
         sent_s = self._clock.monotonic()
@@ -87,7 +87,7 @@ class EtcdLease:
         return True
 
     async def _once(self, member: Member, timeout_s: float) -> int:
-        # A call of its own each time: there is no stream then that could hang unseen.
+        # A separate call each time: a stream could hang unnoticed.
         call = member.keep_alive(self._question(), timeout=timeout_s, metadata=HAS_LEADER)
         try:
             response = await call.read()

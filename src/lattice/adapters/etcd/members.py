@@ -1,12 +1,12 @@
-"""The members of etcd and how one is chosen: a dead, frozen or cut-off one must not hang a call.
+"""The members of etcd and the choice of one: a dead, frozen or cut-off member must not hang a call.
 
-One channel a member, so that it is known whom a call went to. Calls stay with the member that last
-answered and move on when it does not. A frozen member keeps its connection and says nothing: only
-the deadline of the attempt shows it. A member cut off from the others says so by itself, because
-every call carries `hasleader`.
+There is one channel a member, so the target of a call is known. Calls stay with the member that
+last answered, and move to the next when it does not. A frozen member stays connected and sends
+nothing: only the deadline of the attempt shows that. A member that is cut off from the others
+reports it, because every call carries `hasleader`.
 
-What must not be done twice is sent to another member only if it was certainly not done: the
-connection was never made, or etcd refused before it began.
+A call that must not be repeated goes to another member only if it was certainly not executed: there
+was no connection, or etcd refused it before it began.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from lattice.domain.state import LeaseGone
 T = TypeVar("T")
 
 TOTAL_S = 5.0
-"""In which a call has an answer or an error."""
+"""The time within which a call has an answer or an error."""
 READ_ATTEMPT_S = 1.5
 WRITE_ATTEMPT_S = 2.0
-"""Longer than a slow disk, short enough that a change lost with a leader is told in time."""
+"""Longer than a slow disk takes, and short enough to report a lost change in time."""
 _LEAST_ATTEMPT_S = 0.2
-"""With less time left nothing is sent: it would end in doubt where there is none."""
+"""With less time left nothing is sent: the outcome would be uncertain."""
 _CONNECT_S = 0.5
 _PAUSE_S = 0.05
 _LARGEST_ANSWER_BYTES = 256 * 1024 * 1024
@@ -45,7 +45,7 @@ HAS_LEADER = (("hasleader", "true"),)
 _OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", _LARGEST_ANSWER_BYTES),
     ("grpc.enable_http_proxy", 0),
-    # A member that comes back is found at once, and one that drops packets is given up soon.
+    # Reconnects fast to a member that comes back, and gives up soon on one that drops packets.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -68,12 +68,12 @@ _ELSEWHERE_AS_WELL = (
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.UNIMPLEMENTED,
 )
-"""Every member would say the same."""
+"""Every member would answer the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdTls:
-    """The files of the client's side of mutual TLS."""
+    """The files for the client side of mutual TLS."""
 
     ca: Path | None = None
     cert: Path | None = None
@@ -81,7 +81,7 @@ class EtcdTls:
 
 
 class Member:
-    """One member: its address, and the calls it takes."""
+    """One member: its address and its stubs."""
 
     def __init__(self, endpoint: str, credentials: grpc.ChannelCredentials | None) -> None:
         self.name = endpoint.partition("://")[2]
@@ -92,13 +92,13 @@ class Member:
         )
         self.kv = rpc_pb2_grpc.KVStub(self.channel)
         self.lease = rpc_pb2_grpc.LeaseStub(self.channel)
-        # grpc's types know no stream that is written to call by call.
+        # grpc's types don't support a stream that is written call by call.
         self.watch: Any = rpc_pb2_grpc.WatchStub(self.channel).Watch
         self.keep_alive: Any = self.lease.LeaseKeepAlive
         self.maintenance = rpc_pb2_grpc.MaintenanceStub(self.channel)
 
     async def connected(self, within_s: float) -> bool:
-        """Whether there is a connection, or could be made one in that time."""
+        """Whether there is a connection, or one can be made in that time."""
         state = self.channel.get_state(try_to_connect=True)
         if state is grpc.ChannelConnectivity.READY:
             return True
@@ -115,7 +115,7 @@ class Member:
 
 
 class Members:
-    """All of them. Made where a loop runs; `aclose` at the end."""
+    """All members. Create it in a running event loop; call `aclose` at the end."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Members:
         *,
         first: Callable[[int], int] = random.randrange,
     ) -> None:
-        """`first` says with which member to begin: any one, so that replicas spread."""
+        """`first` chooses the first member: at random by default, so that replicas spread."""
         if not endpoints:
             raise ConfigurationError(
                 "No member of etcd is named.", hint="Set quorum.endpoints to its members' URLs."
@@ -151,7 +151,7 @@ class Members:
         attempt_s: float = READ_ATTEMPT_S,
         total_s: float = TOTAL_S,
     ) -> T:
-        """What the first member that can answers. Raises `Unavailable` or `LeaseGone`."""
+        """The answer of the first member that gives one. Raises `Unavailable` or `LeaseGone`."""
         end_s = self._clock.monotonic() + total_s
         faults: dict[str, str] = {}
         while True:
@@ -173,7 +173,7 @@ class Members:
             await asyncio.sleep(_PAUSE_S)
 
     async def choose(self) -> Member:
-        """One that is connected, for a stream; waits until there is one."""
+        """A connected member for a stream; waits until there is one."""
         while True:
             for member in self._in_turn():
                 if await member.connected(_CONNECT_S):
@@ -182,7 +182,7 @@ class Members:
             await asyncio.sleep(_PAUSE_S)
 
     def leave(self, member: Member) -> None:
-        """Begin with the next one from now on, if this one is still the first."""
+        """Start with the next member from now on, if this one is still the first."""
         if self._all[self._first] is member:
             self._first = (self._first + 1) % len(self._all)
 
@@ -193,7 +193,7 @@ class Members:
 
 
 def _judge(error: aio.AioRpcError, *, repeatable: bool) -> None:
-    """Return if another member may be asked."""
+    """Return if the call may go to another member; otherwise raise."""
     details = error.details() or ""
     if details == _LEASE_NOT_FOUND:
         raise LeaseGone from None
@@ -212,7 +212,7 @@ def _judge(error: aio.AioRpcError, *, repeatable: bool) -> None:
 
 
 def refused(details: str) -> Unavailable:
-    """The error for an etcd that is there and does not want us."""
+    """The error for an etcd that answers and refuses the server."""
     return Unavailable(
         f"etcd refuses the server: {details.removeprefix('etcdserver: ')[:200]}.",
         hint="An administrator checks quorum.cert and the role etcd gives it.",

@@ -1,6 +1,6 @@
 """`EtcdStateStore`: the port `StateStore` over etcd's members. Reads are linearizable.
 
-Every key stands under one root, so that a site's etcd can serve others too, and a role can be
+All keys are under one root, so a site's etcd can serve other programs too, and a role can be
 limited to it.
 """
 
@@ -42,7 +42,7 @@ ROOT = "/lattice/"
 async def open_etcd(
     endpoints: Sequence[str], tls: EtcdTls, clock: Clock, *, root: str = ROOT
 ) -> AsyncIterator[EtcdStateStore]:
-    """The store over these members; nothing is asked of them yet."""
+    """The store over these members; sends nothing yet."""
     members = Members(endpoints, tls, clock)
     async with store_of(members, clock, root=root) as store:
         yield store
@@ -52,7 +52,7 @@ async def open_etcd(
 async def store_of(
     members: Members, clock: Clock, *, root: str = ROOT
 ) -> AsyncIterator[EtcdStateStore]:
-    """The store over members already chosen; they are closed with it."""
+    """The store over given members; they are closed with it."""
     store = EtcdStateStore(members, clock, root=root)
     try:
         yield store
@@ -62,7 +62,7 @@ async def store_of(
 
 
 class EtcdStateStore:
-    """Owns the tasks that keep its leases; the members are its maker's to close."""
+    """Owns the tasks that renew its leases; the creator closes the members."""
 
     def __init__(self, members: Members, clock: Clock, *, root: str = ROOT) -> None:
         self._members = members
@@ -71,27 +71,27 @@ class EtcdStateStore:
         self._keeping: set[asyncio.Task[None]] = set()
 
     async def aclose(self) -> None:
-        """Keep no lease any longer; those not released end when their time is over."""
+        """Stop renewing leases; those not released expire."""
         keeping = tuple(self._keeping)
         for task in keeping:
             task.cancel()
         await asyncio.gather(*keeping, return_exceptions=True)
 
     async def get(self, key: str) -> Entry | None:
-        """The key as it stands."""
+        """The current value of the key."""
         check_key(key)
         answer = await self._range(pb.RangeRequest(key=self._whole(key)))
         return self._entry(answer.kvs[0]) if answer.kvs else None
 
     async def list(self, prefix: str) -> Listing:
-        """Every key that begins with the prefix, by key."""
+        """Every key that begins with the prefix, sorted by key."""
         check_prefix(prefix)
         start = self._whole(prefix)
         answer = await self._range(pb.RangeRequest(key=start, range_end=_after_all(start)))
         return Listing(tuple(self._entry(each) for each in answer.kvs), answer.header.revision)
 
     async def put(self, key: str, value: bytes, lease: int = 0) -> int:
-        """Set it, whatever it was. Not sent twice: after `Unavailable` it may have happened."""
+        """Set it unconditionally. Not sent twice: after `Unavailable` it may have happened."""
         check_key(key)
         check_value(key, value)
         request = pb.PutRequest(key=self._whole(key), value=value, lease=lease)
@@ -103,7 +103,7 @@ class EtcdStateStore:
         return await self._members.ask(send, repeatable=False, attempt_s=WRITE_ATTEMPT_S)
 
     async def commit(self, expect: Sequence[Expect], changes: Sequence[Change]) -> int | None:
-        """One transaction of etcd. Not sent twice either."""
+        """One transaction of etcd. It is not sent twice either."""
         check_commit(expect, changes)
         request = pb.TxnRequest(
             compare=[self._compare(each) for each in expect],
@@ -117,7 +117,7 @@ class EtcdStateStore:
         return await self._members.ask(send, repeatable=False, attempt_s=WRITE_ATTEMPT_S)
 
     async def lease(self, ttl_s: int) -> EtcdLease:
-        """One that nobody heard of, because its answer was lost, ends by itself."""
+        """Create a lease. One with a lost answer expires by itself."""
         check_lease(ttl_s)
         request = pb.LeaseGrantRequest(TTL=ttl_s)
 
@@ -137,7 +137,7 @@ class EtcdStateStore:
     async def watch(
         self, prefix: str, after: int
     ) -> AsyncIterator[AsyncIterator[tuple[Changed, ...]]]:
-        """Waits where no member is there, and goes on when one is."""
+        """Waits while no member can be reached, and then continues."""
         check_prefix(prefix)
         start = self._whole(prefix)
         watch = EtcdWatch(self._members, start, _after_all(start), after, self._entry)
@@ -148,7 +148,7 @@ class EtcdStateStore:
             await batches.aclose()
 
     async def compact(self, revision: int) -> None:
-        """Forget what was before a revision. etcd does this by itself where it is told to."""
+        """Delete the history before a revision. etcd can be configured to do this by itself."""
 
         async def send(member: Member, timeout_s: float) -> None:
             request = pb.CompactionRequest(revision=revision, physical=True)
@@ -188,5 +188,5 @@ class EtcdStateStore:
 
 
 def _after_all(prefix: bytes) -> bytes:
-    """The first key after all that begin with the prefix; a key is ASCII, so its last byte fits."""
+    """The first key after all that begin with the prefix. Keys are ASCII, so the last byte fits."""
     return prefix[:-1] + bytes([prefix[-1] + 1])

@@ -1,9 +1,9 @@
-"""One watch on etcd: a stream that outlives its members and misses nothing.
+"""One watch on etcd: a stream that survives the loss of members and misses nothing.
 
-A stream that is silent is asked for a sign (`progress_request`); without one the next member is
-taken, from the revision after the last one handed out. The sign's own revision is not trusted:
-etcd before 3.4.25 may answer it ahead of changes still on their way. What it says by itself
-(`progress_notify`) is safe, and moves a quiet watch past what will be compacted.
+A silent stream gets a `progress_request`. Without an answer the next member is used, from the
+revision after the last one delivered. The revision of such an answer is not used: etcd before
+3.4.25 may send it ahead of pending changes. The revision of a `progress_notify` is safe. It moves a
+quiet watch past revisions that will be compacted.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from lattice.domain.state import Changed, Compacted, Entry
 _log = logging.getLogger(__name__)
 
 _SIGN_AFTER_S = 1.5
-"""Of silence a sign is asked for, and given as long again to come."""
+"""After this silence a progress request is sent; the answer has as long again."""
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 
 
 class EtcdWatch:
-    """Changes of a range of keys after a revision; `batches` hands them out."""
+    """Changes of a range of keys after a revision; `batches` yields them."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class EtcdWatch:
         self._entry = entry
 
     async def batches(self) -> AsyncGenerator[tuple[Changed, ...]]:
-        """One tuple a revision, for ever. Raises `Compacted`, or `Unavailable` where refused."""
+        """One tuple a revision, without end. Raises `Compacted`, or `Unavailable` if refused."""
         pause_s = _FIRST_PAUSE_S
         while True:
             member = await self._members.choose()
@@ -63,7 +63,7 @@ class EtcdWatch:
                 self._members.leave(member)
             finally:
                 await stream.aclose()
-            # While there is no leader every member says so at once.
+            # Without a leader every member fails at once, so pause.
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -99,7 +99,7 @@ class EtcdWatch:
 
 
 class _Silent(Exception):
-    """The member's connection stands, and nothing comes."""
+    """The member is connected, but sends nothing."""
 
 
 class _Stream:
@@ -150,7 +150,7 @@ class _Stream:
         return reading.result()
 
     async def _send(self, request: pb.WatchRequest) -> None:
-        # A write waits for the connection, and a frozen member may leave it waiting.
+        # A write waits for the connection, and with a frozen member it may never end.
         writing = asyncio.ensure_future(self._call.write(request))
         done, _ = await asyncio.wait({writing}, timeout=_SIGN_AFTER_S)
         if not done:

@@ -1,1 +1,1 @@
-"""Asking the root helper: the socket's other end, and behind it the submit gate and outputs."""
+"""Clients of the root helper: its socket, the submit gate, outputs, probes and terminals."""

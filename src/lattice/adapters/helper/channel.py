@@ -1,7 +1,7 @@
-"""One question to the helper on its unix socket, and its answer. Asynchronous, bounded in time.
+"""Sends one request to the helper's unix socket and reads its answer. Asynchronous, with timeouts.
 
-A connection serves one question; there is nothing to keep. Descriptors go both ways. A grant that
-is not valid by the helper's clock is brought once more after the helper was told the time.
+A connection serves one request and is then closed. Descriptors go both ways. If a grant is not
+valid by the helper's clock, the helper gets the servers' time and the request is sent once more.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from lattice.domain.privileged import (
 _CONNECT_S = 3.0
 
 
-class Telling(Protocol):
-    """Tells a helper the servers' time."""
+class HelperReply(Protocol):
+    """Gives a helper the servers' time."""
 
     async def tell(self) -> str:
-        """Have a server sign and the helper believe; why that can't be, or an empty text."""
+        """Set the helper's clock with a server's signature; return why that failed, or ""."""
 
     def words(self, why: str) -> str:
-        """What a caller hears whose grant the helper's clock refuses, if it can't be told."""
+        """The message for a caller with a grant that the helper's clock refuses."""
 
 
 class HelperChannel:
-    """Reaches one helper. `timeout_s` is longer than the helper's own patience."""
+    """Reaches one helper. `timeout_s` must exceed the helper's own timeout."""
 
     def __init__(
-        self, path: Path, *, timeout_s: float = 45.0, telling: Telling | None = None
+        self, path: Path, *, timeout_s: float = 45.0, telling: HelperReply | None = None
     ) -> None:
         self._path = path
         self._timeout_s = timeout_s
@@ -55,9 +55,9 @@ class HelperChannel:
         *,
         most_descriptors: int = packet.MOST_DESCRIPTORS,
     ) -> tuple[Answer, list[int]]:
-        """The answer and what came with it, which is the caller's to close.
+        """The answer and its descriptors, which the caller must close.
 
-        As `ask_written` in all else.
+        Otherwise as `ask_written`.
         """
         body = write_request(grant, question)
         return await self.ask_written(body, descriptors, most_descriptors=most_descriptors)
@@ -69,11 +69,11 @@ class HelperChannel:
         *,
         most_descriptors: int = packet.MOST_DESCRIPTORS,
     ) -> tuple[Answer, list[int]]:
-        """The same for a question that another has written, with its grant in it.
+        """The same for an already encoded request that includes its grant.
 
-        No more than `most_descriptors` may come; with more, all are closed and it is an `OSError`.
+        At most `most_descriptors` may come; with more, all are closed and `OSError` is raised.
 
-        Raises `Unavailable` before the question was sent, and `TimeoutError` or `OSError` after.
+        Raises `Unavailable` before the request was sent, and `TimeoutError` or `OSError` after.
         """
         answer, passed = await self._asked_once(body, descriptors, most_descriptors)
         if answer.outcome is not Outcome.UNTIMELY or self._telling is None:
@@ -121,7 +121,7 @@ class HelperChannel:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(_CONNECT_S):
             await loop.sock_connect(connection, str(self._path))
-        # An empty socket takes one bounded packet at once.
+        # An empty socket accepts one limited packet at once.
         packet.send(connection, body, descriptors)
 
 

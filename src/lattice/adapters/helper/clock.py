@@ -1,4 +1,4 @@
-"""The clock of the root helper beside the agent: what it wants signed, and what it is brought."""
+"""The clock of the root helper beside the agent: requests its nonce, and sets its time."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from lattice.domain.signedtime import is_nonce
 
 
 class HelperClock:
-    """Asks without a grant: nothing is given away, and only a server's signature is believed."""
+    """Needs no grant: it reveals nothing, and the helper trusts only a server's signature."""
 
     def __init__(self, channel: HelperChannel) -> None:
         self._channel = channel
 
     async def challenge(self) -> str:
-        """A word for a server to sign, within seconds. Raises errors of the tree."""
+        """A nonce for a server to sign, within seconds. Raises `LatticeError`."""
         nonce = (await self._ask(Challenge())).output
         if not is_nonce(nonce):
             raise InternalError("lattice-helper said what can't be: no word to sign.")
         return nonce
 
     async def set(self, signed: str) -> None:
-        """Bring what was signed. Raises errors of the tree."""
+        """Pass the signed time to the helper. Raises `LatticeError`."""
         await self._ask(SetClock(signed))
 
     async def _ask(self, question: Question) -> Answer:

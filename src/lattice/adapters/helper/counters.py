@@ -1,9 +1,9 @@
-"""The port `CounterLine`: a lasting conversation with the root helper, for threads of probes.
+"""The port `CounterLine`: a long-lived conversation with the root helper, for threads of probes.
 
-Synchronous, one question at a time, every wait bounded. A connection that says anything odd, or
-nothing in time, is given up, so that a late answer is never taken for the answer to another
-question. One that has merely ended (a conversation lasts an hour) is opened anew at once; after a
-failure nobody tries again for some seconds, and the reason is told meanwhile.
+It is synchronous: one request at a time, each with a timeout. After an invalid or late answer the
+connection is closed. So a late answer is never taken for the answer to another request. A
+connection that has merely ended (a conversation lasts an hour) is reopened at once. After a failure
+there is no retry for 5 s, and requests fail with the same reason.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from lattice.base.text import inert
 from lattice.domain.counters import (
     MOST_JOBS,
     MOST_PACKETS,
-    Asking,
     BadTelling,
+    CounterAnswer,
+    CounterQuestion,
     CountersUnavailable,
-    Telling,
     read_telling,
 )
 from lattice.domain.privileged import (
@@ -36,7 +36,7 @@ from lattice.domain.privileged import (
 )
 
 _TIMEOUT_S = 1.5
-"""Less than the 2 s that a probe has, so that the reason is told."""
+"""Less than the 2 s that a probe has, so that the reason is reported."""
 _REST_S = 5.0
 _LONGEST_WORDS = 200
 NOT_THERE = "lattice-helper is not there"
@@ -48,7 +48,7 @@ class _Ended(Exception):
 
 
 class HelperCounterLine:
-    """Reaches one helper. Safe from several threads, which wait for each other."""
+    """Reaches one helper. Thread-safe; threads wait for each other."""
 
     def __init__(self, path: Path, clock: Clock, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._path = path
@@ -59,16 +59,16 @@ class HelperCounterLine:
         self._failed: CountersUnavailable | None = None
         self._again_s = 0.0
 
-    def ask(self, want: Sequence[str], jobs: Sequence[int]) -> Telling:
-        """What is told of each kind. Raises `CountersUnavailable`."""
+    def ask(self, want: Sequence[str], jobs: Sequence[int]) -> CounterAnswer:
+        """The counters of each kind. Raises `CountersUnavailable`."""
         until = time.monotonic() + self._timeout_s
         if not self._turn.acquire(timeout=self._timeout_s):
             raise CountersUnavailable(_SILENT)
         try:
-            telling = Telling()
+            telling = CounterAnswer()
             for begin in range(0, len(jobs), MOST_JOBS):
                 part = tuple(jobs[begin : begin + MOST_JOBS])
-                _add(telling, self._asked(Asking(tuple(want), part), until))
+                _add(telling, self._asked(CounterQuestion(tuple(want), part), until))
         except CountersUnavailable as error:
             self._give_up(error)
             raise
@@ -77,11 +77,11 @@ class HelperCounterLine:
         return telling
 
     def close(self) -> None:
-        """Let go of the connection; the helper's child ends with it."""
+        """Close the connection; the helper's child ends with it."""
         with self._turn:
             self._drop()
 
-    def _asked(self, asking: Asking, until: float) -> Telling:
+    def _asked(self, asking: CounterQuestion, until: float) -> CounterAnswer:
         tries = 1 if self._connection is None else 2
         for _ in range(tries):
             with suppress(_Ended):
@@ -89,9 +89,9 @@ class HelperCounterLine:
             self._drop()
         raise CountersUnavailable("lattice-helper ended the conversation")
 
-    def _exchange(self, asking: Asking, until: float) -> Telling:
+    def _exchange(self, asking: CounterQuestion, until: float) -> CounterAnswer:
         connection = self._connection or self._opened(until)
-        telling = Telling()
+        telling = CounterAnswer()
         try:
             connection.settimeout(_left(until))
             packet.send(connection, asking.written())
@@ -139,7 +139,7 @@ class HelperCounterLine:
             self._connection = None
 
 
-def _add(telling: Telling, part: Telling) -> None:
+def _add(telling: CounterAnswer, part: CounterAnswer) -> None:
     for kind, table in part.told.items():
         telling.told.setdefault(kind, {}).update(table)
     telling.failed.update(part.failed)

@@ -1,7 +1,7 @@
-"""The port `SubmitGate` by the root helper beside the server: grants signed, answers read.
+"""The port `SubmitGate` by the root helper beside the server: signs grants and parses answers.
 
-The script goes as sealed memory; its digest stands in the question, the question's digest in the
-grant. What `sbatch` says comes back as it was said, made safe to show.
+The script is passed as sealed memory. Its digest is in the request, and the request's digest is in
+the grant. The output of `sbatch` comes back unchanged, except that it is made safe to show.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LOG_HINT = "An administrator finds the reason in the log of lattice-helper."
 
 
 class HelperGate:
-    """Signs, asks, and puts the helper's answer into the words of the port."""
+    """Signs grants, sends requests, and converts the helper's answers to those of the port."""
 
     def __init__(self, channel: HelperChannel, signer: GrantSigner) -> None:
         self._channel = channel
@@ -89,7 +89,7 @@ class HelperGate:
 
 
 def sealed(content: bytes) -> int:
-    """A descriptor of memory that holds this and can't change any more."""
+    """A descriptor of sealed memory with this content."""
     memory = os.memfd_create("lattice-script", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         rest = memoryview(content)

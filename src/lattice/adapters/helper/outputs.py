@@ -1,8 +1,8 @@
 """The port `OutputOpener` by the root helper beside the agent.
 
-The helper's answer is checked as a stranger's: as many descriptors as files, each the file it is
-said to be. Whatever goes wrong, none of them stays open. The notices of writes are the agent's own
-inotify instance, into which the helper puts watches that only the owner may have.
+The helper's answer is not trusted: there must be as many descriptors as files, and each must be the
+stated file. After any failure all descriptors are closed. The agent passes its own inotify
+instance, and the helper adds watches to it that only the owner may have.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lattice.base.errors import (
     UsageError,
 )
 from lattice.base.text import inert
-from lattice.domain.outputs import Holder, OpenedOutputs, OutputFile, SkippedOutput
+from lattice.domain.outputs import OpenedOutputs, OutputFile, OutputHolder, SkippedOutput
 from lattice.domain.privileged import (
     MOST_OUTPUTS,
     Answer,
@@ -47,11 +47,11 @@ Outputs: TypeAlias = tuple[tuple[OutputFile, ...], tuple[SkippedOutput, ...], bo
 
 
 class BadOutputs(Exception):
-    """The answer does not say what was passed with it."""
+    """The answer does not match the descriptors that came with it."""
 
 
 class HelperOutputs:
-    """Asks with a grant that the server signed for this very question."""
+    """Sends a grant that the server signed for exactly this request."""
 
     def __init__(self, channel: HelperChannel) -> None:
         self._channel = channel
@@ -117,7 +117,7 @@ class HelperOutputs:
 
 
 def _notices() -> int | None:
-    """A new inotify instance, unless this user has as many as the kernel allows."""
+    """A new inotify instance; None if this user has as many as the kernel allows."""
     made = int(ctypes.CDLL(None).inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
     return made if made >= 0 else None
 
@@ -136,7 +136,7 @@ def _checked(text: str, passed: Sequence[int]) -> Outputs:
 
 
 def read_outputs(text: str, passed: Sequence[int]) -> Outputs:
-    """What was opened, and what not. Raises `BadOutputs`, and then closes nothing."""
+    """The opened and the skipped files. Raises `BadOutputs`, and then closes nothing."""
     told = _json(text)
     more = told.pop("more", False) if type(told) is dict else False
     told = _object(told, {"files", "skipped"})
@@ -189,18 +189,18 @@ def _skipped(told: Any) -> tuple[SkippedOutput, ...]:
     return tuple(found)
 
 
-def _holder(told: Any) -> Holder:
+def _holder(told: Any) -> OutputHolder:
     if type(told) is not list or [type(part) for part in told] != [int, int]:
         raise BadOutputs("a holder can't be read")
-    return Holder(told[0], told[1])
+    return OutputHolder(told[0], told[1])
 
 
-def _ranked_holder(told: Any) -> Holder:
+def _ranked_holder(told: Any) -> OutputHolder:
     kinds = [type(part) for part in told] if type(told) is list else []
     if kinds == [int, int, int]:
-        return Holder(told[0], told[1], max(-1, told[2]))
+        return OutputHolder(told[0], told[1], max(-1, told[2]))
     if kinds == [int, int, int, str, bool]:
-        return Holder(told[0], told[1], max(-1, told[2]), inert(told[3]), told[4])
+        return OutputHolder(told[0], told[1], max(-1, told[2]), inert(told[3]), told[4])
     raise BadOutputs("a holder can't be read")
 
 
@@ -220,7 +220,7 @@ def _object(told: Any, names: set[str]) -> dict[str, Any]:
 def _error(answer: Answer, *, noting: bool = False) -> LatticeError:
     words = inert(answer.message)
     if noting and answer.outcome in {Outcome.NOT_OFFERED, Outcome.BAD_QUESTION}:
-        # An older one does not even know the verb.
+        # An older helper does not have the verb.
         return DataUnavailable(f"lattice-helper on the node keeps no notes: {words}.")
     known: dict[Outcome, LatticeError] = {
         Outcome.FAILED: DataUnavailable(f"The output can't be read: {words}."),

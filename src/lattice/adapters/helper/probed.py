@@ -1,7 +1,7 @@
 """A job's mounts, processes and stacks by the root helper beside the agent.
 
-The questions come from the server, written and granted; they go to the helper as they are. What
-comes back is in memory that nobody can change any more, and is read as a stranger's.
+The server encodes and grants the requests; they go to the helper unchanged. The answer comes in
+sealed memory, and is not trusted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 
 
 class HelperProbes:
-    """Asks with what the server wrote. Every call raises errors of `lattice.base.errors`."""
+    """Sends the server's requests. Every call raises errors of `lattice.base.errors`."""
 
     def __init__(self, channel: HelperChannel) -> None:
         self._channel = channel
@@ -87,7 +87,7 @@ class HelperProbes:
 
 
 def _content(passed: list[int]) -> bytes:
-    """Of the one descriptor. Raises `BadProbe`."""
+    """The content of the one descriptor. Raises `BadProbe`."""
     if len(passed) != 1:
         raise BadProbe("not one descriptor")
     try:

@@ -1,8 +1,8 @@
 """Terminals of jobs by the root helper beside the agent, as carriers of frames.
 
-The question comes from the server, written and granted; it goes to the helper as it is. The answer
-brings one socket, whose other end is the holder of the terminal. Who may have it, and whether it
-is still there, the helper alone says.
+The server encodes and grants the request; it goes to the helper unchanged. The answer brings one
+socket; its other end is the holder of the terminal. Only the helper decides who may have it, and
+whether it still exists.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _KINDS: dict[Outcome, type[LatticeError]] = {
 
 
 class HelperTerminals:
-    """Asks the helper with what the server wrote."""
+    """Sends the server's requests to the helper."""
 
     def __init__(self, channel: HelperChannel) -> None:
         self._channel = channel
@@ -78,7 +78,7 @@ class HelperTerminals:
 
 
 class PacketCarrier:
-    """Frames over a socket of packets, one each. Reading has one waiter at a time."""
+    """Frames over a packet socket, one a packet. Only one reader may wait at a time."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -107,7 +107,7 @@ class PacketCarrier:
         if frame is None:
             self._waiting = self._loop.create_future()
             if not self._listening:
-                # It stays for as long as somebody waits each time: no work for the kernel a key.
+                # The reader stays registered while frames are awaited: no system call for each key.
                 self._loop.add_reader(self._socket, self._arrived)
                 self._listening = True
             try:
@@ -119,7 +119,7 @@ class PacketCarrier:
         return frame
 
     def close(self) -> None:
-        """Let go of it; whoever waits is told."""
+        """Close it; a waiting reader gets the end."""
         if self._closed:
             return
         self._closed = True

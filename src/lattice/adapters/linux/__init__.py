@@ -1,17 +1,21 @@
-"""The Linux of a compute node, read: which jobs run here and which processes are theirs.
+"""The Linux of a compute node: which jobs run here, and which processes are theirs.
 
-    naming.py    what Slurm calls folders, sockets, daemons     groups.py   where they are
-    proc.py      processes                                      reading.py  one job's group, read
-    inotify.py   notices of the kernel                          spool.py    the second sign
-    lookout.py   one turn of looking                            listener.py who is told
-    nodejobs.py  `NodeJobs`: the picture, kept
+    slurm_names.py        Slurm's names of folders, sockets and daemons.
+    groups.py             Where Slurm's control groups are.
+    job_group_reader.py   Reads one job's group.
+    proc.py               Processes.
+    process_info.py       One process, for the logs.
+    inotify.py            Notices of the kernel.
+    scanner.py            One scan of the node, and the spool.
+    nodejobs.py           `NodeJobs`: the current snapshot.
 
-Data path: inotify on the control groups and the spool → the folders that moved are read → the new
-picture is compared with the old → events. Bounds: 4 096 jobs, 32 768 processes a job, a fifth of
-one CPU in a storm, nothing at rest but one reading a minute. Without notices (the kernel's limits)
-everything is read every 3 s; without control groups the spool tells jobs and steps; without a
-spool folder only that second sign is missing.
+Data path: inotify reports changed folders of the control groups and the spool. The scanner reads
+them and compares the new snapshot with the old one, which gives events.
 
-Needs no privilege and changes nothing. Names of folders and processes are hostile: parsed whole or
-left alone. `python -m lattice.adapters.linux` shows on a node what is seen.
+Limits: 4 096 jobs, 32 768 processes a job, a fifth of one CPU under load. At rest there is one scan
+a minute. Without inotify (the kernel's limits) everything is read every 3 s. Without control groups
+the spool shows jobs and steps. Without a spool folder only that second sign is missing.
+
+It needs no privilege and changes nothing. Names of folders and processes are untrusted: a name that
+does not match completely is ignored. `python -m lattice.adapters.linux` prints what it sees.
 """

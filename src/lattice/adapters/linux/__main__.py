@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lattice.adapters.linux.nodejobs import NodeJobs, Roots
 from lattice.base.clock import SystemClock
-from lattice.domain.nodejobs import JobAppeared, JobEnded, JobEvent
+from lattice.domain.nodejobs import JobAppeared, JobEvent, NodeJobEnded
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ async def _follow(jobs: NodeJobs) -> None:
 
 
 def _tell(event: JobEvent) -> None:
-    kind = {JobAppeared: "appeared", JobEnded: "ended"}.get(type(event), "changed")
+    kind = {JobAppeared: "appeared", NodeJobEnded: "ended"}.get(type(event), "changed")
     _write({"event": kind, **asdict(event.job), "id": event.job.id})
 
 

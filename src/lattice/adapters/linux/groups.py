@@ -1,10 +1,10 @@
-"""Where Slurm keeps its control groups on this node, and which jobs have one.
+"""Where Slurm has its control groups on this node, and which jobs have one.
 
-cgroup v1 has a tree for each controller, v2 one for all, a hybrid host both. On v1 the freezer
-tree is the truth about what there is: it is the one that proctrack/cgroup keeps and clears, while
-others are known to be left behind. Where it is missing, the first of the others speaks.
+cgroup v1 has a tree for each controller, v2 one for all, a hybrid host both. On v1 the freezer tree
+decides which jobs exist: proctrack/cgroup creates and removes it, while folders in other trees may
+be left behind. Without it, the first of the other trees decides.
 
-Every folder is watched before it is listed, so nothing can appear in between unseen.
+Every folder is watched before it is listed, so nothing can appear unnoticed in between.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lattice.adapters.linux.naming import (
+from lattice.adapters.linux.slurm_names import (
     JobName,
     is_v1_base,
     is_v2_scope,
@@ -27,7 +27,7 @@ V2 = ""
 _TRUTH = ("freezer", V2, "memory", "cpuacct", "cpu,cpuacct", "cpu", "devices", "cpuset")
 _SLICE = "system.slice"
 _MOST_JOBS = 4096
-"""On one node; what is beyond is not looked at. Slurm itself gives out far fewer."""
+"""On one node; further ones are ignored. Slurm itself assigns far fewer."""
 _LINKS_OF_EMPTY = 2
 """A control group counts the folders in it as links."""
 
@@ -36,18 +36,18 @@ Birth = Callable[[str, os.stat_result], float]
 
 
 def birth_of_folder(_: str, found: os.stat_result) -> float:
-    """When a control group was made.
+    """When a control group was created.
 
-    The kernel keeps no such time. But Slurm changes the owner of each folder right after making
-    it, at which the kernel writes down the moment as all three times; later steps move the other
-    two, while the access time of a folder in this file system never moves again.
+    The kernel records no such time. But Slurm changes the owner of each folder right after creating
+    it, and the kernel then sets all three times. Later steps change the other two. The access time
+    of a folder in this file system does not change again.
     """
     return found.st_atime
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A folder under which Slurm keeps users (v1) or jobs (v2)."""
+    """A folder in which Slurm has users (v1) or jobs (v2)."""
 
     hierarchy: str
     path: str
@@ -59,7 +59,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class JobGroup:
-    """The control group of one job in the hierarchy that is the truth."""
+    """The control group of one job in the deciding hierarchy."""
 
     base: Base
     path: str
@@ -72,11 +72,11 @@ class JobGroup:
 
 
 def find_bases(root: Path, watch: Watch) -> tuple[Base, ...]:
-    """Every folder of Slurm's, in any hierarchy below the mount point."""
+    """Every folder of Slurm, in any hierarchy below the mount point."""
     if _is_v2(root):
         return tuple(_v2_bases(root, watch))
     bases: list[Base] = []
-    # Links are left out: cpu and cpuacct are often two names of one folder.
+    # Skips symbolic links: cpu and cpuacct are often two names of one folder.
     for hierarchy in sorted(folders_in(str(root))):
         folder = root / hierarchy
         if _is_v2(folder):
@@ -93,7 +93,8 @@ def _is_v2(folder: Path) -> bool:
 
 
 def _v2_bases(root: Path, watch: Watch) -> Iterator[Base]:
-    # Without systemd (IgnoreSystemd) the scope has the same place; in a container it may be bare.
+    # Without systemd (IgnoreSystemd) the scope has the same path; in a container it may be at the
+    # root.
     for parent in (root / _SLICE, root):
         watch(str(parent))
         for name in sorted(folders_in(str(parent))):
@@ -102,12 +103,12 @@ def _v2_bases(root: Path, watch: Watch) -> Iterator[Base]:
 
 
 def may_be_base(name: str) -> bool:
-    """True if a folder of this name is a reason to look for bases again."""
+    """True if a folder of this name is a reason to search for bases again."""
     return name == _SLICE or is_v2_scope(name) or is_v1_base(name)
 
 
 def truth_among(bases: Sequence[Base]) -> tuple[Base, ...]:
-    """Those of the one hierarchy that says which jobs there are."""
+    """The bases of the hierarchy that decides which jobs exist."""
     ranks = {name: rank for rank, name in enumerate(_TRUTH)}
     best = min((ranks.get(base.hierarchy, len(ranks)) for base in bases), default=None)
     return tuple(base for base in bases if ranks.get(base.hierarchy, len(ranks)) == best)
@@ -116,7 +117,7 @@ def truth_among(bases: Sequence[Base]) -> tuple[Base, ...]:
 def find_jobs(
     bases: Sequence[Base], watch: Watch, birth: Birth = birth_of_folder
 ) -> tuple[JobGroup, ...]:
-    """The groups of all jobs below these bases. What vanishes on the way is left out."""
+    """The groups of all jobs below these bases. Skips folders that vanish meanwhile."""
     groups: list[JobGroup] = []
     for base in bases:
         for parent, uid in _parents(base, watch):
@@ -147,7 +148,7 @@ def _parents(base: Base, watch: Watch) -> Iterator[tuple[str, int | None]]:
 
 
 def folders_in(folder: str) -> list[str]:
-    """The names of the folders in a folder; none if it is gone or closed."""
+    """The names of the folders in a folder; empty if it is gone or closed."""
     try:
         with os.scandir(folder) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]

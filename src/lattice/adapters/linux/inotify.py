@@ -1,7 +1,7 @@
-"""inotify by ctypes: notices of folders made and removed. Knows nothing of Slurm.
+"""inotify by ctypes: notices of created and removed folders. Independent of Slurm.
 
-Only what a watcher of control groups needs. Blocking calls of microseconds; the owner decides in
-which thread, one at a time. The kernel drops a watch by itself with its folder.
+It has only what a watcher of control groups needs. Calls block for microseconds. The owner chooses
+the thread, one at a time. The kernel removes a watch together with its folder.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class WatchLimit(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
-    """A name came to a watched folder or went. `lost`: some notices were not kept, look around."""
+class FileNotice:
+    """A name appeared in a watched folder or vanished. `lost`: notices were dropped."""
 
     folder: str = ""
     name: str = ""
@@ -62,7 +62,7 @@ class Inotify:
             self._file = -1
 
     def watch(self, folder: str) -> bool:
-        """Watch a folder; False if it is not there or closed to us. Again is harmless."""
+        """Watch a folder; False if it does not exist or is closed to us. May be repeated."""
         watch = self._libc.inotify_add_watch(self._file, os.fsencode(folder), _WANTED)
         if watch >= 0:
             self._folders[watch] = folder
@@ -71,9 +71,9 @@ class Inotify:
             return False
         raise _refused("fs.inotify.max_user_watches")
 
-    def read(self) -> list[Notice]:
-        """Every notice that waits, in order."""
-        notices: list[Notice] = []
+    def read(self) -> list[FileNotice]:
+        """All pending notices, in order."""
+        notices: list[FileNotice] = []
         while True:
             try:
                 data = os.read(self._file, _BUFFER_BYTES)
@@ -81,7 +81,7 @@ class Inotify:
                 return notices
             notices += self._decode(data)
 
-    def _decode(self, data: bytes) -> list[Notice]:
+    def _decode(self, data: bytes) -> list[FileNotice]:
         notices = []
         at = 0
         while at + _HEAD.size <= len(data):
@@ -90,12 +90,12 @@ class Inotify:
             name = os.fsdecode(data[at : at + length].rstrip(b"\0"))
             at += length
             if mask & _OVERFLOW:
-                notices.append(Notice(lost=True))
+                notices.append(FileNotice(lost=True))
             elif mask & _IGNORED:
-                # Its number is never used again, so what comes later is of no watch of ours.
+                # The kernel does not reuse its number, so later notices are not of our watches.
                 self._folders.pop(watch, None)
             elif folder := self._folders.get(watch):
-                notices.append(Notice(folder, name, made=bool(mask & _CREATE)))
+                notices.append(FileNotice(folder, name, made=bool(mask & _CREATE)))
         return notices
 
 

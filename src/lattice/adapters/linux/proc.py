@@ -1,7 +1,7 @@
-"""What /proc tells everybody about a process: when it began, whose it is, what it calls itself.
+"""What every user can read in /proc about a process: its start, its owner, its command line.
 
-Reads only what needs no privilege. A process that goes while it is read is None, never an error;
-so is one that the kernel hides (`hidepid`), which `hides_processes` tells apart.
+It reads only what needs no privilege. A process that ends while it is read gives None, never an
+error. So does one that the kernel hides (`hidepid`); `hides_processes` distinguishes that.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Proc:
 
     @property
     def boot_id(self) -> str:
-        """Of the running kernel; "" if there is none to read."""
+        """Of the running kernel; "" if it can't be read."""
         text = read_text(f"{self._root}/sys/kernel/random/boot_id")
         return text.strip() if text else ""
 
     @property
     def hides_processes(self) -> bool:
-        """True where others' processes are not shown: then nobody here has any pids."""
+        """Whether processes of other users are hidden; then no job has pids here."""
         return not os.path.exists(f"{self._root}/1")  # noqa: PTH110  never raises
 
     @property
@@ -56,10 +56,10 @@ class Proc:
         return text.rstrip("\0") if text else None
 
     def wall_time(self, process: ProcessId) -> float | None:
-        """When it began, by the wall clock.
+        """When it started, by the wall clock.
 
-        Out of the boot time in whole seconds, so that it is the same figure whenever it is asked
-        for; half a second is as near as that gets.
+        Computed from the boot time in whole seconds, so that it is always the same value; the
+        accuracy is half a second.
         """
         booted = self.booted
         if booted is None:
@@ -68,8 +68,8 @@ class Proc:
 
 
 def read_text(path: str) -> str | None:
-    """A small file of the kernel's, whole; None if it is gone, empty or not for us."""
-    # Not Path.read_text: these are read by the thousand, and this takes a third of the time.
+    """A small kernel file as a whole; None if it is gone, empty or can't be read."""
+    # Not Path.read_text: thousands of these are read, and this takes a third of the time.
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -80,7 +80,7 @@ def read_text(path: str) -> str | None:
         while size < _LARGEST_READ_BYTES and (part := os.read(file, 65536)):
             parts.append(part)
             size += len(part)
-    except OSError:  # ESRCH, ENODEV: it went between the two calls
+    except OSError:  # ESRCH, ENODEV: it ended between the two calls
         return None
     finally:
         os.close(file)
@@ -88,7 +88,7 @@ def read_text(path: str) -> str | None:
 
 
 def parse_start_ticks(stat: str) -> int | None:
-    """Field 22. The name in field 2 is the process's own choice: brackets, spaces, line ends."""
+    """Field 22. The process chooses the name in field 2: brackets, spaces, line ends."""
     fields = stat[stat.rfind(")") + 1 :].split()
     at = _START_FIELD - 3
     if ")" not in stat or len(fields) <= at:
@@ -97,7 +97,7 @@ def parse_start_ticks(stat: str) -> int | None:
 
 
 def parse_owner(status: str) -> int | None:
-    """The first figure of the line `Uid:`; a name can't hold a line end, here it is escaped."""
+    """The first number of the line `Uid:`. A line end in a name is escaped in this file."""
     for line in status.split("\n"):
         if line.startswith("Uid:"):
             figures = line.split()
@@ -113,7 +113,7 @@ def parse_boot_time(stat: str) -> int | None:
 
 
 def parse_pids(procs: str) -> list[int]:
-    """The pids in cgroup.procs. 0 stands for a process of another pid namespace."""
+    """The pids in cgroup.procs. 0 is a process of another pid namespace."""
     found = (_number(word) for word in procs.split())
     return [pid for pid in found if pid]
 

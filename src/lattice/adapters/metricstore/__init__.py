@@ -1,10 +1,12 @@
-"""The port `MetricStore` over HTTP: VictoriaMetrics, or any Prometheus that takes remote write.
+"""The port `MetricStore` over HTTP: VictoriaMetrics, or any Prometheus with remote write.
 
-Data path    write ─► remotewrite (protobuf, Snappy) ─► POST /api/v1/write
-             (onlywrite is the same for nodes: no client, no queries)
-             query, query_range, series ─► POST forms ─► answers (JSON) ─► `SeriesPoints`
-Bounds       an answer has 64 MB at most; a write what its caller gives it. Connections are kept.
-When down    `StoreSilent`, in the words of what went wrong. Of a store that hangs not everybody
-             waits for the time-out: after one, callers fail at once while one of them tries
-             (`circuit`); writes and queries apart.
+Data path: `write` encodes in `remotewrite` (protobuf, Snappy) and posts to /api/v1/write.
+`onlywrite` does the same for nodes, with no client library and no queries. `query`, `query_range`
+and `series` post forms; `answers` parses the JSON into `SeriesPoints`.
+
+Limits: an answer has 64 MB at most; the caller limits a write. Connections are reused.
+
+When the store is down: `StoreSilent`, with the error. If the store hangs, not every caller waits
+for the timeout. After one timeout, callers fail at once while one of them tries (`Circuit`). Writes
+and queries are separate.
 """

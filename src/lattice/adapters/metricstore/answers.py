@@ -1,7 +1,7 @@
-"""What a store answers, as Prometheus' HTTP API has it: JSON, decoded strictly. Pure.
+"""Parses the answers of Prometheus' HTTP API: JSON, decoded strictly. Pure.
 
-Values stand in it as text. `NaN` is a value that PromQL knows, so it is passed on as one: that it
-is no measurement is for those to say who show it.
+Values are text in it. `NaN` is a valid value in PromQL, so it is passed on. The code that shows it
+decides that it is no measurement.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lattice.domain.metricstore import Point, SeriesPoints, StoreSilent, WriteRe
 
 _LONGEST_WORDS = 400
 _ABOUT_US = frozenset({401, 402, 403, 404, 405, 407, 408, 421, 425, 429})
-"""Refusals that say nothing of what was sent: once they are put right, it is taken."""
+"""Refusals that don't concern the data: after the cause is fixed, it is accepted."""
 _Stamped = tuple[float, str]
 
 
@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 def points_of(body: bytes) -> tuple[SeriesPoints, ...]:
-    """A vector, a matrix, or the one number of a scalar. Raises `StoreSilent` for anything else."""
+    """A vector, a matrix, or the number of a scalar. Raises `StoreSilent` for anything else."""
     try:
         found = _answer.decode(body).data.result
     except msgspec.ValidationError:
@@ -74,20 +74,20 @@ def series_of(body: bytes) -> tuple[Mapping[str, str], ...]:
 
 
 def check_about_us(status: int, said: bytes) -> None:
-    """Raises `StoreSilent` where the store speaks of itself or of who asks."""
+    """Raises `StoreSilent` if the status concerns the store or the client, not the request."""
     if status < 400 or status >= 500 or status in _ABOUT_US:
         raise StoreSilent(f"it answered {status}: {words_of(said) or 'nothing'}")
 
 
 def check_written(status: int, said: bytes) -> None:
-    """Returns if a write was taken. Raises `StoreSilent` and `WriteRefused`."""
+    """Return if a write was accepted. Raises `StoreSilent` and `WriteRefused`."""
     if not 200 <= status < 300:
         check_about_us(status, said)
         raise WriteRefused(f"it answered {status}: {words_of(said)}")
 
 
 def words_of(body: bytes) -> str:
-    """What the store says of a question it does not answer; plain text too."""
+    """The store's error text of a failed request; plain text is accepted too."""
     try:
         told = _refusal.decode(body).error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,7 +1,7 @@
 """`OnlyWrite`: writes for nodes, with little more than the standard library.
 
-An agent makes one write now and then; the client that servers keep connections with would weigh
-more than everything else it has in memory.
+An agent writes rarely. The HTTP client of the servers would take more memory than everything else
+in an agent.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from collections.abc import Sequence
 from lattice.adapters.metricstore.answers import check_written
 from lattice.adapters.metricstore.remotewrite import HEADERS, WriteEncoder
 from lattice.adapters.metricstore.writeurl import checked_write_url
-from lattice.base.http1 import Door, tls_context
+from lattice.base.fast_start.http1 import HttpTarget, tls_context
 from lattice.domain.metricstore import SeriesPoints, StoreSilent
 
 WRITE_S = 10.0
 _LARGEST_ANSWER_BYTES = 64 * 1024
 _MOST_KEPT = 4_096
-"""Of one node: its series are few."""
+"""Of one node: it has few series."""
 
 
 class OnlyWrite:
-    """A vmagent, VictoriaMetrics, or a Prometheus that takes remote write."""
+    """A vmagent, VictoriaMetrics, or a Prometheus with remote write."""
 
     def __init__(self, url: str, *, write_s: float = WRITE_S) -> None:
         """Opens no connection. Raises `BadWriteUrl`."""
         self._url = checked_write_url(url)
         self._encoder = WriteEncoder(_MOST_KEPT)
         context = tls_context() if self._url.startswith("https:") else None
-        self._door = Door(context=context, timeout_s=write_s)
+        self._door = HttpTarget(context=context, timeout_s=write_s)
         self._write_s = write_s
 
     async def write(self, series: Sequence[SeriesPoints]) -> None:
-        """Taken when this returns. Raises `StoreSilent` and `WriteRefused`. One at a time."""
+        """Return when it is stored. Raises `StoreSilent` and `WriteRefused`. Not concurrently."""
         if series:
             await asyncio.to_thread(self._write, series)
 

@@ -1,8 +1,8 @@
 """Prometheus remote write 1.0: a `WriteRequest` in protobuf, in Snappy's block format. Pure.
 
-Both are written by hand, because this carries every sample of the cluster: of a series in a large
-write nearly all bytes are label pairs that stand in thousands of others, so each pair is encoded
-once and kept. Snappy without its compression is valid Snappy: a length, then literals.
+Both encoders are hand-written, because every sample of the cluster passes here. Nearly all bytes of
+a large write are label pairs that occur in thousands of series. So each pair is encoded once and
+cached. Snappy without compression is valid Snappy: a length, then literals.
 
     message WriteRequest { repeated TimeSeries timeseries = 1; }
     message TimeSeries   { repeated Label labels = 1; repeated Sample samples = 2; }
@@ -26,28 +26,28 @@ HEADERS = {
 MOST_KEPT = 200_000
 _LITERAL_BYTES = 65_536
 _LITERAL = 61 << 2
-"""The tag of a literal whose length, less one, follows in two bytes."""
+"""The tag of a literal with its length, less one, in the two bytes that follow."""
 _SAMPLE = struct.Struct("<sd").pack
 
 
 class WriteEncoder:
-    """Encodes writes, and keeps what comes again."""
+    """Encodes writes, and caches repeated parts."""
 
     def __init__(self, most_kept: int = MOST_KEPT) -> None:
-        """`most_kept`: label pairs, and as many moments."""
+        """`most_kept`: the limit of cached label pairs, and of cached timestamps."""
         self._most_kept = most_kept
         self._pairs = _Pairs()
         self._moments = _Moments()
 
     def encode(self, series: Sequence[SeriesPoints]) -> bytes:
-        """The body of one write. A label without a value is none, and is left out."""
+        """The body of one write. Labels with an empty value are left out."""
         for kept in (self._pairs, self._moments):
             if len(kept) > self._most_kept:
                 kept.clear()
         return as_snappy(b"".join(map(self._series, series)))
 
     def _series(self, each: SeriesPoints) -> bytes:
-        # The protocol wants them by name.
+        # The protocol requires labels sorted by name.
         labels = b"".join(map(self._pairs.__getitem__, sorted(each.labels.items())))
         points = each.points
         if len(points) == 1:
@@ -74,7 +74,7 @@ class _Pairs(dict[tuple[str, str], bytes]):
 
 
 class _Moments(dict[float, bytes]):
-    """`timestamp` fields by their moment: nodes measure at the same ones."""
+    """`timestamp` fields by their time: many nodes measure at the same times."""
 
     def __missing__(self, moment: float) -> bytes:
         made = self[moment] = b"\x10" + varint(round(moment * 1000) & _UNSIGNED)
@@ -85,7 +85,7 @@ _UNSIGNED = (1 << 64) - 1
 
 
 def varint(number: int) -> bytes:
-    """Seven bits a byte, the least first."""
+    """Seven bits a byte, the least significant first."""
     if number < len(_SMALL):
         return _SMALL[number]
     found = bytearray()

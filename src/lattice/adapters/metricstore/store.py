@@ -1,11 +1,15 @@
-"""`HttpMetricStore`: the port `MetricStore` over Prometheus' HTTP API."""
+"""`HttpMetricStore`: the port `MetricStore` over Prometheus' HTTP API.
+
+`Circuit` limits who waits for a store that hangs: one caller at a time. It does no I/O.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,18 +23,71 @@ from lattice.adapters.metricstore.answers import (
     series_of,
     words_of,
 )
-from lattice.adapters.metricstore.circuit import Circuit
 from lattice.adapters.metricstore.remotewrite import HEADERS, WriteEncoder
 from lattice.base.clock import Clock, SystemClock
 from lattice.base.errors import ConfigurationError
 from lattice.domain.metricstore import BadQuery, SeriesPoints, StoreSilent
+
+PAUSE_S = 3.0
+"""How long no call is tried after a failed one."""
+
+
+class Circuit:
+    """Passes calls while the store answers; after `patience` failures in a row, one at a time.
+
+    A failure is `StoreSilent` from the call; any other result counts as an answer.
+    """
+
+    def __init__(self, clock: Clock, *, patience: int = 1, pause_s: float = PAUSE_S) -> None:
+        self._clock = clock
+        self._patience = patience
+        self._pause_s = pause_s
+        self._silences = 0
+        self._words = ""
+        self._rests_until_s = 0.0
+        self._trying = False
+        self.refused_total = 0
+
+    @property
+    def is_open(self) -> bool:
+        """True while the store is known not to answer."""
+        return self._silences >= self._patience
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """Wraps one call. Raises `StoreSilent` at once if the store is known not to answer."""
+        tries = self.is_open
+        if tries:
+            if self._trying or self._clock.monotonic() < self._rests_until_s:
+                self.refused_total += 1
+                raise StoreSilent(self._words)
+            self._trying = True
+        try:
+            yield
+        except StoreSilent as silence:
+            self._note(str(silence))
+            raise
+        except Exception:
+            self._silences = 0
+            raise
+        else:
+            self._silences = 0
+        finally:
+            if tries:
+                self._trying = False
+
+    def _note(self, words: str) -> None:
+        self._silences += 1
+        self._words = words
+        self._rests_until_s = self._clock.monotonic() + self._pause_s
+
 
 T = TypeVar("T")
 
 WRITE_S = 15.0
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 _LARGE_BYTES = 256 * 1024
-"""What is decoded in a thread, so that others need not wait for it; the same of what is written."""
+"""Larger answers are decoded in a thread, so that they don't block the event loop."""
 _MANY_SERIES = 500
 _CONNECT_S = 3.0
 _CONNECTIONS = 32
@@ -38,7 +95,7 @@ _CONNECTIONS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorePlace:
-    """Where the store is, and as whom it is asked. Secrets are read from their files each time."""
+    """The store's address and credentials. Secrets are read from their files for each call."""
 
     endpoint: str
     username: str = ""
@@ -65,11 +122,11 @@ class HttpMetricStore:
         self._write_s = write_s
         self._encoder = WriteEncoder()
         self._writes = Circuit(clock)
-        # One heavy question that takes too long does not make the store a silent one.
+        # One expensive query that times out does not mean that the store is down.
         self._queries = Circuit(clock, patience=2)
         self._http = httpx2.AsyncClient(
             verify=_trusted(place.ca),
-            # The time of a call is limited as a whole, by whoever makes it.
+            # Each call has a limit for its whole time.
             timeout=httpx2.Timeout(None, connect=_CONNECT_S),
             limits=httpx2.Limits(
                 max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS
@@ -84,7 +141,7 @@ class HttpMetricStore:
         await self._http.aclose()
 
     async def write(self, series: Sequence[SeriesPoints]) -> None:
-        """Taken when this returns. Raises `StoreSilent` and `WriteRefused`."""
+        """Return when it is stored. Raises `StoreSilent` and `WriteRefused`."""
         if not series:
             return
         with self._writes.passing():
@@ -129,10 +186,10 @@ class HttpMetricStore:
 
     async def _ask(self, call: str, form: Mapping[str, str], within_s: float) -> bytes:
         with self._queries.passing():
-            # So that the store does not go on when nobody waits any more.
+            # So that the store stops when the caller has given up.
             limit = {"timeout": _moment(within_s)} if call != "series" else {}
             if call != "series":
-                # VictoriaMetrics otherwise answers as of half a minute ago; others pass it over.
+                # Otherwise VictoriaMetrics answers as of half a minute ago; other stores ignore it.
                 limit["nocache"] = "1"
             status, said = await self._exchange(call, within_s, data={**form, **limit})
             if status >= 300:

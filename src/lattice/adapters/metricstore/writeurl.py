@@ -1,4 +1,4 @@
-"""Where samples may be written to: told apart from the writing, which few agents do."""
+"""Checks the URL for writes; separate from the writer, which few agents load."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 
 
 class BadWriteUrl(ValueError):
-    """No address that samples could be written to; the text says why."""
+    """Not a URL for writing samples; the text is the reason."""
 
 
 def checked_write_url(text: str) -> str:
-    """Where to write, whole. Raises `BadWriteUrl`."""
+    """The complete URL for writes. Raises `BadWriteUrl`."""
     try:
         url = urlsplit(text)
         sound = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0

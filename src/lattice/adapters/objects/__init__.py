@@ -3,9 +3,11 @@
     S3ObjectStore      any S3 with put-if-absent (`If-None-Match: *`), by obstore
     FolderObjectStore  a folder of one server, `lattice-server --single`
 
-Bounds       10 s a call, and a second more for every half megabyte; three tries within that. Who
-             waits longer gets `Unavailable`, and the work behind the call is given up.
-Once         `put_new` writes or finds the key taken, and a try whose answer was lost is no
-             "taken": what is there is then compared with what was sent.
-Not here     what keys mean, retention, encryption: those are the features'.
+Limits: 10 s a call, and a second more for every half megabyte; three tries within that. After that
+the caller gets `Unavailable`, and the call is abandoned.
+
+Once: `put_new` writes or finds that the key exists. If the answer of a try was lost, the existing
+object is compared with the sent one, and an equal one counts as written.
+
+Not here: the meaning of keys, retention, encryption. Those belong to the features.
 """

@@ -1,8 +1,8 @@
 """`FolderObjectStore`: the port `ObjectStore` over a folder, for one server.
 
-An object is a file under its key's own path. It is written under another name, made durable, and
-only then linked to its place: no reader ever meets half of one. Blocking calls run in threads; one
-that hangs (a dead NFS server) is left to itself after the call's time.
+An object is a file at its key's path. It is written under another name, synced, and only then
+linked to its path. So a reader never sees a part of an object. Blocking calls run in threads; one
+that hangs (a dead NFS server) is abandoned after the call's time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lattice.adapters.objects.inorder import may_hold
-from lattice.adapters.objects.limits import LARGEST_BODY_BYTES, Limits
+from lattice.adapters.objects.limits import LARGEST_BODY_BYTES, CallLimits
 from lattice.base.errors import ConfigurationError, Unavailable
 from lattice.domain.objects import NoObject, ObjectInfo, check_key, check_prefix
 
@@ -29,15 +29,15 @@ _UNFINISHED = ".unfinished"
 """No key has a part that begins with a dot."""
 _LISTED_AT_ONCE = 500
 _RACES = 20
-"""How often a folder may vanish under a writer, because its last object was just deleted."""
+"""How often a writer's folder may vanish because its last object was just deleted."""
 
 
 class FolderObjectStore:
-    """Made for one process: at its start it clears what another left unfinished."""
+    """For one process: at its start it removes unfinished files of an earlier one."""
 
-    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
-        """Makes the folder if there is none. Raises `ConfigurationError`."""
-        self._limits = limits or Limits()
+    def __init__(self, folder: Path, limits: CallLimits | None = None) -> None:
+        """Create the folder if there is none. Raises `ConfigurationError`."""
+        self._limits = limits or CallLimits()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._root = folder.resolve(strict=True)
@@ -52,7 +52,7 @@ class FolderObjectStore:
             ) from error
 
     async def put_new(self, key: str, body: bytes) -> bool:
-        """Write if nothing is there yet; False if something is."""
+        """Write if the key does not exist; False if it does."""
         path = self._path(key)
 
         def put() -> bool:
@@ -65,12 +65,12 @@ class FolderObjectStore:
         return await self._call(put, len(body))
 
     async def put(self, key: str, body: bytes) -> None:
-        """Write, whatever is there."""
+        """Write unconditionally."""
         path = self._path(key)
         await self._call(lambda: self._place(path, body, os.replace), len(body))
 
     async def read(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
-        """The bytes from `begin` up to `end`; fewer where the object ends."""
+        """The bytes from `begin` up to `end`; fewer if the object ends before."""
         path = self._path(key)
 
         def read() -> bytes:
@@ -94,7 +94,7 @@ class FolderObjectStore:
         return await self._call(read, min(max(0, most_bytes), LARGEST_BODY_BYTES))
 
     async def listing(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """What begins with `prefix` and sorts after `after`, in the order of keys."""
+        """Keys that begin with `prefix` and sort after `after`, in order."""
         check_prefix(prefix)
         check_prefix(after)
         walk = self._walk(prefix[: prefix.rfind("/") + 1], prefix, after)
@@ -103,7 +103,7 @@ class FolderObjectStore:
                 yield each
 
     async def folders(self, prefix: str) -> tuple[str, ...]:
-        """The prefixes one level below; one without an object in it is none."""
+        """The prefixes one level below; those without an object are left out."""
         check_prefix(prefix)
 
         def look() -> tuple[str, ...]:
@@ -113,7 +113,7 @@ class FolderObjectStore:
         return await self._call(look, LARGEST_BODY_BYTES)
 
     async def delete(self, key: str) -> None:
-        """Remove; nothing there is success. Folders that are empty then go too, as on S3."""
+        """Remove it; a missing key is no error. Removes empty folders too, as on S3."""
         path = self._path(key)
 
         def delete() -> None:
@@ -137,12 +137,12 @@ class FolderObjectStore:
         return self._root / key
 
     def _within(self, path: Path) -> None:
-        """A link that somebody laid must not lead out."""
+        """A symbolic link must not lead out of the folder."""
         if not path.parent.resolve().is_relative_to(self._root):
             raise OSError(errno.ELOOP, "a link in it leads out of it")
 
     def _here(self) -> None:
-        """A share that is not mounted looks like a store without objects."""
+        """A share that is not mounted would look like a store without objects."""
         if not self._unfinished.is_dir():
             raise FileNotFoundError(errno.ENOENT, "it is not there, or not mounted")
 
@@ -155,7 +155,7 @@ class FolderObjectStore:
             raise NoObject(path.relative_to(self._root).as_posix()) from None
 
     def _place(self, path: Path, body: bytes, give_name: Callable[[str, Path], None]) -> None:
-        """Write it durably under a name of its own, then under the one it shall have."""
+        """Write it durably under a temporary name, then give it its own."""
         file, name = tempfile.mkstemp(dir=self._unfinished)
         try:
             with os.fdopen(file, "wb") as unfinished:
@@ -177,7 +177,7 @@ class FolderObjectStore:
                 Path(name).unlink()
 
     def _make_folders(self, folder: Path) -> None:
-        """Each is durable in the one above before anything is put into it."""
+        """Sync each folder's parent before anything is put into the folder."""
         missing = []
         while not folder.exists():
             missing.append(folder)
@@ -188,7 +188,7 @@ class FolderObjectStore:
             _sync(each.parent)
 
     def _entries(self, folder: str) -> list[tuple[str, os.DirEntry[str]]]:
-        """What lies in it, in the order of keys: a folder sorts as if its slash were a letter."""
+        """Its entries in the order of keys: a folder sorts with its slash."""
         try:
             with os.scandir(self._root / folder) as found:
                 entries = [each for each in found if not each.name.startswith(".")]
@@ -230,7 +230,7 @@ class FolderObjectStore:
 
 
 def _sync(folder: Path) -> None:
-    """Names are durable once their folder is. One that is gone has none left to keep."""
+    """Names are durable once their folder is synced. A folder that is gone needs no sync."""
     with suppress(FileNotFoundError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -1,9 +1,9 @@
-"""Listings in the order of keys from stores that keep another one.
+"""Listings in the order of keys from stores with another order.
 
-S3 promises keys in the order of their bytes, and AWS keeps it. Stores that keep objects in folders
-(SeaweedFS among them) list the folder `a` before the file `a-b`, although `a-b` sorts before
-`a/x`; and what they skip for `start-after` follows that order too. So what is listed is put in
-order here: as a whole where it is not too much to hold, else level by level.
+S3 promises keys in the order of their bytes, and AWS does that. Stores with real folders (such as
+SeaweedFS) list the folder `a` before the file `a-b`, although `a-b` sorts before `a/x`. Their
+`start-after` follows that order too. So the listing is sorted here: as a whole if it is not too
+large, else level by level.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ _BELOW_SLASH = re.compile(r"[%.-]")
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
-    """What lies directly in a folder; the names of folders end with `/`."""
+class OrderLevel:
+    """The direct entries of a folder; the names of folders end with `/`."""
 
     objects: tuple[ObjectInfo, ...]
     folders: tuple[str, ...]
 
 
 class Lists(Protocol):
-    """What a store can list, in whatever order."""
+    """What a store can list, in any order."""
 
     async def everything(self, folder: str, start: str) -> list[ObjectInfo] | None:
-        """All below a folder, but for some that sort before `start`; None if it is too much."""
+        """All objects below a folder, maybe without some before `start`; None if too many."""
 
-    async def level(self, folder: str) -> Level:
-        """What lies directly in a folder."""
+    async def level(self, folder: str) -> OrderLevel:
+        """The direct entries of a folder."""
 
 
 async def in_key_order(lists: Lists, prefix: str, after: str) -> AsyncIterator[ObjectInfo]:
-    """What begins with `prefix` and sorts after `after`."""
+    """The objects that begin with `prefix` and sort after `after`."""
     async for each in _below(lists, prefix[: prefix.rfind("/") + 1], prefix, after):
         if each.key.startswith(prefix) and each.key > after:
             yield each
@@ -66,12 +66,12 @@ def may_hold(folder: str, prefix: str, after: str) -> bool:
 
 
 def safe_start(folder: str, after: str) -> str:
-    """A key within the folder that may be sent as `start-after` in either order, or nothing.
+    """A key within the folder that is safe as `start-after` in either order, or an empty string.
 
-    The two orders differ only beside a character that sorts below the slash, so it ends before
-    the first of those; and a letter earlier, because a folder store takes `start-after` for a
-    folder of that very name as well. It is never outside the folder: SeaweedFS before 4.48 then
-    lists nothing.
+    The two orders differ only next to a character that sorts below the slash. So it ends before the
+    first of those. It ends one character earlier still, because a store with folders may take
+    `start-after` for a folder of that name. It is never outside the folder: SeaweedFS before 4.48
+    then lists nothing.
     """
     if not after.startswith(folder):
         return ""

@@ -1,24 +1,24 @@
-"""How long a call on an object store may take. Numbers only; nothing is enforced here."""
+"""How long a call on an object store may take. Only numbers; nothing is enforced here."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 LARGEST_BODY_BYTES = 10 * 1024 * 1024
-"""What a read is given time for where nobody knows its size before."""
+"""The size that a read gets time for if its size is not known."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """One call: `small_s`, longer by its body, in at most `tries` tries within that."""
+class CallLimits:
+    """One call: `small_s` plus time for its body, with at most `tries` tries within that."""
 
     small_s: float = 10.0
     slowest_bytes_per_s: float = 512 * 1024
     tries: int = 3
     first_pause_s: float = 0.2
     try_share: float = 0.6
-    """How much of the whole one try may take, so that one lost answer leaves time for another."""
+    """The fraction of the whole that one try may take, so that there is time for another."""
 
     def call_s(self, body_bytes: int = 0) -> float:
-        """The whole of a call that carries this much."""
+        """The time limit of a call that carries this much."""
         return self.small_s + body_bytes / self.slowest_bytes_per_s

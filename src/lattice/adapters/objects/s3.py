@@ -1,9 +1,9 @@
 """`S3ObjectStore`: the port `ObjectStore` over any S3 with put-if-absent, by obstore.
 
-obstore's own retries are off: only who sent a body knows, when the key turns out taken, whether an
-earlier try of its own took it. Everything obstore would take from the environment (`AWS_*`) is
-said here, so that the configuration alone decides; only proxies are left to the environment.
-obstore also follows redirects, and has no option against it: `_no_detours` closes the way.
+obstore's own retries are off. If a key exists, only the sender can know whether its own earlier try
+wrote it. Every option that obstore would take from the environment (`AWS_*`) is set here, so only
+the configuration decides. Proxies are the exception. obstore also follows redirects, and has no
+option against that: `_no_detours` blocks them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from obstore.exceptions import (
 )
 from obstore.store import S3Store
 
-from lattice.adapters.objects.inorder import Level, in_key_order
-from lattice.adapters.objects.limits import LARGEST_BODY_BYTES, Limits
+from lattice.adapters.objects.inorder import OrderLevel, in_key_order
+from lattice.adapters.objects.limits import LARGEST_BODY_BYTES, CallLimits
 from lattice.base.clock import Clock
 from lattice.base.errors import ConfigurationError, Unavailable
 from lattice.domain.objects import NoObject, ObjectInfo, check_key, check_prefix
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MOST_AT_ONCE = 10_000
-"""Keys that are held to be put in order."""
+"""How many keys are held in memory for sorting."""
 _LISTED_BYTES = 400
-"""What one key of a listing weighs on the wire, about."""
+"""The approximate size of one key of a listing on the wire."""
 _KEYS_LIVE = timedelta(minutes=6)
-"""obstore asks for keys again 5 minutes before they expire: so it reads the files each minute."""
+"""obstore requests keys again 5 minutes before they expire: so it reads the files each minute."""
 _NOBODY = "http://127.0.0.1:0"
 """A proxy that can't exist: no process can listen on port 0."""
 _STATUS = re.compile(r"status code: (\d{3}[A-Za-z -]*)")
@@ -52,7 +52,7 @@ _STATUS = re.compile(r"status code: (\d{3}[A-Za-z -]*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Place:
-    """Where the store is, and as whom it is asked. Keys are read from their files each minute."""
+    """The store's address and credentials. Keys are read from their files each minute."""
 
     bucket: str
     prefix: str = ""
@@ -65,14 +65,14 @@ class S3Place:
 
 
 class S3ObjectStore:
-    """One bucket, or what lies under a prefix in it."""
+    """One bucket, or a prefix in it."""
 
-    def __init__(self, place: S3Place, clock: Clock, limits: Limits | None = None) -> None:
+    def __init__(self, place: S3Place, clock: Clock, limits: CallLimits | None = None) -> None:
         """Opens no connection. Raises `ConfigurationError`."""
-        self._limits = limits or Limits()
+        self._limits = limits or CallLimits()
         self._place = place
         self._clock = clock
-        # Time is limited here, call by call; this only ends what nobody waits for.
+        # Each call has its own limit; this one only ends abandoned requests.
         self._store = self._opened(2 * self._limits.call_s(LARGEST_BODY_BYTES))
 
     def _opened(self, timeout_s: float) -> S3Store:
@@ -107,7 +107,7 @@ class S3ObjectStore:
             ) from error
 
     async def put_new(self, key: str, body: bytes) -> bool:
-        """Write if nothing is there yet; False if something is."""
+        """Write if the key does not exist; False if it does."""
         check_key(key)
         sent = False
 
@@ -123,14 +123,15 @@ class S3ObjectStore:
                         return False
                     return await self._bytes(key, {}) == body
                 except NoObject:
-                    # obstore says the same of 409: two who wrote at once, and neither may have.
+                    # obstore raises the same for 409: of two concurrent writers neither may have
+                    # won.
                     raise _Again from taken
             return True
 
         return await self._call(put, 2 * len(body))
 
     async def put(self, key: str, body: bytes) -> None:
-        """Write, whatever is there."""
+        """Write unconditionally."""
         check_key(key)
 
         async def put() -> None:
@@ -139,7 +140,7 @@ class S3ObjectStore:
         await self._call(put, len(body))
 
     async def read(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
-        """The bytes from `begin` up to `end`; fewer where the object ends."""
+        """The bytes from `begin` up to `end`; fewer if the object ends before."""
         check_key(key)
         if end is not None and end <= begin:
             await self._call(lambda: self._size(key))
@@ -154,7 +155,7 @@ class S3ObjectStore:
             try:
                 return await self._bytes(key, wanted)
             except BaseError:
-                # 416 has no class of its own: nothing lies at or behind `begin`.
+                # obstore has no class for 416: the object ends at or before `begin`.
                 if wanted and await self._size(key) <= begin:
                     return b""
                 raise
@@ -181,7 +182,7 @@ class S3ObjectStore:
         return await self._call(read, min(max(0, most_bytes), LARGEST_BODY_BYTES))
 
     async def listing(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """What begins with `prefix` and sorts after `after`, in the order of keys."""
+        """Keys that begin with `prefix` and sort after `after`, in order."""
         check_prefix(prefix)
         check_prefix(after)
         async for each in in_key_order(self, prefix, after):
@@ -193,7 +194,7 @@ class S3ObjectStore:
         return (await self.level(prefix)).folders
 
     async def delete(self, key: str) -> None:
-        """Remove; nothing there is success."""
+        """Remove it; a missing key is no error."""
         check_key(key)
 
         async def delete() -> None:
@@ -205,7 +206,7 @@ class S3ObjectStore:
         await self._call(delete)
 
     async def everything(self, folder: str, start: str) -> list[ObjectInfo] | None:
-        """Every object below a folder in the store's own order; None if they are very many."""
+        """Every object below a folder in the store's own order; None if there are too many."""
 
         async def gather() -> list[ObjectInfo] | None:
             found: list[ObjectInfo] = []
@@ -220,13 +221,13 @@ class S3ObjectStore:
 
         return await self._call(gather, _MOST_AT_ONCE * _LISTED_BYTES)
 
-    async def level(self, folder: str) -> Level:
-        """What lies directly in a folder."""
+    async def level(self, folder: str) -> OrderLevel:
+        """The direct entries of a folder."""
 
-        async def look() -> Level:
+        async def look() -> OrderLevel:
             found = await obstore.list_with_delimiter_async(self._store, folder or None)
             folders = sorted(f"{each}/" for each in found["common_prefixes"])
-            return Level(tuple(map(_info, found["objects"])), tuple(folders))
+            return OrderLevel(tuple(map(_info, found["objects"])), tuple(folders))
 
         return await self._call(look, LARGEST_BODY_BYTES)
 
@@ -247,7 +248,7 @@ class S3ObjectStore:
             raise NoObject(key) from None
 
     async def _call(self, act: Callable[[], Awaitable[T]], body_bytes: int = 0) -> T:
-        """Try, and again where that may help, until the call's time is over."""
+        """Try, and retry where that may help, until the call's time is over."""
         limits = self._limits
         call_s = limits.call_s(body_bytes)
         fault: Exception = TimeoutError()
@@ -303,9 +304,9 @@ class S3ObjectStore:
 
 
 def _no_detours(endpoint: str) -> ClientConfig:
-    """Keep the client from all hosts but the store's and those below its name, on any redirect.
+    """Block redirects to all hosts except the store's and its subdomains.
 
-    Where the environment names a proxy for the store, that proxy decides whom the server reaches.
+    If the environment has a proxy for the store, that proxy decides which hosts the server reaches.
     """
     url = urlsplit(endpoint)
     proxies = getproxies()
@@ -317,9 +318,9 @@ def _no_detours(endpoint: str) -> ClientConfig:
 class _Pages:
     """The pages of a listing, one request each. A request may be cancelled while it waits.
 
-    obstore's stream owns its request. Who drops the stream last drops the request with it, and
-    outside the client's runtime that is a panic. So Python lets go of the stream first, and only
-    then cancels the request, which the runtime drops.
+    obstore's stream owns its request. Dropping the stream last also drops the request, and outside
+    the client's runtime that is a panic. So Python drops the stream first and then cancels the
+    request, which the runtime drops.
     """
 
     def __init__(self, stream: ListStream[Sequence[ObjectMeta]]) -> None:
@@ -342,11 +343,11 @@ class _Pages:
 
 
 class _Again(Exception):
-    """The store asks for another try."""
+    """The store requires another try."""
 
 
 def _refuse_no_bucket(absent: FileNotFoundError) -> None:
-    """404 is said of a bucket too, and then nothing is known of the object."""
+    """404 may also mean a missing bucket; then nothing is known about the object."""
     if "NoSuchBucket" in str(absent):
         raise absent
 
@@ -363,5 +364,5 @@ def _secret(file: Path) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    """The words of obstore go on for pages."""
+    """Only the first line: obstore's messages are pages long."""
     return (str(error).splitlines() or [type(error).__name__])[0][:300]

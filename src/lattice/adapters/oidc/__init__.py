@@ -1,1 +1,1 @@
-"""OpenID Connect: signing people in, and checking what they bring back."""
+"""OpenID Connect: signs people in, and verifies their tokens."""

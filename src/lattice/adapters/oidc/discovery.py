@@ -1,8 +1,8 @@
-"""Asks the identity provider for its keys: only where the administrator said, bounded, no detours.
+"""Fetches the identity provider's keys: only from configured addresses, with limits, no redirects.
 
-What the provider answers is foreign text. Redirects are not followed, the document must be the
-configured issuer's own, and keys are taken from the issuer's origin or from the one address the
-configuration names: nothing an answer says can send the server anywhere else.
+The provider's answers are untrusted. Redirects are not followed. The document must be the
+configured issuer's own. Keys come from the issuer's origin, or from the one address in the
+configuration. So no answer can send the server anywhere else.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _TIMEOUT_S = 5.0
 
 
 class ProviderFault(Exception):
-    """The provider did not answer, or not with what can be used. For the log."""
+    """The provider did not answer, or its answer can't be used. For the log."""
 
 
 def provider_client(authorities: Path | None = None) -> httpx2.AsyncClient:
-    """The client to speak to the provider with; the caller closes it."""
+    """The HTTP client for the provider; the caller closes it."""
     verify: ssl.SSLContext | bool = True
     if authorities is not None:
         verify = ssl.create_default_context(cafile=authorities)
     return httpx2.AsyncClient(verify=verify, follow_redirects=False, timeout=_TIMEOUT_S)
 
 
-class Provider:
-    """One issuer. With `jwks_uri` its keys are taken from there and nothing is discovered."""
+class DiscoveredProvider:
+    """One issuer. With `jwks_uri` its keys come from there and nothing is discovered."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Provider:
             raise ProviderFault(f"{url}: {type(error).__name__}: {error}"[:300]) from None
 
     async def _read(self, url: str) -> bytes:
-        # Compression is declined and refused: a small answer could swell to any size.
+        # Compression is declined and refused: a small answer could expand to any size.
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         async with self._client.stream("GET", url, headers=headers) as answer:
             if answer.status_code != 200:

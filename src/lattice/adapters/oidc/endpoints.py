@@ -1,9 +1,8 @@
-"""Where an issuer's endpoints are, by its own word and no one else's.
+"""The addresses of an issuer's endpoints, only from the issuer itself.
 
-A discovery document is foreign text, and what stands in it is asked next. So it must be the
-issuer's own, every address in it must be encrypted, and no answer leads anywhere: redirects are
-not followed. Only an issuer on this machine may do without encryption, and then only for
-addresses on this machine.
+A discovery document is untrusted, and its addresses are called next. So it must be the issuer's
+own, every address in it must be https, and redirects are not followed. Only an issuer on this
+machine may use http, and then only for addresses on this machine.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from lattice.base.connector import LOOPBACK
 from lattice.base.errors import ConfigurationError, Unavailable
-from lattice.base.http1 import Door, Reply
+from lattice.base.fast_start.connector import LOOPBACK
+from lattice.base.fast_start.http1 import HttpTarget, Reply
 
 
 class Endpoints:
-    """The addresses of one issuer, found on first use."""
+    """The addresses of one issuer, read on first use."""
 
-    def __init__(self, door: Door, issuer: str, address: str) -> None:
+    def __init__(self, door: HttpTarget, issuer: str, address: str) -> None:
         self._door = door
         self._issuer = issuer
         self._address = address
@@ -35,7 +34,7 @@ class Endpoints:
                 )
 
     def document(self) -> Mapping[str, object]:
-        """The issuer's description of itself."""
+        """The issuer's discovery document."""
         if self._document is None:
             url = f"{self._address.rstrip('/')}/.well-known/openid-configuration"
             reply = self._exchange("GET", url)
@@ -66,7 +65,7 @@ class Endpoints:
         return url
 
     def get(self, name: str) -> str:
-        """An endpoint's address; raises where the issuer has none."""
+        """An endpoint's address; raises `ConfigurationError` if the issuer has none."""
         url = self.find(name)
         if url is None:
             raise ConfigurationError(

@@ -1,10 +1,10 @@
-"""The identity provider's keys: read, pinned to one algorithm each, cached and kept fresh.
+"""The identity provider's keys: parsed, pinned to one algorithm each, cached and refreshed.
 
-RSA keys verify RS256 and P-256 keys ES256, nothing else; a shared key in a key set is never used.
-The cache answers at once for every key it holds. An unknown key id may start a fetch, at most one
-in `COOLDOWN_S` however many ask; callers with known keys never wait for it. While the provider is
-away the keys already held go on being used. A server that has none yet asks each second, and who
-asks it meanwhile waits for that: it may have begun a moment before its provider.
+RSA keys verify RS256 and P-256 keys ES256, nothing else. A shared key in a key set is never used.
+The cache answers at once for every key it has. An unknown key id may start a fetch, at most one in
+`COOLDOWN_S` for all callers together. Callers with known keys never wait for it. While the provider
+is down the cached keys stay in use. A server without any key fetches each second, and its callers
+wait for that: the server may have started just before its provider.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PinnedKey:
 
 
 class KeySet:
-    """The keys of one reading."""
+    """The keys of one fetch."""
 
     def __init__(self, keys: Iterable[PinnedKey] = ()) -> None:
         self._keys = tuple(keys)
@@ -62,7 +62,7 @@ class KeySet:
         return tuple(each.kid or "(none)" for each in self._keys)
 
     def find(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
-        """The key a token names; without a name, the only one there is for the algorithm."""
+        """The key with this id; without an id, the only key for the algorithm."""
         if kid is not None:
             return self._by_name.get((kid, algorithm))
         fitting = [each.key for each in self._keys if each.algorithm == algorithm]
@@ -70,7 +70,7 @@ class KeySet:
 
 
 def read_key_set(document: bytes) -> KeySet:
-    """The usable keys of a JWK set; others are passed over. Raises ValueError if none is left."""
+    """The usable keys of a JWK set; skips others. Raises ValueError if none is left."""
     listed = json_object(document).get("keys")
     if not isinstance(listed, list) or len(listed) > _MOST_KEYS:
         raise ValueError("no list of keys, or too long a one")
@@ -105,7 +105,7 @@ def _is_for_verifying(entry: dict[str, Any], algorithm: str) -> bool:
 
 
 def _imported(entry: dict[str, Any]) -> VerifyingKey | None:
-    # Only the public numbers are taken over: whatever else an entry says has no effect later.
+    # Only the public numbers are copied: other fields of an entry have no effect later.
     names = ("kty", "n", "e") if entry["kty"] == "RSA" else ("kty", "crv", "x", "y")
     numbers = {name: entry[name] for name in names}
     if not all(isinstance(each, str) for each in numbers.values()):
@@ -113,7 +113,7 @@ def _imported(entry: dict[str, Any]) -> VerifyingKey | None:
     if entry["kty"] == "EC":
         return ECKey.import_key(numbers) if numbers["crv"] == "P-256" else None
     with warnings.catch_warnings():
-        # joserfc warns of a short key; here it is left out just below.
+        # joserfc warns of a short key; the check below refuses it.
         warnings.simplefilter("ignore", SecurityWarning)
         key = RSAKey.import_key(numbers)
     bits = key.public_key.key_size
@@ -121,7 +121,7 @@ def _imported(entry: dict[str, Any]) -> VerifyingKey | None:
 
 
 class KeyCache:
-    """Keys by name, fetched when needed. One event loop; `aclose` ends a fetch under way."""
+    """Keys by id, fetched on demand. For one event loop; `aclose` cancels a running fetch."""
 
     def __init__(self, fetch: Callable[[], Awaitable[bytes]], clock: Clock) -> None:
         self._fetch = fetch
@@ -134,13 +134,13 @@ class KeyCache:
 
     @property
     def loaded(self) -> bool:
-        """False until keys came in once; before that no token can be judged."""
+        """False until keys were fetched once; before that no token can be verified."""
         return len(self._keys) > 0
 
     async def find(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
-        """The key, from memory if it is there; else after one fetch, if one is due."""
+        """The key from the cache; else after a fetch, if one is due."""
         key = self._keys.find(kid, algorithm)
-        # A token without a key id can't name a new key, so it is no reason to ask.
+        # A token without a key id can't name a new key, so it starts no fetch.
         if key is not None or (kid is None and self.loaded):
             return key
         rest_s = self._rest_s()
@@ -155,18 +155,18 @@ class KeyCache:
         return self._keys.find(kid, algorithm)
 
     def _rest_s(self) -> float:
-        """Until the provider may be asked again; nothing if it is being asked."""
+        """Seconds until the next fetch is allowed; 0 if one is running."""
         if self._fetching is not None or self._started is None:
             return 0.0
         pause_s = COOLDOWN_S if self.loaded else _RETRY_S
         return max(0.0, self._started + pause_s - self._clock.monotonic())
 
     async def refresh(self) -> None:
-        """Fetch once, or join the fetch under way. Failure is logged, never raised."""
+        """Fetch once, or join the running fetch. Failures are logged, never raised."""
         if self._fetching is None:
             self._started = self._clock.monotonic()
             self._fetching = asyncio.create_task(self._load(), name="oidc-keys")
-        # Shielded: the caller who happens to wait may be cancelled, the others still need it.
+        # Shielded: if one waiting caller is cancelled, the others still need it.
         await asyncio.shield(self._fetching)
 
     async def _load(self) -> None:
@@ -186,14 +186,14 @@ class KeyCache:
             self._fetching = None
 
     async def keep_fresh(self) -> None:
-        """Fetch now and then again and again, until cancelled. Needs nobody to ask."""
+        """Fetch periodically until cancelled, independent of callers."""
         while True:
             await self.refresh()
             pause_s = _REFRESH_S if self._fresh else COOLDOWN_S if self.loaded else _RETRY_S
             await asyncio.sleep(pause_s)
 
     async def aclose(self) -> None:
-        """End a fetch under way."""
+        """Cancel a running fetch."""
         if self._fetching is not None:
             self._fetching.cancel()
             with suppress(asyncio.CancelledError):

@@ -1,8 +1,8 @@
-"""The address on this machine that a browser comes back to, once, with the answer.
+"""The address on this machine to which the browser returns once with the answer.
 
-It listens on 127.0.0.1 and a port of the kernel's choice, answers one path and only to the
-request that carries our own `state`: anything else on the machine may knock too, and can neither
-hand in an answer nor end the waiting.
+It listens on 127.0.0.1 and a port that the kernel chooses. It answers one path, and only requests
+with our own `state`. Other programs on the machine may connect too. They can neither submit an
+answer nor end the wait.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Lattice</
 
 
 class Loopback:
-    """Listens from the first to the last line of a `with` block."""
+    """Listens during a `with` block."""
 
     def __init__(self, state: str) -> None:
         self._state = state
@@ -52,7 +52,7 @@ class Loopback:
                 self.wfile.write(page)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Say nothing: the address holds the code."""
+                """Log nothing: the address contains the code."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -76,7 +76,7 @@ class Loopback:
 
     @property
     def address(self) -> str:
-        """Where the browser is to be sent back to."""
+        """The redirect address for the browser."""
         return f"http://127.0.0.1:{self._server.server_port}{_PATH}"
 
     def wait(self, timeout_s: float) -> Mapping[str, str] | None:
@@ -85,7 +85,7 @@ class Loopback:
         return self._answer
 
     def receive(self, path: str) -> tuple[int, str, str]:
-        """Take one request's path; returns status, title and text of the page to show."""
+        """Handle one request's path; returns status, title and text of the page."""
         parts = urlsplit(path)
         if parts.path != _PATH:
             return 404, "Not here", "There is nothing at this address."

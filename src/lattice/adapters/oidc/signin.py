@@ -1,26 +1,55 @@
-"""Signing in with an OpenID provider, as a public client: no secret, PKCE always.
+"""Signs in with an OpenID provider as a public client: no secret, always PKCE.
 
-Authorization code on a loopback address (RFC 8252, 7636, 9207), by hand, or the device flow
-(RFC 8628); renewing and revoking (RFC 7009). Standard library only: the command line holds no
-cryptography, and needs none, because tokens come straight from the provider over TLS and it is
-the server that judges them.
+It supports the authorization code flow on a loopback address (RFC 8252, 7636, 9207) or by hand, and
+the device flow (RFC 8628). It renews and revokes tokens (RFC 7009). The command line contains no
+cryptography and needs none: tokens come directly from the provider over TLS, and the server
+verifies them.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
+import shlex
+import shutil
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from lattice.adapters.oidc.browser import open_page
 from lattice.adapters.oidc.endpoints import Endpoints, read_object
 from lattice.adapters.oidc.loopback import Loopback
 from lattice.base.errors import LatticeError, LoginRequired, Unavailable, UsageError
-from lattice.base.http1 import Door, Reply, tls_context
+from lattice.base.fast_start.http1 import HttpTarget, Reply, tls_context
 from lattice.domain.signin import DeviceCode, GrantRefused, Tokens
+
+_OPENERS = ("xdg-open", "gio open", "wslview", "open")
+
+
+def open_page(url: str, environment: Mapping[str, str]) -> bool:
+    """True if a browser was started. `$BROWSER` comes first: commands, separated by colons."""
+    named = [entry for entry in environment.get("BROWSER", "").split(":") if entry.strip()]
+    return any(_start(entry, url, environment) for entry in named or _OPENERS)
+
+
+def _start(entry: str, url: str, environment: Mapping[str, str]) -> bool:
+    words = shlex.split(entry)
+    program = shutil.which(words[0], path=environment.get("PATH")) if words else None
+    if program is None:
+        return False
+    if any("%s" in word for word in words):
+        words = [word.replace("%s", url) for word in words]
+    else:
+        words.append(url)
+    silence = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0o600) for stream in (0, 1, 2)]
+    try:
+        # Its own session: Ctrl-C in the terminal must not reach the browser.
+        os.posix_spawn(program, words, environment, file_actions=silence, setsid=True)
+    except OSError:
+        return False
+    return True
+
 
 _DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 _USUAL = ("openid", "offline_access")
@@ -29,8 +58,8 @@ _PERSON_S = 300.0
 _AGAIN = "Run `lattice login` again."
 
 
-class Provider:
-    """One issuer, and ourselves as one of its clients."""
+class SignInProvider:
+    """One issuer, with this program as one of its clients."""
 
     def __init__(
         self,
@@ -61,10 +90,10 @@ class Provider:
         ca: str | None = None,
         environment: Mapping[str, str],
         browser: bool = True,
-    ) -> Provider:
-        """Reached over the network; `ca` is trusted besides the system's certificates."""
+    ) -> SignInProvider:
+        """Over the network; `ca` is trusted in addition to the system's certificates."""
         context = tls_context(ca, system_too=True) if issuer.startswith("https:") else None
-        door = Door(context=context, environment=environment)
+        door = HttpTarget(context=context, environment=environment)
         endpoints = Endpoints(door, issuer, address or issuer)
         return cls(endpoints, issuer, client_id, environment=environment, browser=browser)
 
@@ -81,11 +110,11 @@ class Provider:
 
     def by_hand(self, scopes: Sequence[str], ask: Callable[[str], str]) -> Tokens:
         request = _CodeRequest()
-        # Nobody listens there: the address only has to be one the provider accepts.
+        # Nothing listens there: it only has to be an address that the provider accepts.
         back = f"http://127.0.0.1:{49152 + secrets.randbelow(16384)}/callback"
         pasted = ask(self._page(request, back, scopes)).strip()
         if "code=" not in pasted and "error=" not in pasted:
-            # A code alone: PKCE ties it to this request and issuer, so it needs no state.
+            # A code alone: PKCE binds it to this request and issuer, so it needs no state.
             return self._redeem(request, back, {"code": pasted, "iss": self._issuer})
         query = urlsplit(pasted).query or pasted
         answer = dict(parse_qsl(query, max_num_fields=20))
@@ -95,7 +124,7 @@ class Provider:
 
     def _page(self, request: _CodeRequest, back: str, scopes: Sequence[str]) -> str:
         page = self._endpoints.get("authorization_endpoint")
-        # Providers give a refresh token only to who consents anew (OpenID Connect Core, 11).
+        # Providers give a refresh token only with new consent (OpenID Connect Core, 11).
         fields = {
             "client_id": self._client_id,
             "response_type": "code",
@@ -137,7 +166,7 @@ class Provider:
         return _tokens(found)
 
     def _check_identity(self, token: object, nonce: str) -> None:
-        """That the tokens are of this attempt. Their signature is the server's business."""
+        """Check that the tokens are of this attempt. The server verifies their signature."""
         if not isinstance(token, str):
             return
         claims = _claims(token)
@@ -167,7 +196,7 @@ class Provider:
             try:
                 reply = self._endpoints.post(url, form)
             except Unavailable:
-                # RFC 8628, 3.5: a provider that times out is asked less often.
+                # RFC 8628, 3.5: poll less often after a timeout.
                 pause_s = min(pause_s * 2, 60.0)
                 continue
             error = _error_code(reply)
@@ -198,12 +227,12 @@ class Provider:
             self._endpoints.post(endpoint, {"token": token, "client_id": self._client_id})
             for token in tokens
         ]
-        # Some revoke only refresh tokens and answer unsupported_token_type for the others.
+        # Some revoke only refresh tokens and answer unsupported_token_type for others.
         return any(reply.status == 200 for reply in replies)
 
 
 class _CodeRequest:
-    """The secrets of one attempt: state against forged answers, the others against stolen ones."""
+    """The secrets of one attempt: `state` against forged answers, others against stolen ones."""
 
     def __init__(self) -> None:
         self.state = secrets.token_urlsafe(32)

@@ -1,7 +1,7 @@
-"""JSON and base64url as strictly as something signed must be read.
+"""Strict parsers of JSON and base64url for signed data.
 
-Two readers of one text must never see two things: repeated keys, stray characters, loose padding
-and numbers beyond what JSON has are refused, where Python's own readers would let them pass.
+Two parsers must never read one text differently. So these refuse repeated keys, stray characters,
+loose padding and numbers that JSON does not have. Python's own parsers accept those.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ def base64url(text: bytes) -> bytes:
     if not _BASE64URL.fullmatch(text):
         raise ValueError("not base64url")
     data = base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
-    # The last character may carry bits that decoding drops: two texts, one meaning.
+    # The last character may have bits that decoding drops: two texts with one value.
     if base64.urlsafe_b64encode(data).rstrip(b"=") != text:
         raise ValueError("not canonical base64url")
     return data
 
 
 def json_object(data: bytes) -> dict[str, Any]:
-    """One JSON object whose every string is real text. Raises ValueError."""
+    """One JSON object with only valid Unicode strings. Raises ValueError."""
     try:
         value = read_json(data)
-        # Escapes can spell half a surrogate pair, which no output could carry later.
+        # Escapes can form half a surrogate pair, which can't be encoded later.
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RecursionError:
         raise ValueError("nested too deeply") from None

@@ -1,10 +1,10 @@
-"""Verifies tokens: genuine, meant for this server, still holding. Decides nothing about rights.
+"""Verifies tokens: authentic, for this server, still valid. It decides nothing about rights.
 
-Order: shape, header, key, signature, then all claims together. The algorithm is the key's, never
-the token's choice; a token that brings a key, says where to find one, or asks for an extension is
-refused. An ID token says who signed in at a client; it opens nothing here. Only after the signature
-holds are claims looked at, and only a token with exactly one fault, age or audience, gets a hint of
-its own.
+The order is: shape, header, key, signature, then all claims together. The key determines the
+algorithm, never the token. A token that contains a key, refers to one, or requires an extension is
+refused. An ID token shows who signed in at a client; it is not accepted here. Claims are read only
+after the signature is verified. A token with exactly one fault, age or audience, gets a specific
+hint.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _LAST_MOMENT = 253_402_300_799  # the end of the year 9999, the last that can be
 _TYPES = frozenset({"jwt", "at+jwt", "application/jwt", "application/at+jwt"})
 _ACCESS_TYPES = frozenset({"at+jwt", "application/at+jwt"})
 _NOT_ACCESS = frozenset({"id", "refresh", "offline", "logout"})
-"""What Keycloak writes into the claim `typ` of tokens that are not for resource servers."""
+"""The values of Keycloak's claim `typ` in tokens that are not for resource servers."""
 _OF_ID_TOKENS = ("nonce", "at_hash", "c_hash")
 _FORBIDDEN = ("crit", "b64", "jku", "jwk", "x5u", "zip", "enc")
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What claims must say. None: it was not configured and is not asked."""
+    """The required claims. None: not configured and not checked."""
 
     issuer: str | None
     audience: str | None
     id_claims: bool = False
-    """Accept claims that ID tokens have: for a provider that writes them into every token."""
+    """Accept claims of ID tokens: for a provider that writes them into every token."""
 
 
 class JwksVerifier:
@@ -74,7 +74,7 @@ class JwksVerifier:
 
 
 class HmacVerifier:
-    """HS256 by a shared secret: development and break-glass."""
+    """HS256 by a shared secret: for development and emergencies."""
 
     needs_token = True
 
@@ -93,7 +93,7 @@ class HmacVerifier:
 
 
 class NoVerifier:
-    """Asks nobody: for a server that only its own machine can reach. Everyone is `user`."""
+    """Verifies nothing: for a server that only its own machine reaches. All callers are `user`."""
 
     needs_token = False
 
@@ -107,13 +107,13 @@ class NoVerifier:
 
 @dataclass(frozen=True, slots=True)
 class _Unproven:
-    """A token taken apart. Nothing in it may be believed before `proven`."""
+    """A parsed token. Nothing in it may be trusted before `proven`."""
 
     token: str
     algorithm: str
     kid: str | None
     kind: str
-    """The header's `typ`, in small letters."""
+    """The header's `typ`, in lower case."""
 
     @classmethod
     def read(cls, token: str, algorithms: tuple[str, ...]) -> _Unproven:
@@ -133,7 +133,7 @@ class _Unproven:
     def proven(
         self, key: VerifyingKey | OctKey, expected: Expectation, now: datetime
     ) -> Mapping[str, Any]:
-        """The claims, once the signature and they themselves hold."""
+        """The claims, after the signature and the claims are verified."""
         registry = jws.JWSRegistry(algorithms=[self.algorithm], strict_check_header=False)
         registry.max_header_length = _LARGEST_TOKEN
         try:
@@ -164,11 +164,11 @@ def _header_says(
 
 
 def _kind_fault(kind: str, claims: Mapping[str, Any], expected: Expectation) -> str:
-    """Why this is no access token, or an empty text."""
+    """Why this is no access token, or an empty string."""
     written = claims.get("typ", "")
     if not isinstance(written, str) or written.lower() in _NOT_ACCESS:
         return f"claim typ is {ascii(written)[:40]}"
-    # RFC 9068 says so in the header, Keycloak in a claim; before version 25 it left the nonce in.
+    # RFC 9068 uses the header, Keycloak a claim; before version 25 it left the nonce in.
     if kind in _ACCESS_TYPES or written.lower() == "bearer" or expected.id_claims:
         return ""
     found = [name for name in _OF_ID_TOKENS if name in claims]
@@ -208,7 +208,7 @@ def _time_faults(claims: Mapping[str, Any], now_s: int) -> Iterator[tuple[str, s
         value = claims.get(name)
         if value is None and name != "exp" and name not in claims:
             continue
-        # bool is an int to Python, and a float has moments that an int has not.
+        # In Python a bool is an int, and a float has values between whole seconds.
         if type(value) is not int or not 0 <= value <= _LAST_MOMENT:
             yield name, f"{name} is no moment in whole seconds"
         elif name == "exp" and now_s >= value + LEEWAY_S:

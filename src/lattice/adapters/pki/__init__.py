@@ -1,1 +1,1 @@
-"""The cluster's own authority: certificates of nodes and replicas, and the files they live in."""
+"""The cluster's own authority: certificates of nodes and replicas, and their files."""

@@ -1,8 +1,8 @@
-"""The cluster's own authority: signs what nodes and replicas show each other.
+"""The cluster's own authority: signs the certificates of nodes and replicas.
 
-It names the cluster in its subject, and signs two kinds of certificate only: a node's, for a
-client, and a replica's, for both ends. Names come from the caller, never from the request: a
-request that names somebody else is refused, one that names nobody is welcome.
+Its subject has the cluster's id. It signs only two kinds of certificate: a node's, for a client,
+and a replica's, for both ends. The caller gives the name, never the request. A request with another
+name is refused; one without a name is accepted.
 """
 
 from __future__ import annotations
@@ -12,29 +12,85 @@ import secrets
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TypeAlias
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from lattice.adapters.pki.request import PublicKey, requested_key
 from lattice.base.clock import Clock
-from lattice.base.errors import ConfigurationError
-from lattice.domain.peer import BadName, Issued, PeerKind, checked_cluster, peer_uri, server_name
+from lattice.base.errors import ConfigurationError, UsageError
+from lattice.domain.peer import (
+    SCHEME,
+    BadName,
+    Issued,
+    PeerKind,
+    checked_cluster,
+    peer_uri,
+    server_name,
+)
+
+PublicKey: TypeAlias = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
+
+_LARGEST_BYTES = 16 * 1024
+_CURVES = (ec.SECP256R1, ec.SECP384R1)
+_RSA_BITS = range(2048, 4097)
+
+
+class RequestRefused(UsageError):
+    """A signing request that is refused; the text is the reason."""
+
+
+def requested_key(csr_pem: bytes, node: str, uri: str) -> PublicKey:
+    """The key to certify for this node. Raises `RequestRefused`.
+
+    Names in the request are ignored, but other names than this node's are refused.
+    """
+    if len(csr_pem) > _LARGEST_BYTES:
+        raise RequestRefused("The signing request is too large.")
+    try:
+        request = x509.load_pem_x509_csr(csr_pem)
+        key = request.public_key()
+        genuine = request.is_signature_valid
+        names = _names(request)
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion):
+        raise RequestRefused("The signing request can't be read.") from None
+    if not genuine:
+        raise RequestRefused("The signing request is not signed by its own key.")
+    if names - {node, uri}:
+        raise RequestRefused(f"The signing request names somebody else than {node}.")
+    if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, _CURVES):
+        return key
+    if isinstance(key, rsa.RSAPublicKey) and key.key_size in _RSA_BITS:
+        return key
+    raise RequestRefused("The key must be P-256, P-384 or RSA of 2048 to 4096 bits.")
+
+
+def _names(request: x509.CertificateSigningRequest) -> set[str]:
+    subject = request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    names = {str(each.value) for each in subject}
+    try:
+        more = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return names
+    uris = more.get_values_for_type(x509.UniformResourceIdentifier)
+    return names | {each for each in uris if each.lower().startswith(f"{SCHEME}:")}
+
 
 BACKDATED = timedelta(minutes=5)
-"""How far before its making a certificate begins, for clocks that lag."""
+"""How far before its creation a certificate begins, for clocks that are behind."""
 AUTHORITY_LIFE = timedelta(days=3653)
 _ORGANISATION = "Lattice"
 
 
 class AuthorityRefused(ConfigurationError):
-    """The files hold no authority that can be used; the text says why."""
+    """The files contain no usable authority; the text is the reason."""
 
 
 class ClusterAuthority:
-    """The authority with its key. `bundle` is what others need to believe it."""
+    """The authority with its key. `bundle` is its certificate, which others need to trust it."""
 
     def __init__(
         self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey, clock: Clock
@@ -50,7 +106,7 @@ class ClusterAuthority:
 
     @classmethod
     def create(cls, cluster: str, clock: Clock) -> ClusterAuthority:
-        """A new one, in memory. The successor of another has the same cluster."""
+        """A new authority in memory. The successor of another has the same cluster."""
         key = ec.generate_private_key(ec.SECP256R1())
         now = clock.now().replace(microsecond=0)
         subject = x509.Name(
@@ -89,7 +145,7 @@ class ClusterAuthority:
         return cls(found, secret, clock)
 
     def key_pem(self) -> bytes:
-        """The private key, for the one file it is kept in."""
+        """The private key, for the one file that stores it."""
         return self._key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -105,10 +161,10 @@ class ClusterAuthority:
         after: datetime | None = None,
         generation: int = 0,
     ) -> Issued:
-        """A node's certificate, for the key in the request. Raises `RequestRefused`.
+        """A node's certificate for the key in the request. Raises `RequestRefused`.
 
-        `after`: it begins later than this moment, so that it is told from those before it.
-        `generation` stands in the subject; 0 leaves it out.
+        `after`: it begins later than this time, so that it differs from earlier ones. `generation`
+        is in the subject; 0 leaves it out.
         """
         uri = peer_uri(self.cluster, PeerKind.NODE, node)
         return self._sign(
@@ -176,13 +232,13 @@ class ClusterAuthority:
 
 
 def new_cluster_id(name: str) -> str:
-    """An id no other cluster has, with the name in it where it fits."""
+    """A new unique id that contains the name as far as possible."""
     plain = "".join(each for each in name.lower() if each.isascii() and each.isalnum())[:24]
     return f"{plain or 'cluster'}-{secrets.token_hex(6)}"
 
 
 def cluster_of(certificate: x509.Certificate) -> str:
-    """The cluster an authority speaks for. Raises `AuthorityRefused`."""
+    """The cluster of an authority. Raises `AuthorityRefused`."""
     try:
         basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
         is_authority = basic.ca
@@ -204,7 +260,7 @@ def cluster_of(certificate: x509.Certificate) -> str:
 
 
 def read_bundle(pem: bytes, cluster: str) -> bytes:
-    """Authorities of one cluster, from a file of one or more. Raises `AuthorityRefused`."""
+    """The authorities of one cluster, from a file of one or more. Raises `AuthorityRefused`."""
     try:
         found = x509.load_pem_x509_certificates(pem)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The files of a cluster's identity: made once, together, for this user alone."""
+"""The files of a cluster's identity: created once, together, readable by this user only."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from lattice.adapters.pki.authority import ClusterAuthority, new_cluster_id
 from lattice.base.clock import Clock
 from lattice.base.errors import ConfigurationError
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 
 
 @dataclass(frozen=True, slots=True)
 class IdentityPaths:
-    """Where the authority and the key of grants are, or are to be."""
+    """The paths of the authority and of the grant key."""
 
     ca_cert: Path
     ca_key: Path
@@ -31,11 +31,11 @@ class IdentityPaths:
 def create_identity(
     paths: IdentityPaths, clock: Clock, *, name: str = "", cluster: str = ""
 ) -> bool:
-    """Make the files if none of them is there; False if all are. Raises `ConfigurationError`.
+    """Create the files if none exists; False if all exist. Raises `ConfigurationError`.
 
-    Some there and some not is a mistake that must not be repaired by guessing: a new authority
-    beside an old key would lock every node out. `name` becomes part of the new cluster's id;
-    with `cluster` it is that id, for an authority that follows another.
+    If only some exist, it does not guess: a new authority with an old key would lock out every
+    node. `name` becomes part of the new cluster's id. `cluster` is the whole id, for the successor
+    of another authority.
     """
     missing = [each for each in paths.all() if not each.exists()]
     if not missing:
@@ -63,7 +63,7 @@ def create_identity(
 
 
 def believed_keys(files: Iterable[Path]) -> tuple[bytes, ...]:
-    """Public keys of grants, from PEM files of a public or a private half. Raises `ValueError`."""
+    """Public grant keys, from PEM files of a public or a private key. Raises `ValueError`."""
     return tuple(_public_key(each) for each in files)
 
 

@@ -1,8 +1,9 @@
-"""A replica's own identity: a key that stays in memory, a short certificate, and whom it trusts.
+"""A replica's own identity: a key in memory, a short-lived certificate, and trusted authorities.
 
-Made at the start from the authority's files, and again whenever the certificate is half spent or
-the files change; each handshake asks, so nothing runs in the background. What can't be used is
-refused with a line in the log, and what was in force stays. Open connections keep theirs.
+It is created at the start from the authority's files. It is renewed after half of the certificate's
+life, or when the files change. Each handshake checks that, so nothing runs in the background.
+Unusable files are refused with a line in the log, and the old identity stays in use. Open
+connections are not affected.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ _LOOK_EVERY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class AuthorityFiles:
-    """Where the authority is; `trust` may hold further ones of the same cluster."""
+    """The files of the authority; `trust` may contain further ones of the same cluster."""
 
     certificate: Path
     key: Path
     trust: Path | None = None
 
     def stamp(self) -> tuple[tuple[int, int, int], ...]:
-        """Changes whenever one of them does; empty while one can't be looked at."""
+        """Changes when one of them does; empty while one can't be read."""
         try:
             found = [each.stat() for each in (self.certificate, self.key, self.trust) if each]
         except OSError:
@@ -54,7 +55,7 @@ class _InForce:
 
 
 class ReplicaIdentity:
-    """What this replica shows and whom it believes. Safe to ask from any thread."""
+    """This replica's certificate and the authorities that it trusts. Thread-safe."""
 
     def __init__(
         self,
@@ -79,22 +80,22 @@ class ReplicaIdentity:
 
     @property
     def cluster(self) -> str:
-        """The id of the cluster this replica belongs to."""
+        """The id of this replica's cluster."""
         return self._now.authority.cluster
 
     @property
     def authority(self) -> ClusterAuthority:
-        """The one that signs now."""
+        """The authority that signs now."""
         return self._current().authority
 
     @property
     def bundle(self) -> bytes:
-        """Every authority whose certificates are believed: what nodes are given."""
+        """Every trusted authority; nodes get this."""
         return self._current().bundle
 
     @property
     def not_after(self) -> datetime:
-        """When the certificate in force ends."""
+        """When the current certificate ends."""
         return self._current().not_after
 
     def sign_node(
@@ -106,25 +107,25 @@ class ReplicaIdentity:
         after: datetime | None = None,
         generation: int = 0,
     ) -> Issued:
-        """As the authority in force does."""
+        """As `ClusterAuthority.sign_node`, with the current authority."""
         return self.authority.sign_node(csr_pem, node, life, after=after, generation=generation)
 
     def grpc_server_credentials(self) -> grpc.ServerCredentials:
-        """For the agents' listener: nobody enters without a certificate of the cluster."""
+        """For the agents' listener: it requires a certificate of the cluster."""
         return grpc.dynamic_ssl_server_credentials(
             _configuration(self._current()),
-            # The stubs do not know that the fetcher may answer None.
+            # The stubs don't allow None from the fetcher.
             self._fetch,  # type: ignore[arg-type]
             require_client_authentication=True,
         )
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
-        """For one dial to another replica; go with `channel_options`."""
+        """For one dial to another replica; use it with `channel_options`."""
         now = self._current()
         return grpc.ssl_channel_credentials(now.bundle, now.key, now.certificate)
 
     def channel_options(self, replica: str = "") -> tuple[tuple[str, str], ...]:
-        """Which name the other end must prove: that of this replica, or of any of the cluster."""
+        """The name that the other end must prove: of this replica, or of any in the cluster."""
         return (("grpc.ssl_target_name_override", server_name(self.cluster, replica)),)
 
     def reload(self) -> bool:
@@ -194,7 +195,7 @@ class ReplicaIdentity:
         return _InForce(authority, bundle, issued.pem, pem, half, issued.not_after)
 
     def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
-        # Called by gRPC from its own threads, before each handshake; None means "as before".
+        # gRPC calls this in its own threads, before each handshake; None means "unchanged".
         now = self._current()
         if now is self._served:
             return None

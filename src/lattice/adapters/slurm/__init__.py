@@ -1,19 +1,32 @@
-"""Slurm, read: the adapter behind the port `Scheduler`.
+"""The adapter for Slurm behind the port `Scheduler`, and behind smaller ports for jobs and nodes.
 
-    rest.py      one bounded question to slurmrestd           commands.py  scontrol, sacctmgr
-    exchange.py  the HTTP under it                            topology.py  switches
-    dialect.py   which schema version is spoken               schema/      one decoder a version
-    answer.py    the envelope of an answer, errors[] and all  reasons.py   codes → words
-    polling.py   the job list, cheaply and incrementally      placing.py   tenant and vCluster
-    past.py      slurmdbd                                     accounts.py  tenants, coordinators
-    attempts.py  accounting rows → allocations                mirror.py    `SlurmScheduler`
-    origins.py   first submit times of requeued jobs
+    scheduler.py     `SlurmScheduler`, switches, exit codes.
+    rest.py          One request to slurmrestd, with limits.
+    http_client.py   The HTTP below it.
+    dialect.py       Which schema version is used.
+    schema/          One decoder for each version.
+    answer.py        The envelope of an answer, with errors[].
+    poller.py        The job and node lists, read incrementally.
+    accounting.py    slurmdbd.
+    attempts.py      Folds accounting rows into allocations.
+    first_submit.py  First submit times of requeued jobs.
+    accounts.py      Tenants and coordinators.
+    tenancy.py       Tenant and vCluster of a job.
+    reasons.py       The texts for reason codes.
+    gres.py          GPUs of a job.
+    commands.py      scontrol, sacctmgr, sacct.
+    accounted.py     What an attempt used.
+    jobfiles.py      Output files of a job.
+    operator.py      Drains and resumes nodes.
 
-Data path: slurmrestd → raw records → `Allocation`s held in memory → every reader. Readers never
-wait for Slurm. Bounds: one question at a time to slurmctld and four to slurmdbd, answers bounded
-in size and time, polling at most a tenth of the time. When slurmctld is away the last reading
-stays and ages; when slurmdbd is away `past` raises `Unavailable` and tenants stay as last read.
+Data path: slurmrestd gives raw records. They become `Allocation`s in memory, which all readers use.
+Readers never wait for Slurm.
 
-Nothing here changes anything in Slurm. All text from Slurm is hostile: it is bounded and never
-interpreted, and control characters stay in it for the renderers to make inert.
+Limits: one poll of jobs and one of nodes at a time, and four requests to slurmdbd. Answers are
+limited in size and time. Polling takes at most a tenth of the time. While slurmctld is down the
+last reading stays and ages. While slurmdbd is down `past` raises `Unavailable`, and tenants stay as
+last read.
+
+Only `operator.py` changes anything in Slurm. All text from Slurm is untrusted. It is limited in
+length and never interpreted. Renderers must remove its control characters.
 """

@@ -1,7 +1,7 @@
-"""What `sacct` says that an attempt used.
+"""What an attempt used, according to `sacct`.
 
-Of its lines, that of the job is followed by those of its steps; another run of the same number has
-a line of its own, and is told apart by when it began.
+The line of a job is followed by those of its steps. Another run of the same job id has its own
+line; its start time distinguishes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COLUMNS = 5
 
 
 class SlurmAccounting:
-    """`Accounting` over Slurm's command."""
+    """`Accounting` by Slurm's command."""
 
     def __init__(self, commands: SlurmCommands) -> None:
         self._commands = commands
@@ -32,7 +32,7 @@ class SlurmAccounting:
 
 
 def read_used(text: str, started: datetime | None) -> AccountedUse | None:
-    """From lines `id|seconds of its start|processor time|resident memory|joules`."""
+    """Parses lines `id|seconds of its start|processor time|resident memory|joules`."""
     if started is None:
         return None
     rows = [line.split("|") for line in text.splitlines()]
@@ -66,7 +66,7 @@ def _seconds(text: str) -> float | None:
         return None
     days, hours, minutes, seconds = found.groups()
     told = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes)) * 60 + float(seconds)
-    # What gathers nothing says zero.
+    # Without a gathering plugin Slurm reports zero.
     return told or None
 
 

@@ -1,8 +1,8 @@
-"""Tenants, coordinators and members from the accounting store; association ids from `sacctmgr`.
+"""Tenants, coordinators and members from slurmdbd; association ids from `sacctmgr`.
 
-Two short questions to slurmdbd and one command, once a minute. Rows of other clusters that share
-the store are left out. The ids are only a way to ask slurmdbd for less: every answer is checked
-against the caller's scope again, so a forged line can show nobody anything.
+Two short requests to slurmdbd and one command, once a minute. Rows of other clusters that share the
+database are skipped. The ids only make requests to slurmdbd smaller. Every answer is checked
+against the caller's scope again, so a forged line can't reveal anything.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lattice.adapters.slurm.answer import Answer, checked, read_answer
+from lattice.adapters.slurm.answer import SlurmAnswer, checked, read_answer
 from lattice.adapters.slurm.commands import SlurmCommands
 from lattice.adapters.slurm.dialect import Dialect, Dialects
 from lattice.adapters.slurm.rest import SlurmRest
@@ -25,12 +25,12 @@ _COORDINATORS = ("WithCoordinators", "with_coords")
 
 @dataclass(frozen=True, slots=True)
 class Associations:
-    """The ids under which a user's jobs are filed, those of deleted associations too."""
+    """The association ids of a user's jobs, deleted associations included."""
 
     by_user: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def of(self, users: Iterable[str]) -> tuple[int, ...] | None:
-        """The ids of all of them, or None if any has none: then nothing can be left out."""
+        """The ids of all these users, or None if any has none: then no filter is possible."""
         found: set[int] = set()
         for user in users:
             if user not in self.by_user:
@@ -59,7 +59,7 @@ def tree_of(
 
 
 def parse_associations(text: str, cluster: str) -> Associations:
-    """Lines of `id|cluster|account|user`; a line of another shape is left out."""
+    """Parses lines of `id|cluster|account|user`; skips malformed lines."""
     by_user: dict[str, set[int]] = {}
     for line in text.split("\n", _ROWS_LIMIT)[:_ROWS_LIMIT]:
         cells = line.split("|")
@@ -72,7 +72,7 @@ def parse_associations(text: str, cluster: str) -> Associations:
 
 
 class AccountsReader:
-    """Reads the tree and the ids. What was read last stays when slurmdbd is away."""
+    """Reads the tree and the ids. The last values stay while slurmdbd is down."""
 
     def __init__(
         self, cluster: str, rest: SlurmRest, dialects: Dialects, commands: SlurmCommands
@@ -105,14 +105,14 @@ class AccountsReader:
         return changed
 
     async def read_ids(self) -> None:
-        """Read the association ids where slurmdbd needs them. Raises `Unavailable`."""
+        """Read the association ids if slurmdbd needs them. Raises `Unavailable`."""
         if not (await self._dialects.past()).offers("jobs", "users"):
             text = await self._commands.associations(self._cluster)
             self.associations = parse_associations(text, self._cluster)
 
-    async def _ask(self, dialect: Dialect, name: str) -> Answer:
+    async def _ask(self, dialect: Dialect, name: str) -> SlurmAnswer:
         path = dialect.path(name)
-        # Newer versions tell the coordinators only when asked to, under one of two names.
+        # Newer versions return coordinators only on request, under one of two names.
         params = {each: "true" for each in _COORDINATORS if dialect.offers(name, each)}
         reply = await self._rest.get(path, params, timeout_s=_TIMEOUT_S)
         return checked(read_answer(reply.body, name), reply.status, path)

@@ -1,7 +1,7 @@
 """The envelope of a slurmrestd answer: records, errors and the time of the data.
 
-Records come out as raw bytes, one each, so that a broken record costs itself alone and an
-unchanged one need not be decoded again. What the records mean is the schema's affair.
+Records are returned as raw bytes, one each. So a broken record affects only itself, and an
+unchanged one need not be decoded again. The schema interprets the records.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import msgspec
 from lattice.base.errors import Unavailable
 
 NOTHING_FOUND = 9003
-"""ESLURM_REST_EMPTY_RESULT: an empty answer in the clothes of an error."""
+"""ESLURM_REST_EMPTY_RESULT: an empty answer that is sent as an error."""
 
 NO_CHANGE = 1900
-"""SLURM_NO_CHANGE_IN_DATA: how 23.11 and later say 304 for nodes."""
+"""SLURM_NO_CHANGE_IN_DATA: from 23.11 on, this means 304 for nodes."""
 
 _TEXT_LIMIT = 500
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -36,7 +36,7 @@ class SlurmProblem:
 
 
 class SlurmRefused(Unavailable):
-    """Slurm answered, and the answer is an error; or it can't be understood at all."""
+    """Slurm answered with an error, or its answer can't be parsed."""
 
     def __init__(
         self, message: str, *, hint: str | None = None, problems: tuple[SlurmProblem, ...] = ()
@@ -46,12 +46,12 @@ class SlurmRefused(Unavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The readable parts of one answer.
+class SlurmAnswer:
+    """The parsed parts of one answer.
 
-    `listed` is False if the list that was asked for is not in it: 23.11 and later answer a poll
-    that way when nothing changed, and it must never be taken for an empty list. `last_update` is
-    slurmctld's own time where it is told.
+    `listed` is False if the requested list is missing. From 23.11 on that is the answer to a poll
+    without changes, and it must never be taken for an empty list. `last_update` is slurmctld's own
+    time if the answer has it.
     """
 
     records: Sequence[bytes | msgspec.Raw] = ()
@@ -61,7 +61,7 @@ class Answer:
 
     @property
     def unchanged(self) -> bool:
-        """True if this is what a poll gets when nothing changed."""
+        """True if this is the answer to a poll without changes."""
         if self.problems:
             return all(each.number == NO_CHANGE for each in self.problems)
         return not self.listed
@@ -79,21 +79,21 @@ class _Envelope(msgspec.Struct):
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
-def read_answer(body: bytes, key: str) -> Answer:
-    """Take an answer apart. Raises `SlurmRefused` if it is no JSON object."""
+def read_answer(body: bytes, key: str) -> SlurmAnswer:
+    """Parse an answer. Raises `SlurmRefused` if it is no JSON object."""
     try:
         envelope = _ENVELOPE.decode(body)
-        # Passed over by the decoder, and so perhaps deeper or longer than Python can hold.
+        # The decoder does not parse these, so they may exceed Python's limits.
         problems = _problems(loosely(bytes(envelope.errors)))
         last_update = _moment(loosely(bytes(envelope.last_update)))
     except _UNREADABLE:
         return _read_leniently(body, key)
     records = getattr(envelope, key)
-    return Answer(records or (), records is not None, problems, last_update)
+    return SlurmAnswer(records or (), records is not None, problems, last_update)
 
 
-def checked(answer: Answer, status: int, asked: str) -> Answer:
-    """The answer, unless it is an error: slurmrestd says so by status, by `errors[]`, or both."""
+def checked(answer: SlurmAnswer, status: int, asked: str) -> SlurmAnswer:
+    """The answer, unless it is an error: by its status, by `errors[]`, or both."""
     real = tuple(each for each in answer.problems if each.number != NOTHING_FOUND)
     if real or (status >= 400 and not answer.problems):
         raise SlurmRefused(
@@ -107,19 +107,19 @@ def checked(answer: Answer, status: int, asked: str) -> Answer:
 
 
 def loosely(raw: bytes) -> Any:
-    """Any JSON value, taken as json-c writes it: bad UTF-8, NaN and raw control characters too.
+    """Any JSON value as json-c writes it: also bad UTF-8, NaN and raw control characters.
 
-    json-c passes a job name's bytes through unchecked, so one user's name in Latin-1 would
-    otherwise end everybody's view. Raises `ValueError` or `RecursionError` if it is not JSON.
+    json-c does not check the bytes of a job name. So one user's name in Latin-1 would otherwise
+    break the view of everyone. Raises `ValueError` or `RecursionError` if it is not JSON.
     """
     return _clean(json.loads(raw.decode("utf-8", "replace"), strict=False))
 
 
-def _read_leniently(body: bytes, key: str) -> Answer:
+def _read_leniently(body: bytes, key: str) -> SlurmAnswer:
     try:
         value = loosely(body)
         records = value.get(key)
-        return Answer(
+        return SlurmAnswer(
             [msgspec.json.encode(each) for each in records] if isinstance(records, list) else (),
             isinstance(records, list),
             _problems(value.get("errors")),

@@ -1,18 +1,21 @@
-"""Rows of the accounting store folded into allocations with their attempts. Pure.
+"""Folds accounting rows into allocations with their attempts. Pure.
 
-slurmdbd keeps one row for each run of a job, and real clusters use a job id again (the counter
-wraps, or the controller lost its state). So rows of one id are either further runs of one
-allocation or another allocation altogether. The law: rows of two owners are never one allocation,
-and no row is lost or used twice.
+slurmdbd has one row for each run of a job. Real clusters reuse job ids, because the counter wraps
+or the controller lost its state. So rows of one id are either further runs of one allocation or
+another allocation. Invariants: rows of two owners are never one allocation, and no row is lost or
+used twice.
 
-A row goes on from the one before it if it is the same part of the same job of the same owner and
+A row can continue the previous one only if job, part of the job and owner are the same. It does so
+in two cases:
 
-- the schema tells the restart count, and it is above zero; or
-- the schema does not, the run before ended as runs end that Slurm starts again by itself, and the
-  row was submitted when that run ended. Slurm gives a requeued job a new submit time at that
-  moment; a job that completed or failed gets no further row, however alike the next one looks.
+- The schema has the restart count, and it is above zero.
+- The schema does not have it, and the previous run ended in a state that Slurm restarts by itself.
+  The row was submitted when that run ended.
 
-Rows with the same submit time are one run that was resized on the way.
+Slurm gives a requeued job a new submit time at that moment. A job that completed or failed gets no
+further row, however similar the next one is.
+
+Rows with the same submit time are one run that was resized.
 """
 
 from __future__ import annotations
@@ -27,21 +30,21 @@ from lattice.domain.allocation import Allocation, Attempt, State
 _Key = tuple[int, int | None, int | None]
 
 _AGAIN = {
-    # Only a requeue writes REQUEUED. The next row comes when the old run has been cleaned up,
-    # which a node that does not answer can delay for long.
+    # Only a requeue writes REQUEUED. The next row comes after the old run was cleaned up, which an
+    # unresponsive node can delay for long.
     State.REQUEUED: timedelta(days=7),
     State.REQUEUE_HOLD: timedelta(days=7),
     State.SPECIAL_EXIT: timedelta(days=7),
-    # These may also be the end of it, so the next row must be close.
+    # These may also be final, so the next row must be close.
     State.PREEMPTED: timedelta(hours=1),
     State.NODE_FAIL: timedelta(hours=1),
     State.BOOT_FAIL: timedelta(hours=1),
 }
 RESTARTED = frozenset(_AGAIN)
-"""How a run can end that Slurm starts again by itself."""
+"""End states of runs that Slurm restarts by itself."""
 
 _UNNAMED = "allocation"
-"""What slurmdbd calls a job for the seconds in which it knows the end but not yet the start."""
+"""slurmdbd's name of a job for the seconds in which it has the end but not yet the start."""
 
 _CLOCK_SLACK = timedelta(seconds=5)
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -57,7 +60,7 @@ def fold(rows: Iterable[PastRow]) -> tuple[Allocation, ...]:
 
 
 def newest_first(allocations: Iterable[Allocation]) -> tuple[Allocation, ...]:
-    """The order in which the past is told."""
+    """The order in which past allocations are returned."""
     return tuple(sorted(allocations, key=_moment, reverse=True))
 
 
@@ -83,7 +86,7 @@ def _allocations(rows: list[PastRow]) -> list[Allocation]:
 
 
 def _in_time(row: PastRow) -> tuple[datetime, str, datetime]:
-    # The owner stands before the start, so that the parts of a resized run lie side by side.
+    # The owner comes before the start, so that the parts of a resized run are adjacent.
     return row.allocation.submitted, row.allocation.user, row.allocation.started or _NEVER
 
 
@@ -126,9 +129,9 @@ def _allocation(story: Sequence[PastRow], *, superseded: bool) -> Allocation:
     runs = [row.allocation for row in story]
     last = runs[-1]
     if superseded and not last.state.finished:
-        # A later use of the id proves that it is over; how it ended nobody wrote down.
+        # A later use of the id proves that it is over; its end state is unknown.
         last = replace(last, state=State.UNKNOWN, reason=None)
-    # The rows before the first one here may be out of the question's reach: the count tells.
+    # Earlier rows may be outside the request; the restart count shows how many.
     missing = story[0].restarts or 0
     earlier = (_attempt(at, run) for at, run in enumerate(runs[:-1], start=1 + missing))
     number = missing + len(runs)
@@ -141,7 +144,7 @@ def _allocation(story: Sequence[PastRow], *, superseded: bool) -> Allocation:
 
 
 def _attempt(number: int, run: Allocation, *, current: bool = False) -> Attempt:
-    # An earlier run that is not said to have ended was lost with its controller.
+    # An earlier run without an end was lost with its controller.
     told = current or run.state.finished or run.state in RESTARTED
     return Attempt(
         number=number,

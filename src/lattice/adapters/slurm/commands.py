@@ -1,7 +1,7 @@
-"""Slurm's own commands, for what slurmrestd does not tell: association ids, switches, exit codes.
+"""Slurm's own commands, for data that slurmrestd does not have, and for changes of nodes.
 
-No shell, a small environment, bounded time and output. Their text is hostile like all text from
-Slurm: whoever parses it drops what does not fit.
+They run without a shell, with a small environment, and with limits on time and output. Their output
+is untrusted like all text from Slurm: parsers skip malformed lines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lattice.base.errors import Unavailable
 
 
 class CommandFailed(Unavailable):
-    """A command that ran and said no; `said` is its own words."""
+    """A command that ran and failed; `said` is its output."""
 
     def __init__(self, message: str, said: str) -> None:
         super().__init__(message)
@@ -26,8 +26,8 @@ class CommandFailed(Unavailable):
 class SlurmCommands:
     """Runs `scontrol`, `sacctmgr` and `sacct` as the server's own user.
 
-    They are found in `bin_dir`, else on the PATH. `prefix` goes before every command line (for a
-    site that keeps Slurm in a container), `operate_prefix` before those that change nodes.
+    They are found in `bin_dir`, else on the PATH. `prefix` goes before every command line, for a
+    site with Slurm in a container. `operate_prefix` goes before commands that change nodes.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class SlurmCommands:
         self._limit_bytes = limit_bytes
 
     async def topology(self) -> str:
-        """The switches: `scontrol show topology`. Empty where the site has none."""
+        """The switches: `scontrol show topology`. Empty if the site has none."""
         return await self._run("scontrol", "show", "topology")
 
     async def associations(self, cluster: str) -> str:
-        """One line an association, deleted ones too: `id|cluster|account|user`."""
+        """One line an association, deleted ones included: `id|cluster|account|user`."""
         return await self._run(
             *("sacctmgr", "-nP", "show", "assoc", "withdeleted"),
             *("format=id,cluster,account,user", f"cluster={cluster}"),
@@ -64,12 +64,12 @@ class SlurmCommands:
         return await self._run(*("sacct", "-nPXD", "-o", "JobIDRaw,Submit,ExitCode"), *("-j", ids))
 
     async def used(self, job_id: int) -> str:
-        """A line a run and a step: `id|seconds of its start|processor time|memory|joules`."""
+        """One line a run and a step: `id|seconds of its start|processor time|memory|joules`."""
         shown = "JobIDRaw,Start,TotalCPU,MaxRSS,ConsumedEnergyRaw"
         return await self._run("sacct", "-nPD", "-o", shown, "-j", str(job_id))
 
     async def job_shown(self, job_id: int) -> str:
-        """One job as slurmctld has it, over several lines: file names expanded."""
+        """One job as slurmctld has it, on several lines, with file names expanded."""
         return await self._run("scontrol", "show", "job", str(job_id))
 
     async def nodes_shown(self, nodes: str) -> str:
@@ -77,11 +77,11 @@ class SlurmCommands:
         return await self._run("scontrol", "-o", "show", "node", nodes)
 
     async def partitions_shown(self) -> str:
-        """One line a partition, hidden ones too, as slurmctld has it now."""
+        """One line a partition, hidden ones included, as slurmctld has it now."""
         return await self._run("scontrol", "-a", "-o", "show", "partition")
 
     async def update_nodes(self, nodes: str, state: str, reason: str = "") -> None:
-        """Set the state of nodes; Slurm wants a reason with some states."""
+        """Set the state of nodes; Slurm requires a reason for some states."""
         why = (f"reason={reason}",) if reason else ()
         update = ("scontrol", "update", f"nodename={nodes}", f"state={state}", *why)
         await self._run(*self._operate_prefix, *update)
@@ -130,16 +130,16 @@ class SlurmCommands:
 
 
 class _Output(asyncio.SubprocessProtocol):
-    """What a command prints, up to a limit, and whether it has exited.
+    """The output of a command, up to a limit, and whether it has exited.
 
-    `asyncio.subprocess.Process.wait` is not used: it also waits for the end of the output, which
-    never comes where a child of the command keeps the pipe, or where nobody reads a flood.
+    `asyncio.subprocess.Process.wait` is not used: it also waits for the end of the output. That
+    never comes if a child of the command holds the pipe, or if the output is not read.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.output = bytearray()
         self.ended = asyncio.Event()
-        """All of the output is here, or more than the limit."""
+        """All of the output was read, or more than the limit."""
         self.exited = asyncio.Event()
         self._limit_bytes = limit_bytes
 
@@ -161,7 +161,7 @@ async def _end(transport: asyncio.SubprocessTransport, said: _Output) -> None:
         with contextlib.suppress(ProcessLookupError):
             transport.kill()
     try:
-        # Reaped even while this task is being cancelled, or a zombie stays.
+        # Reaped even if this task is cancelled; otherwise a zombie stays.
         await asyncio.shield(said.exited.wait())
     finally:
         transport.close()

@@ -1,7 +1,8 @@
-"""Which schema version to speak: the highest that slurmrestd offers and Lattice knows.
+"""Chooses the schema version: the highest that slurmrestd offers and Lattice supports.
 
-The server's own list of paths decides, for slurmctld's side and slurmdbd's side apart (a site may
-load one plugin only). It is asked again when a path is suddenly gone: that is an upgrade.
+slurmrestd's own list of paths decides. The choice is separate for slurmctld and slurmdbd, because a
+site may load only one plugin. The list is read again when a path is suddenly gone: that is an
+upgrade.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """A path with the names of the query parameters it takes."""
+class VersionOffer:
+    """A path and the names of its query parameters."""
 
     path: str
     parameters: frozenset[str] = frozenset()
@@ -32,10 +33,10 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One side of slurmrestd in the version chosen for it."""
+    """One side of slurmrestd in the chosen version."""
 
     schema: Schema
-    lists: Mapping[str, Offer]
+    lists: Mapping[str, VersionOffer]
 
     def path(self, name: str) -> str:
         """The full path of a list such as `jobs`, as the server writes it."""
@@ -47,7 +48,7 @@ class Dialect:
 
 
 class Dialects:
-    """Finds and remembers the dialect of either side."""
+    """Finds and caches the dialect of each side."""
 
     def __init__(self, rest: SlurmRest, known: Iterable[Schema]) -> None:
         self._rest = rest
@@ -56,15 +57,15 @@ class Dialects:
         self._chosen: dict[str, Dialect] | None = None
 
     async def live(self) -> Dialect:
-        """For slurmctld's side. Raises `Unavailable`."""
+        """For slurmctld. Raises `Unavailable`."""
         return await self._side("slurm", ("jobs", "nodes", "diag"))
 
     async def past(self) -> Dialect:
-        """For slurmdbd's side. Raises `Unavailable`."""
+        """For slurmdbd. Raises `Unavailable`."""
         return await self._side("slurmdb", ("jobs", "accounts", "associations"))
 
     def forget(self) -> None:
-        """Ask again next time."""
+        """Read the list again next time."""
         self._chosen = None
 
     async def _side(self, side: str, needed: tuple[str, ...]) -> Dialect:
@@ -81,7 +82,7 @@ class Dialects:
                 )
             return dialect
 
-    async def _offered(self) -> list[Offer]:
+    async def _offered(self) -> list[VersionOffer]:
         reply = await self._rest.get("/openapi/v3", timeout_s=_TIMEOUT_S)
         if reply.status in (401, 403):
             raise SlurmRefused(
@@ -107,8 +108,8 @@ class _OpenApi(msgspec.Struct):
     paths: dict[str, Any] = {}
 
 
-def offered(body: bytes) -> list[Offer]:
-    """What an OpenAPI document offers. Raises `SlurmRefused` if it is none."""
+def offered(body: bytes) -> list[VersionOffer]:
+    """The paths of an OpenAPI document. Raises `SlurmRefused` if it is none."""
     try:
         document = msgspec.convert(loosely(body), _OpenApi)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -116,7 +117,7 @@ def offered(body: bytes) -> list[Offer]:
             "slurmrestd's list of paths can't be read",
             hint=f"It began with {body[:60]!r}. Is this address really slurmrestd?",
         ) from None
-    return [Offer(path, _parameters(value)) for path, value in document.paths.items()]
+    return [VersionOffer(path, _parameters(value)) for path, value in document.paths.items()]
 
 
 def _parameters(value: Any) -> frozenset[str]:
@@ -127,9 +128,9 @@ def _parameters(value: Any) -> frozenset[str]:
     return frozenset(parameter.name for parameter in operation.parameters)
 
 
-def choose(offers: Iterable[Offer], known: Mapping[str, Schema]) -> dict[str, Dialect]:
+def choose(offers: Iterable[VersionOffer], known: Mapping[str, Schema]) -> dict[str, Dialect]:
     """The highest known version of each side, with its lists."""
-    found: dict[tuple[str, str], dict[str, Offer]] = {}
+    found: dict[tuple[str, str], dict[str, VersionOffer]] = {}
     for offer in offers:
         match = _PATH.fullmatch(offer.path)
         if match and match[2] in known:

@@ -1,8 +1,8 @@
 """Which GPUs of which node a job has, from Slurm's GRES detail. Pure.
 
-slurmctld tells one text for each node of the job, in the order of its node list, where the site's
-GPUs have device files: `gpu:a100:2(IDX:0-1)`. Where it says anything else, or not as many texts as
-the job has nodes, nothing is known: a job is never given a card that may be another's.
+If a site's GPUs have device files, slurmctld has one text for each node of the job, in the order of
+its node list: `gpu:a100:2(IDX:0-1)`. Any other text, or another number of texts than nodes, counts
+as unknown. A job never gets a card that may be another job's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NUMBERS = re.compile(r"[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?
 
 
 def gpus_of(nodes: str, details: Sequence[str]) -> tuple[NodeGpus, ...]:
-    """By node, for all or for none; a node that has none of the job's is not named."""
+    """By node, for all nodes or for none; nodes without GPUs of the job are left out."""
     if not details or not any(details):
         return ()
     try:
@@ -44,7 +44,7 @@ def gpus_of(nodes: str, details: Sequence[str]) -> tuple[NodeGpus, ...]:
 
 
 def indices_in(detail: str) -> tuple[int, ...] | None:
-    """The GPUs in one node's text, by Slurm's numbers; None where it can't be told which."""
+    """The GPUs in one node's text, by Slurm's numbers; None if that is not certain."""
     if len(detail) > _LONGEST_TEXT:
         return None
     found: set[int] = set()
@@ -68,7 +68,7 @@ def indices_in(detail: str) -> tuple[int, ...] | None:
 
 
 def _listed(detail: str) -> set[int] | None:
-    """`IDX:0-1,4` as numbers. `CNT:2` says how many, not which."""
+    """Parses `IDX:0-1,4`. `CNT:2` has the number of GPUs, but not which."""
     label, _, numbers = detail.partition(":")
     if label != "IDX" or not _NUMBERS.fullmatch(numbers):
         return None

@@ -1,7 +1,7 @@
 """`SlurmJobFiles`: the port `JobFiles` by `scontrol show job`, which expands file names.
 
-slurmrestd says nothing of a default name, and patterns as they were given. What is found is text of
-the job's owner: it is opened by the owner's rights and never by ours.
+slurmrestd omits default names, and returns patterns unexpanded. The paths are text of the job's
+owner: they are opened with the owner's rights and never with ours.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _GONE = "Invalid job id"
 
 
 class SlurmJobFiles:
-    """One Slurm cluster's."""
+    """For one Slurm cluster."""
 
     def __init__(self, commands: SlurmCommands) -> None:
         self._commands = commands
 
     async def of(self, job_id: int) -> NamedOutputs:
-        """Raises `NotFound` once slurmctld has forgotten the job, and `Unavailable`."""
+        """Raises `NotFound` after slurmctld has removed the job, and `Unavailable`."""
         try:
             shown = await self._commands.job_shown(job_id)
         except CommandFailed as failure:

@@ -1,8 +1,8 @@
 """`SlurmNodeOperator`: the port `NodeOperator` by `scontrol update`, as the server's own user.
 
-slurmrestd of the older versions can't change nodes. slurmctld lets root and SlurmUser do it, and a
-user with the AdminLevel Administrator in slurmdbd (Operator is not enough); if it refuses, the
-error says what the site has to run.
+slurmrestd of older versions can't change nodes. slurmctld lets root and SlurmUser do it, and users
+with the AdminLevel Administrator in slurmdbd (Operator is not enough). If it refuses, the error
+shows the command that the site has to run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lattice.domain.node import NodeState
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.operation import Admitted
 
-# The state stands before the reason, which may say anything: only the first counts.
+# The state comes before the reason, which may contain any text: only the first counts.
 _LINE = re.compile(r"NodeName=(\S+) .*?\bState=(\S+)")
 _PARTITION = re.compile(r"PartitionName=(\S+) (.*)")
 _ACCOUNTS = re.compile(r"(?:^|\s)AllowAccounts=(\S+)")
@@ -29,17 +29,17 @@ _REFUSED = re.compile(
 
 
 class SlurmNodeOperator:
-    """One Slurm cluster, operated."""
+    """Operates one Slurm cluster."""
 
     def __init__(self, commands: SlurmCommands) -> None:
         self._commands = commands
 
     async def states(self, nodes: NodeSet) -> Mapping[str, NodeState]:
-        """As slurmctld answers now, not as it was last polled."""
+        """The current states from slurmctld, not the last poll."""
         return parse_states(await self._commands.nodes_shown(nodes.fold()))
 
     async def admitted(self) -> Mapping[str, Admitted]:
-        """By `AllowAccounts`; what `DenyAccounts` leaves open is everybody's."""
+        """By `AllowAccounts`; `DenyAccounts` is not evaluated: such a partition admits everyone."""
         return parse_admitted(await self._commands.partitions_shown())
 
     async def drain(self, nodes: NodeSet, reason: str) -> None:
@@ -47,16 +47,16 @@ class SlurmNodeOperator:
         await self._update(nodes, "drain", reason)
 
     async def disable(self, nodes: NodeSet, reason: str) -> None:
-        """Slurm's `down`: it ends what runs there.
+        """Slurm's `down`: it ends the jobs there.
 
-        Drained as well: with `ReturnToService=2` a node that is only down is back in service with
-        its next registration, which may be a second later.
+        The node is drained as well. With `ReturnToService=2` a node that is only down is back in
+        service with its next registration, which may be a second later.
         """
         await self._update(nodes, "drain", reason)
         await self._update(nodes, "down", reason)
 
     async def resume(self, nodes: NodeSet) -> None:
-        """Slurm's `resume`: takes back a drain or a `down`."""
+        """Slurm's `resume`: reverts a drain or a `down`."""
         await self._update(nodes, "resume")
 
     async def _update(self, nodes: NodeSet, state: str, reason: str = "") -> None:
@@ -69,7 +69,7 @@ class SlurmNodeOperator:
 
 
 def parse_states(text: str) -> dict[str, NodeState]:
-    """The states in `scontrol -o show node`; a line that does not fit is passed over."""
+    """The states in `scontrol -o show node`; skips malformed lines."""
     states: dict[str, NodeState] = {}
     for line in text.split("\n"):
         match = _LINE.match(line)
@@ -79,7 +79,7 @@ def parse_states(text: str) -> dict[str, NodeState]:
 
 
 def parse_admitted(text: str) -> dict[str, Admitted]:
-    """The accounts in `scontrol -o show partition`; a line that does not fit is passed over."""
+    """The accounts in `scontrol -o show partition`; skips malformed lines."""
     found: dict[str, Admitted] = {}
     for line in text.split("\n"):
         match = _PARTITION.match(line)
@@ -96,7 +96,7 @@ def parse_admitted(text: str) -> dict[str, Admitted]:
 def _state(text: str) -> NodeState:
     words: list[str] = []
     for word in text.lower().split("+"):
-        # `idle*` has not answered lately; the other marks tell of power and reservations.
+        # `idle*` does not respond; the other marks are for power and reservations.
         plain = word.rstrip("*~#!%$@^-")
         words += [plain, "not_responding"] if "*" in word[len(plain) :] else [plain]
     return node_state(tuple(words))

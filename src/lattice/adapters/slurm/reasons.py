@@ -1,8 +1,8 @@
-"""Why Slurm holds an allocation back, in words. Pure.
+"""The texts for Slurm's reasons why an allocation waits or ended. Pure.
 
-Plain codes stand in a table. The some 150 codes of limits are built from parts (`AssocGrpCpuLimit`,
-`QOSMaxGRESPerUser`, `MaxJobsPerAccount`), so a grammar says them; a code that neither knows is
-named as it is and not guessed at.
+Simple codes are in a table. The about 150 codes of limits are built from parts (`AssocGrpCpuLimit`,
+`QOSMaxGRESPerUser`, `MaxJobsPerAccount`), so a grammar covers them. Any other code is shown
+unchanged.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ _PER = {
 
 
 def reason_of(code: str | None, description: str = "") -> Reason | None:
-    """The reason with its words, or None where Slurm gives no code."""
+    """The reason with its text, or None if Slurm gives no code."""
     if not code:
         return None
     words = _WORDS.get(code) or _limit(code) or f"Slurm gives {code} as the reason"
@@ -133,7 +133,7 @@ def reason_of(code: str | None, description: str = "") -> Reason | None:
 
 
 def ending_reason(code: str | None, description: str = "") -> Reason | None:
-    """Why it ended. The reason it once waited for stays in the record and is not told."""
+    """Why it ended. A reason for waiting that is still in the record is ignored."""
     return reason_of(code, description) if code in _ENDINGS else None
 
 
@@ -142,7 +142,7 @@ def _limit(code: str) -> str | None:
     if match is None:
         return None
     part = {key: (value or "").lower() for key, value in match.groupdict().items()}
-    # MaxCpuPerAccount and its like have no prefix; they are limits of the QOS.
+    # MaxCpuPerAccount and similar codes have no prefix; they are limits of the QOS.
     holder = part["holder"] or "qos"
     what = _WHAT[part["what"]]
     if part["minutes"]:

@@ -1,8 +1,8 @@
-"""One bounded question at a time to slurmrestd, over a unix socket or TCP.
+"""One request at a time to slurmrestd with limits, over a unix socket or TCP.
 
-Knows HTTP, the token and the bounds; nothing about jobs. Redirects are not followed: an answer
-from elsewhere is not Slurm's. The token is read again whenever its file changes, since Slurm's
-tokens are short-lived and something else renews them.
+It handles HTTP, the token and the limits, and nothing about jobs. Redirects are not followed: an
+answer from elsewhere is not Slurm's. The token is read again when its file changes, because Slurm's
+tokens are short-lived and another program renews them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
-from lattice.adapters.slurm.exchange import Connect, Exchange, HttpExchange, RestReply, TooLarge
+from lattice.adapters.slurm.http_client import Connect, Exchange, HttpExchange, RestReply, TooLarge
 from lattice.base.errors import ConfigurationError, Unavailable
 
 _UNIX = "unix:"
@@ -49,8 +49,8 @@ class SlurmRest:
         timeout_s: float,
         limit_bytes: int = 64 * _MEBIBYTE,
     ) -> RestReply:
-        """Ask, within `timeout_s` for the whole exchange. Raises `Unavailable`."""
-        # slurmrestd parses the query itself and takes neither a bare comma nor a bare colon.
+        """Send a request; `timeout_s` is for the whole exchange. Raises `Unavailable`."""
+        # slurmrestd parses the query itself and accepts neither a bare comma nor a bare colon.
         query = "?" + urlencode(params, quote_via=quote, safe="") if params else ""
         try:
             async with asyncio.timeout(timeout_s):
@@ -91,7 +91,7 @@ class SlurmRest:
 
 
 class _TokenFile:
-    """The token in a file, read again when the file is another or a newer one."""
+    """The token in a file, read again when the file was replaced or changed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -104,7 +104,7 @@ class _TokenFile:
         if seen != self._seen:
             with self._path.open("rb") as file:
                 text = file.read(_TOKEN_LIMIT_BYTES).decode("ascii", "replace").strip()
-            # `scontrol token` prints SLURM_JWT=…; a file made by redirecting it is taken too.
+            # `scontrol token` prints SLURM_JWT=…; a file with that output is accepted too.
             token = text.removeprefix("SLURM_JWT=")
             if not (token and token.isascii() and token.isprintable()) or " " in token:
                 raise OSError(f"{self._path} holds no token")

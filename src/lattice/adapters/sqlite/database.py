@@ -1,4 +1,4 @@
-"""The file itself: tables, transactions and their history. Blocking; one thread uses it."""
+"""The file itself: tables, transactions and their history. Blocking; for one thread."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Database:
             return tuple(Entry(*row) for row in found), self.revision
 
     def commit(self, expect: Sequence[Expect], changes: Sequence[Change]) -> int | None:
-        """The revision afterwards, or None where something expected does not hold."""
+        """The new revision, or None if an expectation does not hold."""
         with self._transaction():
             for each in expect:
                 entry = self._get(each.key)
@@ -109,7 +109,7 @@ class Database:
             return number
 
     def end_lease(self, number: int) -> int:
-        """The lease and every key under it go, in one revision; harmless if it is gone."""
+        """Delete the lease and all its keys in one revision; does nothing if it is gone."""
         with self._transaction():
             self._line.execute("DELETE FROM leases WHERE id = ?", (number,))
             under = self._line.execute(
@@ -124,7 +124,7 @@ class Database:
     def history(
         self, prefix: str, after: int, most: int
     ) -> tuple[tuple[tuple[Changed, ...], ...], int]:
-        """Up to so many revisions after one, and the revision this reaches to."""
+        """Up to `most` revisions after one, and the last revision that was read."""
         with self._transaction("DEFERRED"):
             if after < self._counter("compacted"):
                 raise Compacted

@@ -1,7 +1,7 @@
 """`SqliteStateStore`: the port `StateStore` over one file, for one process.
 
-The database is used by one worker thread, so the loop never waits for the disk and calls are
-served in the order they came. A call that is given up is still carried out.
+One worker thread uses the database, so the event loop never waits for the disk. Calls are executed
+in order. A cancelled call is still executed.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from lattice.domain.state import (
 T = TypeVar("T")
 
 _READ_AT_ONCE = 256
-"""Revisions of history a watch reads in one go."""
+"""Revisions of history that a watch reads at once."""
 
 
 @asynccontextmanager
 async def open_sqlite(folder: Path) -> AsyncIterator[SqliteStateStore]:
-    """The store in this folder, made if there is none. Raises `ConfigurationError`."""
+    """The store in this folder, created if there is none. Raises `ConfigurationError`."""
     with _locked(folder), ThreadPoolExecutor(1, thread_name_prefix="state") as worker:
         loop = asyncio.get_running_loop()
         database = await loop.run_in_executor(worker, Database, folder / "state.db")
@@ -53,7 +53,7 @@ async def open_sqlite(folder: Path) -> AsyncIterator[SqliteStateStore]:
 
 
 class SqliteLease:
-    """Lasts until it is released or the process ends; nothing else can take it away."""
+    """Lasts until it is released or the process ends."""
 
     def __init__(self, number: int, store: SqliteStateStore) -> None:
         self.id = number
@@ -76,7 +76,7 @@ class SqliteLease:
 
 
 class SqliteStateStore:
-    """Made by `open_sqlite`."""
+    """Created by `open_sqlite`."""
 
     def __init__(self, database: Database, worker: ThreadPoolExecutor) -> None:
         self._database = database
@@ -87,24 +87,24 @@ class SqliteStateStore:
         self._closed = False
 
     def close(self) -> None:
-        """Leases are lost and watches end; those the process did not release end at next start."""
+        """End leases and watches; the next start removes leases that were not released."""
         self._closed = True
         for lease in self._leases.values():
             lease.lose()
         self._wake()
 
     async def get(self, key: str) -> Entry | None:
-        """The key as it stands."""
+        """The current value of the key."""
         check_key(key)
         return await self._do(lambda: self._database.get(key))
 
     async def list(self, prefix: str) -> Listing:
-        """Every key that begins with the prefix, by key."""
+        """Every key that begins with the prefix, sorted by key."""
         check_prefix(prefix)
         return Listing(*await self._do(lambda: self._database.list(prefix)))
 
     async def put(self, key: str, value: bytes, lease: int = 0) -> int:
-        """Set it, whatever it was."""
+        """Set it unconditionally."""
         check_key(key)
         check_value(key, value)
         revision = await self._write(lambda: self._database.commit([], [Put(key, value, lease)]))
@@ -117,32 +117,32 @@ class SqliteStateStore:
         return await self._write(lambda: self._database.commit(expect, changes))
 
     async def lease(self, ttl_s: int) -> SqliteLease:
-        """Its time is that of the process: there is nobody else to whom it could matter."""
+        """It lasts as long as the process, because no other process uses the store."""
         check_lease(ttl_s)
         lease = SqliteLease(await self._do(lambda: self._database.grant(ttl_s)), self)
         self._leases[lease.id] = lease
         return lease
 
     async def end_lease(self, number: int) -> None:
-        """And every key under it; where the store is closed, the next start does it."""
+        """End it and delete its keys; if the store is closed, the next start does it."""
         self._leases.pop(number, None)
         if not self._closed:
             await self._write(lambda: self._database.end_lease(number))
 
     async def end_old_leases(self) -> None:
-        """Of processes before this one."""
+        """End the leases of earlier processes."""
         for number in await self._do(self._database.leases):
             await self.end_lease(number)
 
     async def compact(self) -> None:
-        """Forget every change so far."""
+        """Delete the history of all changes so far."""
         await self._write(lambda: self._database.compact(self._database.revision))
 
     @asynccontextmanager
     async def watch(
         self, prefix: str, after: int
     ) -> AsyncIterator[AsyncIterator[tuple[Changed, ...]]]:
-        """Read from the history, so that a slow reader costs no memory."""
+        """Reads from the history, so that a slow reader takes no memory."""
         check_prefix(prefix)
         batches = self._batches(prefix, after)
         try:
@@ -167,7 +167,7 @@ class SqliteStateStore:
         return await self._loop.run_in_executor(self._worker, act)
 
     async def _write(self, act: Callable[[], T]) -> T:
-        # Woken by the worker, not by the caller: he may be gone before it is done.
+        # The worker wakes readers, not the caller: that may be cancelled before it is done.
         def write() -> T:
             done = act()
             self._loop.call_soon_threadsafe(self._wake)
@@ -182,7 +182,7 @@ class SqliteStateStore:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """This process alone, until the end; the lock goes with the process, however it ends."""
+    """Lock the folder for this process; the lock ends with the process in any case."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(folder / "state.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

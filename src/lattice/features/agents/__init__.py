@@ -1,11 +1,12 @@
-"""Agents: the certificates by which nodes speak, from the first token to the last revocation.
+"""Agents: node certificates, from the first token to revocation.
 
-Data path    admin ─ one-time token ─► node ─ its own key, a signing request ─► server signs
-             node ─ certificate ─► agents' listener ─► admitted ─► Renew at two thirds of its life
-Bounds       a token works once, for one node, for an hour; stored as SHA-256. Enrolment is public,
-             so it is held to a rate for all together, and every refusal is the same answer.
-             A certificate lives a day; a revocation holds against every one before it at once.
-When down    without agreed state nobody can enrol, be revoked or restored; certificates are
-             renewed and checked against the last reading. A server that never had one admits none.
+Data path    An admin gives a node a one-time token. The node sends its signing request; the
+             server signs it. The agent renews its certificate at two thirds of its life.
+Bounds       A token works once, for one node, for an hour by default. The store has its SHA-256.
+             Enrolment is public, so one rate limit covers all callers, and every refusal is the
+             same answer. A certificate lives a day by default. A revocation refuses every
+             certificate from before it, at once.
+When down    Without the state store nobody can enrol, be revoked or restored. The server renews and
+             checks certificates against its last snapshot. Without a snapshot it admits no node.
 Promises     AUTH-9.
 """

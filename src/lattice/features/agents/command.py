@@ -1,4 +1,4 @@
-"""`lattice admin enrol`, `agents`, `revoke` and `restore`: options to calls to text."""
+"""`lattice admin enrol`, `agents`, `revoke` and `restore`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from lattice.base.errors import UsageError
 from lattice.base.moment import parse_duration
 from lattice.base.shell import Shell
 from lattice.base.text import inert
-from lattice.features.agents import api, render
+from lattice.features.agents import operations, render
 from lattice.features.agents.model import Agent
 
 _ADMIN = "SystemAdmin"
 
 
 def enrol(shell: Shell, *, node: str, life: int | None) -> int:
-    """A token, and what to do with it."""
-    made = shell.call(api.create_enrolment(node, life or 0))
+    """Print a token and how to use it."""
+    made = shell.call(operations.create_enrolment(node, life or 0))
     if shell.output in {"json", "yaml"}:
         shell.document(made)
     else:
@@ -24,8 +24,8 @@ def enrol(shell: Shell, *, node: str, life: int | None) -> int:
 
 
 def agents(shell: Shell) -> int:
-    """The list."""
-    answer = shell.call(api.list_agents())
+    """List the agents."""
+    answer = shell.call(operations.list_agents())
     if shell.output in {"json", "yaml"}:
         shell.document(answer)
     elif answer.agents:
@@ -39,18 +39,18 @@ def agents(shell: Shell) -> int:
 
 
 def revoke(shell: Shell, *, node: str, reason: str | None) -> int:
-    """Believe a node no more."""
+    """Refuse a node's certificates; raises `UsageError` without a reason."""
     if not reason:
         raise UsageError(
             "A revocation needs a reason.",
             hint=f'Such as: lattice admin revoke {node} --reason "disk was lent out"',
         )
-    return _told(shell, shell.call(api.revoke_agent(node, reason)))
+    return _told(shell, shell.call(operations.revoke_agent(node, reason)))
 
 
 def restore(shell: Shell, *, node: str) -> int:
-    """Believe it again."""
-    return _told(shell, shell.call(api.restore_agent(node)))
+    """Trust a node's certificates again."""
+    return _told(shell, shell.call(operations.restore_agent(node)))
 
 
 def _told(shell: Shell, agent: Agent) -> int:

@@ -1,4 +1,4 @@
-"""What the feature answers: pure data."""
+"""The answers of the feature: pure data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lattice.domain.source import Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enrolment:
-    """A token for one node, shown this once."""
+    """A token for one node. Only this answer has it."""
 
     node: str
     token: str
@@ -20,7 +20,7 @@ class Enrolment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """What a node needs to speak, and to know whom it speaks to. Nothing in it is secret."""
+    """What a node needs to connect and to verify the server. Nothing in it is secret."""
 
     cluster: str
     node: str
@@ -33,7 +33,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """One node's agent: whether it is there, and whether it is believed."""
+    """One node's agent: its link, its certificate and whether it is trusted."""
 
     node: str
     link: AgentLink = AgentLink.NEVER
@@ -50,31 +50,7 @@ class Agent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentList:
-    """Every agent that was ever certified, seen or refused."""
+    """Every agent that ever had a certificate, a link or a refusal."""
 
     agents: tuple[Agent, ...]
     sources: tuple[Source, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnrolmentOrder:
-    """Asks for a token. `life_s` 0: an hour."""
-
-    node: str
-    life_s: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnrolmentClaim:
-    """A token, the node it is for, and a signing request as PEM."""
-
-    token: str
-    node: str
-    csr: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevocationOrder:
-    """Why a node is believed no more."""
-
-    reason: str

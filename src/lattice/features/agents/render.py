@@ -1,4 +1,4 @@
-"""Agents as text. Pure; knows no terminal."""
+"""Agents as text. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SOON_S = 4 * 3600
 
 
 def enrolment(made: Enrolment, now: datetime) -> str:
-    """What to run on the node; the token is in it and nowhere else."""
+    """What to run on the node, with the token."""
     life = age((made.expires - now).total_seconds() + 1)
     node = shlex.quote(inert(made.node))
     return (
@@ -33,7 +33,7 @@ def enrolment(made: Enrolment, now: datetime) -> str:
 
 
 def agent_table(agents: Sequence[Agent], style: Style, now: datetime) -> str:
-    """One line an agent; why it is not believed stands last."""
+    """One line for each agent; the reason for a refusal comes last."""
     columns = [Column("NODE"), Column("AGENT"), Column("TO"), Column("SINCE"), Column("VERSION")]
     columns += [Column("CERTIFICATE", least=8), Column("TRUST", least=8)]
     rows: list[list[Cell]] = [
@@ -52,7 +52,7 @@ def agent_table(agents: Sequence[Agent], style: Style, now: datetime) -> str:
 
 
 def trust(agent: Agent, style: Style, now: datetime) -> tuple[str, str]:
-    """Whether it is believed, and if not since when, by whom and why."""
+    """Whether the node is trusted; if not, since when, by whom and why."""
     if agent.quarantine:
         when = f" since {moment(agent.quarantined, style, now)}" if agent.quarantined else ""
         return f"{style.glyph('✗', 'x')} quarantine{when}: {agent.quarantine}", "red"

@@ -1,13 +1,14 @@
-"""Allocations: the caller's jobs, running, pending and finished, and nobody else's.
+"""Allocations: the caller's jobs that are running, pending or finished.
 
-Data path    slurmctld ─ poll ─► live reading ┐
-             slurmdbd  ─ ask ──► past         ┴► service (scope cuts both) ─► http | rpc
-             ─► api ─► command ─► render
-             nodes ─ asked ──► last output, of one that runs and is shown in full
-Bounds       a list holds at most 1 000 allocations and says so when there are more; the past is
-             asked per caller, never as a whole; nodes are waited for a second, 64 at once.
-When down    slurmctld: the last reading is served with its age, and an id that is not in it is
-             503, whosever it is. slurmdbd: live ones go on, the list says that the past is
-             missing, history is 503. A node: the card says which did not answer.
+Data path    slurmctld ─ poll ─► live snapshot ┐
+             slurmdbd  ─ query ► past jobs     ┴► service; the scope filters both.
+             service ─► operations ─► command ─► render.
+             nodes ─ query ──► last output of a running allocation, in its full view.
+Bounds       A list holds at most 1 000 allocations and reports when there are more. slurmdbd is
+             queried per caller, never as a whole. Queries to nodes wait one second, 64 at once.
+When down    slurmctld: the last snapshot is served with its age. An id that is not in it returns
+             503, no matter who owns it. slurmdbd: the list shows live allocations and reports that
+             finished ones are missing; history returns 503. A node: the card names the nodes that
+             did not answer.
 Promises     ALLOC-1, ALLOC-2, ALLOC-6, ALLOC-7, AUTH-7, AUTH-12.
 """

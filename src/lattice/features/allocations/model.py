@@ -1,12 +1,14 @@
-"""What the feature asks and answers: pure data, the same in Python, JSON and the tables."""
+"""Requests and answers of the feature: pure data, the same in Python, JSON and the tables."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
+from lattice.base.operation import FieldRule
 from lattice.domain.allocation import Allocation, State
-from lattice.domain.lastoutput import LastOutput
+from lattice.domain.logs import LastOutput
 from lattice.domain.sharing import ReadRecord, Share
 from lattice.domain.source import Source
 
@@ -16,31 +18,31 @@ CURSOR_PATTERN = r"^([0-9]{1,12}\.[0-9]{1,10})?$"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
-    """Which allocations: by state and owner; `all` reaches as far as the caller's role does.
+    """Filters by state and owner; `all` returns everything the caller's role may see.
 
-    A `limit` of 0 is the largest there is.
+    A `limit` of 0 stands for `LARGEST_LIST`.
     """
 
-    states: frozenset[State] = frozenset()
-    user: str = ""
+    states: Annotated[tuple[State, ...], FieldRule(name="state", longest=32)] = ()
+    user: Annotated[str, FieldRule(longest=64)] = ""
     all: bool = False
-    limit: int = 0
+    limit: Annotated[int, FieldRule(least=0, most=LARGEST_LIST)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryQuery(ListQuery):
-    """The same over a stretch of time, in pages."""
+    """The same filters over a time range, in pages."""
 
     since: datetime | None = None
     until: datetime | None = None
-    cursor: str = ""
+    cursor: Annotated[str, FieldRule(pattern=CURSOR_PATTERN)] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationList:
-    """Allocations, newest first, with the word on where they come from.
+    """Allocations, newest first, with their sources.
 
-    `next` is the cursor of the following page, present only if there is one.
+    `next` is the cursor of the next page, or None on the last page.
     """
 
     allocations: tuple[Allocation, ...]
@@ -52,7 +54,7 @@ class AllocationList:
 class AllocationCard:
     """One allocation in full, the rest of its array or het job, and older uses of its id.
 
-    The owner is also told with whom it is shared, and who else has read what it wrote.
+    `shares` and `readers` are filled for the owner only.
     """
 
     allocation: Allocation
@@ -62,4 +64,4 @@ class AllocationCard:
     shares: tuple[Share, ...] = ()
     readers: tuple[ReadRecord, ...] = ()
     last_output: LastOutput | None = None
-    """Of a running one, where it was asked for."""
+    """Set only for a running allocation, on request."""

@@ -1,8 +1,8 @@
-"""The use case: which allocations a caller sees, from the live reading and from the past.
+"""Which allocations a caller sees, from the live snapshot and from the accounting store.
 
-One rule carries AUTH-12: every look-up goes the same way, whoever owns what. First the live
-reading cut by the caller's scope, then the accounting store asked with the same scope; what is
-in neither was never there. No branch knows the difference between "not yours" and "not there".
+AUTH-12: every lookup takes the same path, no matter who owns the allocation. It filters the live
+snapshot by the caller's scope, then queries the accounting store with the same scope. No branch
+distinguishes "not yours" from "does not exist".
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from lattice.access.actor import Actor
-from lattice.access.finding import AllocationFinder, Found
+from lattice.access.allocation_finder import AllocationFinder, Found
 from lattice.access.permission import Permission
 from lattice.access.policy import scope_of
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable, UsageError
 from lattice.domain.allocation import Allocation
 from lattice.domain.families import newest_first, position, with_elapsed, without_runaways
-from lattice.domain.lastoutput import LastOutputs
+from lattice.domain.logs import LastOutputs
 from lattice.domain.scheduler import PastQuestion, Scheduler, Scope
 from lattice.domain.sharing import ReadNotes, ReadRecord, Share, Shares, Standing
 from lattice.domain.source import AGREED, PAST, Source
@@ -35,7 +35,7 @@ _HISTORY = timedelta(days=7)
 
 
 class AllocationService:
-    """Lists, looks up and remembers allocations for one caller at a time."""
+    """Lists and looks up allocations for one caller at a time."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class AllocationService:
         self._finder = AllocationFinder(scheduler, clock, shares)
 
     async def recent(self, actor: Actor, query: ListQuery) -> AllocationList:
-        """The unfinished ones and those that ended within a day."""
+        """Return unfinished allocations and those that ended within 24 hours."""
         reading = self._scheduler.live()
         permitted = scope_of(actor, Permission.VIEW_ALLOCATIONS, reading.cluster.accounts)
         scope = _narrowed(permitted, actor, query)
@@ -73,7 +73,10 @@ class AllocationService:
         )
 
     async def history(self, actor: Actor, query: HistoryQuery) -> AllocationList:
-        """What the accounting store holds of a stretch of time; it alone, so it must answer."""
+        """Return the allocations of a time range, by default the last 7 days.
+
+        Only the accounting store has them. Raises `Unavailable` if it does not answer.
+        """
         reading = self._scheduler.live()
         permitted = scope_of(actor, Permission.VIEW_ALLOCATIONS, reading.cluster.accounts)
         scope = _narrowed(permitted, actor, query)
@@ -81,14 +84,16 @@ class AllocationService:
         since = query.since or (query.until or now) - _HISTORY
         if query.until is not None and query.until < since:
             raise UsageError("The time range ends before it begins.", hint="Swap since and until.")
-        question = PastQuestion(scope=scope, since=since, until=query.until, states=query.states)
+        question = PastQuestion(
+            scope=scope, since=since, until=query.until, states=frozenset(query.states)
+        )
         past = await self._scheduler.past(question)
         found = [each for each in past if scope.covers(each) and _asked(each, query)]
         found = with_elapsed(found, self._finder.counted_to(reading))
         return _page(found, query, (Source(name=PAST, ok=True, as_of=now, age_s=0.0),))
 
     async def card(self, actor: Actor, name: str, *, last_output: bool = False) -> AllocationCard:
-        """One allocation by its name; the newest visible one where an id was used twice.
+        """Return one allocation; the newest visible one if an id was used twice.
 
         With `last_output` its nodes are asked when it last wrote.
         """
@@ -109,10 +114,10 @@ class AllocationService:
     async def _for_owner(
         self, found: Found
     ) -> tuple[tuple[Share, ...], tuple[ReadRecord, ...], tuple[Source, ...]]:
-        """With whom it is shared and who else has read it; the owner's alone to know."""
+        """Return shares and readers if the caller is the owner, otherwise nothing."""
         if self._shares is None or self._notes is None or found.standing is not Standing.OWNER:
             return (), (), ()
-        # What is known to be silent is not waited for: the card itself needs none of it.
+        # The card does not need this, so a store that is known to be unreachable is not queried.
         source = self._shares.source
         if not source.ok:
             return (), (), (source,)
@@ -126,13 +131,13 @@ class AllocationService:
 
 
 def _narrowed(permitted: Scope, actor: Actor, query: ListQuery) -> Scope:
-    # "My allocations" is what an owner means even where a role would show more.
+    # Without `all` the list is the caller's own, even if the role permits more.
     if query.all:
         return permitted
     user = query.user or actor.user
     if permitted.everything or user in permitted.users:
         return Scope(users=frozenset({user}) if user else frozenset())
-    # Another's work inside the accounts the caller governs: the user is matched afterwards.
+    # Another user's work in accounts that the caller governs: `_asked` matches the user later.
     return Scope(accounts=permitted.accounts) if query.user else Scope()
 
 

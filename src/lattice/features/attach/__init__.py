@@ -1,12 +1,13 @@
-"""Attach: a terminal inside a running job, as its owner, that outlives its connections.
+"""Attach: a terminal inside a running job, as its owner, that survives lost connections.
 
-Data path    command ─► api ─► WebSocket | gRPC ─► service.attaching ─► service.passage ─►
-             port NodeStreams ─► node.passing on the agent ─► adapters.helper.terminals ─► the
-             holder that the root helper made (ADR 12). Frames pass unread; every one of both
-             directions goes through `Passage`, and nowhere else.
-Bounds       5 sessions a caller; a message of 96 KiB, one in flight each way a hop; 2 MiB unread
-             at either end; a session without its client waits 60 s. Records: 30 days, 20 000.
-When down    without the agreed state nobody attaches (503: who did could not be written down) and
-             open sessions go on; a server, an agent or a network that dies is a pause.
+Data path    command ─► terminal_call ─► WebSocket | gRPC ─► service.session ─► service.tap ─►
+             port NodeStreams. On the node: node.session_end ─► adapters.helper.terminals ─►
+             the holder that the root helper started (ADR 12). The server doesn't parse frames.
+             All frames of both directions go through `SessionTap`.
+Bounds       5 sessions for each caller. A message has at most 96 KiB, with one in flight for each
+             direction and hop. Each end buffers 2 MiB. A session without a client waits 60 s.
+             Records are kept for 30 days by default, at most 20 000.
+When down    Without the state store nobody can attach (503), because no record can be written. Open
+             sessions continue. After the loss of a server, an agent or a network they reconnect.
 Promises     ATTACH-1 to 9, LIMIT-1.
 """

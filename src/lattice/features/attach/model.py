@@ -1,19 +1,19 @@
-"""What client and server say about a terminal's way, beside the frames that pass through. Pure.
+"""The messages of client and server about a terminal session. Pure.
 
-The WebSocket carries two things. Binary messages are frames of a pipe (`lattice.domain.pipe`)
-between the client and the holder on the node, passed on unread. Text messages are the words
-below, JSON objects with a `type`, about the way between them:
+The WebSocket carries two kinds of messages. Binary messages are frames of a pipe
+(`lattice.domain.pipe`) between the client and the holder on the node; the server doesn't parse
+them. Text messages are the JSON objects below, with a `type`:
 
-    client    start (the first message of every connection) · keepalive · token
-    server    opened (the first answer) · notice · error · ended
+- client: start (the first message of every connection), keepalive, token.
+- server: opened (the first answer), notice, error, ended.
 
-Frames may follow `start` at once; they wait until the way stands. After `error` or `ended` nothing
-follows. A connection that closes without either of them is to be made anew, at any server, with
-the same session and `resume`, for up to `RESUME_S`. A client closes with 1000 when the pipe is
-over, or when nobody is going to come back: the session is over then, and can't be resumed.
+Frames may follow `start` at once; they wait until the connection to the node is open. Nothing
+follows `error` or `ended`. After a close without either, the client reconnects to any server, with
+the same session and `resume`, within `RESUME_S`. A client closes with 1000 when the pipe has ended,
+or when it does not come back. Then the session is over and can't be resumed.
 
-A client's words are read strictly. Of a server's, types and fields that are not known are passed
-over, so that an older client understands a newer server.
+A client's messages must match exactly. In a server's messages unknown types and fields are ignored,
+so an older client understands a newer server.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_type_hints
 from lattice.domain.terminal import DEFAULT_COLUMNS, DEFAULT_ROWS
 
 PROTOCOL = "lattice.attach.v1"
-"""The subprotocol that a client must offer, and gets."""
+"""The subprotocol that a client must offer."""
 TICKET_PREFIX = "lattice.ticket."
-"""Before a browser's ticket, as a second subprotocol: a browser can set no header."""
+"""Prefix of a browser's ticket, a second subprotocol: a browser can't set a header."""
 LARGEST_MESSAGE_BYTES = 96 * 1024
 LARGEST_WORD_BYTES = 16 * 1024
-"""Of a text message."""
+"""Limit of a text message."""
 RESUME_S = 60.0
 PING_EVERY_S = 5.0
 SILENCE_S = 15.0
 TICKET_LIFE_S = 30
 TRY_AGAIN = 1012
-"""The close code for: the way is broken, the session is not."""
+"""The close code for a lost connection to the node; the session continues."""
 
 PREEMPTED_WORDS = (
     "[lattice] Allocation preempted. Session suspended. "
@@ -50,42 +50,42 @@ NOT_RUNNING_WORDS = "cannot attach to allocation in state '{state}'; must be 'ru
 
 
 class BadWord(Exception):
-    """Not one of these messages."""
+    """A text message that is invalid."""
 
 
 class NoticeKind(StrEnum):
-    """What can be worth knowing while a session goes on."""
+    """What a notice is about; the session continues."""
 
     PREEMPTED = "preempted"
-    """Slurm announced it: the job will be taken off its nodes."""
+    """Slurm announced that it takes the job off its nodes."""
     REQUEUED = "requeued"
     SUSPENDED = "suspended"
     RESUMED = "resumed"
     NODE_SILENT = "node_silent"
-    """The node has not answered for a while; the words say how long."""
+    """The node has not answered for a while; the text has the seconds."""
     NODE_BACK = "node_back"
     STATE_OLD = "state_old"
-    """Slurm does not answer: what is known of the job has an age."""
+    """Slurm does not answer, so the job's state is old."""
     WALLTIME = "walltime"
-    """The job's time is nearly over."""
+    """The job's time limit is near."""
     IDLE = "idle"
-    """Nothing was typed or shown for long. Never more than a word."""
+    """No input or output for long. It never ends a session."""
     TOKEN_EXPIRING = "token_expiring"  # noqa: S105 - a kind, no secret
     JOB_ENDED = "job_ended"
-    """The job is over; the words say how. Comes before the holder's last message."""
+    """The job ended; the text says how. Comes before the holder's last message."""
     OTHER = "other"
-    """Of a newer server: the words say it."""
+    """A kind of a newer server; the text explains it."""
 
 
 class EndReason(StrEnum):
-    """Why a session is over, in its record and in the server's last word."""
+    """Why a session ended, in its record and in the server's last message."""
 
     EXITED = "exited"
     """The shell ended, by itself or by a signal."""
     FAILED = "failed"
-    """It never ran."""
+    """The shell never ran."""
     CLIENT_LOST = "client_lost"
-    """Nobody came back in time."""
+    """No client came back in time."""
     JOB_ENDED = "job_ended"
     PREEMPTED = "preempted"
     REQUEUED = "requeued"
@@ -96,28 +96,28 @@ class EndReason(StrEnum):
     SHELL_LOST = "shell_lost"
     """Its holder on the node is gone, and the shell with it."""
     REPLACED = "replaced"
-    """Another client of the same caller goes on with it."""
+    """Another client of the same caller continues the session."""
     REFUSED = "refused"
-    """It may not go on: the caller lost the right to."""
+    """The caller lost the permission, or a lock covers the session."""
     OTHER = "other"
-    """Of a newer server."""
+    """A reason of a newer server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What is wanted. On a resumed session only `session` and `node` count."""
+    """The request of a connection. On a resumed session only `session` counts."""
 
     type: Literal["start"] = "start"
     session: str
-    """32 hex digits, drawn by the client."""
+    """32 hex digits, random, from the client."""
     resume: bool = False
     node: str = ""
-    """Empty: the first of the job's, or that of `rank`. When resuming: the one `opened` named."""
+    """Empty: the job's first node, or that of `rank`."""
     rank: int | None = None
     command: tuple[str, ...] = ()
     """Empty: the owner's login shell."""
     terminal: str = ""
-    """What TERM says; empty: no terminal but pipes."""
+    """The value of TERM; empty: pipes in place of a terminal."""
     rows: int = DEFAULT_ROWS
     columns: int = DEFAULT_COLUMNS
     tools: str = ""
@@ -126,14 +126,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keepalive:
-    """Somebody is there. WebSocket pings do as well."""
+    """The client is alive. WebSocket pings do the same."""
 
     type: Literal["keepalive"] = "keepalive"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
-    """A newer access token of the same caller, before the old one runs out."""
+class AttachToken:
+    """A newer access token of the same caller, before the old one expires."""
 
     type: Literal["token"] = "token"
     token: str = field(repr=False)
@@ -141,24 +141,24 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """The way to the node stands; frames follow."""
+    """The connection to the node is open; frames follow."""
 
     type: Literal["opened"] = "opened"
     node: str
     replica: str
-    """The server that passes it on."""
+    """The server that relays the session."""
     job: str
     user: str
     ends: datetime | None = None
-    """When the job's time is over."""
+    """When the job's time limit ends it."""
     recorded: bool = False
     sequence: int = 1
-    """How many connections this session has had, this one counted."""
+    """The number of connections of this session, with this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something to tell the person; the session goes on."""
+    """A message for the person; the session continues."""
 
     type: Literal["notice"] = "notice"
     kind: NoticeKind
@@ -167,7 +167,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """It can't be, or can't go on; a code of `lattice.base.errors`. The connection closes."""
+    """The session can't begin or continue; `code` is one of `lattice.base.errors`."""
 
     type: Literal["error"] = "error"
     code: str
@@ -184,13 +184,13 @@ class Ended:
     words: str = ""
 
 
-ClientWord: TypeAlias = Start | Keepalive | Token
+ClientWord: TypeAlias = Start | Keepalive | AttachToken
 ServerWord: TypeAlias = Opened | Notice | Failure | Ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachTicket:
-    """Lets a browser open one WebSocket to one allocation, once, soon."""
+    """Lets a browser open one WebSocket to one allocation, once, within `TICKET_LIFE_S`."""
 
     ticket: str
     expires: datetime
@@ -198,15 +198,15 @@ class AttachTicket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachSession:
-    """The record of one session: written before it begins, and again when it is over."""
+    """The record of one session: written before it begins and again at its end."""
 
     id: str
     user: str
     """The Unix user it ran as."""
     subject: str
-    """Who asked, as the token names her."""
+    """The `sub` of the caller's token."""
     allocation: str
-    """Its unambiguous name."""
+    """Its unambiguous reference."""
     attempt: int
     node: str
     command: tuple[str, ...]
@@ -216,12 +216,12 @@ class AttachSession:
     ended: datetime | None = None
     reason: EndReason | None = None
     exit_code: int | None = None
-    """Where the shell's end was seen."""
+    """None if the end of the shell was not seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachSessions:
-    """The caller's own, newest first."""
+    """The caller's own sessions, newest first."""
 
     sessions: tuple[AttachSession, ...]
     more: bool = False
@@ -229,13 +229,13 @@ class AttachSessions:
 
 
 def write_word(word: ClientWord | ServerWord) -> str:
-    """The word as a text message."""
+    """The message as JSON text."""
     told = {each.name: _plain(getattr(word, each.name)) for each in fields(word)}
     return json.dumps(told, separators=(",", ":"))
 
 
 def read_client_word(text: str) -> ClientWord:
-    """What a client said; every field known, of its type, and none twice. Raises `BadWord`."""
+    """Parse a client's message; unknown or repeated fields raise `BadWord`."""
     told = _object(text)
     kind = _CLIENT.get(_type_of(told))
     if kind is None:
@@ -246,13 +246,17 @@ def read_client_word(text: str) -> ClientWord:
 
 
 def read_server_word(text: str) -> ServerWord | None:
-    """What a server said; None for a type of a newer one. Raises `BadWord`."""
+    """Parse a server's message; None for an unknown type. Raises `BadWord`."""
     told = _object(text)
     kind = _SERVER.get(_type_of(told))
     return _made(told, kind) if kind is not None else None
 
 
-_CLIENT: dict[str, type[ClientWord]] = {"start": Start, "keepalive": Keepalive, "token": Token}
+_CLIENT: dict[str, type[ClientWord]] = {
+    "start": Start,
+    "keepalive": Keepalive,
+    "token": AttachToken,
+}
 _SERVER: dict[str, type[ServerWord]] = {
     "opened": Opened,
     "notice": Notice,
@@ -313,7 +317,7 @@ def _made(told: dict[str, Any], kind: type[_Word]) -> _Word:
 
 
 def _value(value: Any, hint: Any, name: str) -> Any:
-    # `type`, not `isinstance`: True is an int to the latter.
+    # `type`, not `isinstance`: True is an instance of int.
     if type(value) not in _TYPES[hint]:
         raise BadWord(f"{name} is of the wrong type")
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Attached terminals as text: what is said about them, and the table of sessions. Pure."""
+"""Terminal sessions as text: status lines and the table of sessions. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REASONS = {
 
 
 def banner(opened: Opened, now: datetime) -> str:
-    """One line: where this is, for how long, and how to get help."""
+    """One line: the node, the job, the time left, and how to get help."""
     parts = [inert(opened.node), f"job {inert(opened.job)}"]
     if opened.ends is not None:
         parts.append(f"{duration((opened.ends - now).total_seconds())} left")
@@ -40,22 +40,22 @@ def banner(opened: Opened, now: datetime) -> str:
 
 
 def lost_line(why: str) -> str:
-    """While it is tried to get the connection back."""
+    """Shown while the client tries to reconnect."""
     return f"--- connection lost ({inert(why)}); reconnecting, ~. gives up ---"
 
 
 def back_line(away_s: float) -> str:
-    """When it is there again."""
+    """Shown after a reconnect."""
     return f"--- reconnected after {away_s:.1f} s ---"
 
 
 def suspended_line() -> str:
-    """Before the client stops."""
+    """Shown before the client suspends itself."""
     return f"--- suspended; the shell waits {RESUME_S:.0f} s for `fg`, the job goes on ---"
 
 
 def sessions_table(sessions: Iterable[AttachSession], style: Style, now: datetime) -> str:
-    """One row a session, newest first."""
+    """One row for each session, newest first."""
     columns = [
         Column("ALLOCATION"),
         Column("NODE"),

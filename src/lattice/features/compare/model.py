@@ -1,7 +1,7 @@
-"""What is asked of a comparison, and what it answers. Pure.
+"""Requests and answers of a comparison. Pure.
 
-The first run is the baseline; every other is compared with it. A number that nobody measured is
-None, with the reason.
+The first run is the baseline; every other is compared with it. A number that was not measured is
+None, with a reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FEWEST_RUNS, MOST_RUNS = 2, 8
 CONFIDENCE_PERCENT = 95
 POWER_PERCENT = 80
 PLOT_POINTS = 120
-"""At most so many points a run and metric cross the wire."""
+"""Most points per run and metric in an answer."""
 USUAL = (
     Shown.GPU_UTILIZATION,
     Shown.GPU_MEMORY_USED,
@@ -35,30 +35,30 @@ USUAL = (
 
 
 class Align(StrEnum):
-    """What is laid upon what."""
+    """How runs are aligned in time."""
 
     RELATIVE = "relative"
     """The start of each attempt is 0."""
 
 
 class Sureness(StrEnum):
-    """How sure it is that there is a difference at all."""
+    """How certain it is that there is a difference."""
 
     SURE = "sure"
-    """Less than 1 in 100 comparisons like this whole one would show such without a cause."""
+    """Fewer than 1 in 100 whole comparisons would show it by chance."""
     LIKELY = "likely"
-    """Less than 1 in 20."""
+    """Fewer than 1 in 20."""
     PERHAPS = "perhaps"
-    """Its own interval leaves zero out, but among so many metrics one such is to be expected."""
+    """Its own interval excludes zero, but among so many metrics that can happen by chance."""
     NONE_FOUND = "none found"
-    """Which is not the same as none: see the smallest that would be found."""
+    """Not proof of equality: `smallest` is the smallest difference that would be found."""
     UNKNOWN = "unknown"
     """There is nothing to judge by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareQuery:
-    """Two runs or more; no metrics: the usual ones."""
+    """Two runs or more; without metrics the default ones."""
 
     ids: tuple[str, ...]
     metrics: tuple[Shown, ...] = ()
@@ -67,7 +67,7 @@ class CompareQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRun:
-    """One of them."""
+    """One run of a comparison."""
 
     label: str
     """`A` is the baseline, then `B`, `C`, …"""
@@ -86,7 +86,7 @@ class ComparedRun:
     length_s: float
     origin: MetricOrigin
     kept: datetime | None = None
-    """When its summary was written, where the numbers come from that."""
+    """When its summary was written, if the numbers come from the stored summary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +95,14 @@ class RunLevel:
 
     mean: float | None = None
     reason: str = ""
-    """Why there is none."""
+    """Why there is no mean."""
     warm_up_s: float | None = None
-    """What was left out at its beginning; None where no steady state was found."""
+    """Length of the warm-up, which is left out; None if no steady state was found."""
     unsteady: str = ""
-    """Why no steady state was found; the mean is of the whole run then."""
+    """Why no steady state was found; then the mean is over the whole run."""
     samples: int = 0
     effective_samples: float | None = None
-    """As many independent ones would say as much."""
+    """The number of independent samples with the same information."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +115,12 @@ class Change:
     percent: float | None = None
     percent_low: float | None = None
     percent_high: float | None = None
-    """None where the baseline is zero, or not told apart from it."""
+    """None if the baseline is zero or can't be distinguished from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parting:
-    """When two runs parted in one metric."""
+    """When two runs diverged in one metric."""
 
     at_s: float
     """Since the start of each."""
@@ -136,28 +136,28 @@ class RunDifference:
 
     label: str
     change: Change | None = None
-    """Of the steady means."""
+    """Difference of the steady means."""
     reason: str = ""
-    """Why there is none."""
+    """Why there is no difference."""
     sureness: Sureness = Sureness.UNKNOWN
     smallest: float | None = None
-    """A true difference of this size would be found in 80 of 100 comparisons like this one."""
+    """80 of 100 such comparisons would find a true difference of this size."""
     smallest_percent: float | None = None
     parting: Parting | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparePoint:
-    """The mean over a stretch; where nothing was measured there is no point."""
+    """The mean over an interval; an interval without samples has no point."""
 
     at_s: float
-    """The middle of the stretch, since the start of the run."""
+    """The middle of the interval, since the start of the run."""
     value: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLine:
-    """What a plot shows of one run."""
+    """The points of one run in a plot."""
 
     label: str
     step_s: float
@@ -172,13 +172,13 @@ class MetricComparison:
     unit: str
     levels: tuple[RunLevel, ...]
     differences: tuple[RunDifference, ...]
-    """One a run but the baseline."""
+    """One per run except the baseline."""
     lines: tuple[RunLine, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstParting:
-    """What parted first between a run and the baseline; several if at the same time."""
+    """The metrics in which a run first diverged from the baseline; several if at the same time."""
 
     label: str
     at_s: float
@@ -187,7 +187,7 @@ class FirstParting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingValue:
-    """Of one run; None: nobody has said, with the reason."""
+    """The value of one run; None if it is unknown, with the reason."""
 
     value: str | None
     reason: str = ""
@@ -195,7 +195,7 @@ class SettingValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One thing that was asked for or given, of all runs in their order."""
+    """One requested or granted property of all runs, in their order."""
 
     name: str
     values: tuple[SettingValue, ...]
@@ -204,7 +204,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The whole answer."""
+    """The answer of a comparison."""
 
     taken: datetime
     align: Align
@@ -216,7 +216,7 @@ class Comparison:
 
 
 def metrics_named(words: tuple[str, ...]) -> tuple[Shown, ...]:
-    """The metrics of these words, commas between some of them. Raises `UsageError`."""
+    """Return the metrics in comma-separated words. Raises `UsageError`."""
     found: list[Shown] = []
     for word in (each.strip() for text in words for each in text.split(",")):
         if not word:

@@ -1,11 +1,11 @@
-"""`lattice diag`: what is sick about a job, how we know, and what to do."""
+"""`lattice diag`: faults of a job with evidence and remedy."""
 
 from __future__ import annotations
 
 from lattice.base.command import Argument, Command, Option
 from lattice.base.errors import UsageError
 from lattice.base.shell import Shell
-from lattice.features.diag import api
+from lattice.features.diag import operations
 from lattice.features.diag.model import Area, Verdict
 
 EXIT_STATUS = {
@@ -27,14 +27,14 @@ def diag(
     all: bool,  # noqa: A002 - the option's name
     exit_status: bool,
 ) -> int:
-    """One page."""
+    """Show the diagnosis, or with `stacks` the stacks of all ranks."""
     flags = {Area.NETWORK: network, Area.STORAGE: storage, Area.GPU: gpu}
     areas = tuple(area for area, wanted in flags.items() if wanted)
     if stacks:
         if areas or exit_status:
             raise UsageError("--stacks is a page of its own", hint="Take the other options away.")
         return _stacks(shell, id, everything=all)
-    diagnosis = shell.call(api.diagnose(shell.reference(id), areas=areas))
+    diagnosis = shell.call(operations.diagnose(shell.reference(id), areas=areas))
     if shell.output in {"json", "yaml"}:
         shell.document(diagnosis)
     else:
@@ -47,7 +47,7 @@ def diag(
 
 def _stacks(shell: Shell, id_: str | None, *, everything: bool) -> int:
     shell.note("The stacks of every rank are taken; the job goes on.")
-    picture = shell.call(api.take_stacks(shell.reference(id_)))
+    picture = shell.call(operations.take_stacks(shell.reference(id_)))
     if shell.output in {"json", "yaml"}:
         shell.document(picture)
         return 0

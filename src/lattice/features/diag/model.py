@@ -1,7 +1,7 @@
-"""What a diagnosis is made of: the case that rules read, and what they find. Pure.
+"""The data of a diagnosis: the case that rules read, and their findings. Pure.
 
-A rule says `ok` only of what was measured. What was not is `unknown`, with the reason and with what
-kind of lack it is; nothing turns the one into the other.
+A rule returns `ok` only for what was measured. The rest is `unknown`, with the reason and the kind
+of lack. Nothing converts one into the other.
 """
 
 from __future__ import annotations
@@ -12,23 +12,25 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
+from lattice.base.errors import UsageError
 from lattice.domain.allocation import State
 from lattice.domain.attempts import JobAttempt
 from lattice.domain.jobfacts import NodeFacts, StackLanguage
 from lattice.domain.measured import Shown
 from lattice.domain.metricstore import Point
-from lattice.domain.nodelook import NodeSight, NodeSilence
+from lattice.domain.node_snapshot import NodeSnapshot, NodeUnreachable
 from lattice.domain.source import Source
 from lattice.domain.telemetry import Coverage
+from lattice.observe.thresholds import Thresholds
 
 GIB, GBIT = 1024.0**3, 1e9
 NOWHERE = Coverage(0, 0)
 TRACE_S = 600
-"""How far back the short traces go."""
+"""The range of the traces in seconds."""
 
 
 class Area(StrEnum):
-    """What a line of the page is about."""
+    """The topic of a line of the page."""
 
     JOB = "job"
     NETWORK = "network"
@@ -55,45 +57,45 @@ _WORSE = {each: place for place, each in enumerate(Verdict)}
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of them; of none, `unknown`."""
+    """Return the worst of them; `unknown` for none."""
     return max(verdicts, key=_WORSE.__getitem__, default=Verdict.UNKNOWN)
 
 
 class Sense(StrEnum):
-    """How a measured value stands to its target."""
+    """How a measured value relates to its target."""
 
     AT_MOST = "at_most"
     AT_LEAST = "at_least"
     OF = "of"
-    """The target is all there could be."""
+    """The target is the maximum."""
 
 
 class Lack(StrEnum):
     """Why something is unknown."""
 
     SILENT = "silent"
-    """Who would know does not answer."""
+    """The source does not answer."""
     FAILED = "failed"
-    """It was tried, and did not work."""
+    """The measurement failed."""
     TOO_EARLY = "too_early"
     """It needs a second look."""
     NOT_OFFERED = "not_offered"
-    """This system does not measure it, or there is nothing to measure it against."""
+    """This system does not measure it, or there is nothing to compare it with."""
 
     @property
     def counts(self) -> bool:
-        """True if the verdict on the whole can't be `ok` because of it."""
+        """True if it prevents the overall verdict `ok`."""
         return self is not Lack.NOT_OFFERED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a finding is about; empty parts say nothing."""
+    """What a finding is about; unused parts are empty."""
 
     node: str = ""
     rank: int | None = None
     gpu: str = ""
-    """The UUID of a card."""
+    """The UUID of a GPU."""
     thing: str = ""
     """A link, a mount, a switch."""
 
@@ -107,28 +109,28 @@ class Finding:
     area: Area
     verdict: Verdict
     subjects: tuple[Subject, ...] = ()
-    """Whom it concerns: of a sick line those that are sick."""
+    """The subjects concerned; of a faulty line the faulty ones."""
     measured: float | None = None
     target: float | None = None
     sense: Sense = Sense.AT_MOST
-    """How the two should stand to each other."""
+    """How the two should relate."""
     unit: str = ""
     source: str = ""
-    """Who measured, in the words of SRC-1, or who said so."""
+    """Who measured it, in the terms of SRC-1, or who reported it."""
     evidence: str = ""
-    """One sentence with the numbers in it."""
+    """One sentence with the numbers."""
     remedy: str = ""
-    """What to do, with the command or the option of Slurm; of a sick line only."""
+    """What to do, with the command or the Slurm option; only for a fault."""
     reason: str = ""
-    """Why nothing is known; of an unknown line only."""
+    """Why nothing is known; only for an unknown line."""
     lack: Lack | None = None
     covered: Coverage = NOWHERE
-    """Of how many of the job's nodes it speaks."""
+    """How many of the job's nodes it covers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountTarget:
-    """What a site promises of the file systems below a path."""
+    """A site's guarantee for the file systems below a path."""
 
     path: str
     read_bytes_s: float | None = None
@@ -138,61 +140,44 @@ class MountTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTarget:
-    """What a site expects of links of a name; `*` stands for any letters."""
+    """The expected speed of links with this name; `*` matches any characters."""
 
     name: str
     speed_bits: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Targets:
-    """What is measured against. Percentages are of a hundred."""
+class Targets(Thresholds):
+    """The values that jobs are compared with: thresholds and the site's guarantees."""
 
     mounts: tuple[MountTarget, ...] = ()
     links: tuple[LinkTarget, ...] = ()
-    gpu_idle_percent: float = 10.0
-    gpu_hang_percent: float = 95.0
-    gpu_hang_power_of_limit: float = 0.4
-    hang_s: float = 120.0
-    """A job of which nothing moved for so long does not get on."""
-    straggler_percent: float = 25.0
-    """One that differs by less from the rest is not told apart."""
-    loader_gpu_percent: float = 50.0
-    memory_percent: float = 90.0
-    link_error_percent: float = 0.1
-    retransmit_percent: float = 1.0
-    congestion_percent: float = 10.0
-    mount_answers_s: float = 1.0
-    io_p99_s: float = 1.0
-    clock_s: float = 1.0
-    quiet_s: float = 300.0
-    """A job that works and writes nothing for so long is quiet."""
 
 
 TraceKey: TypeAlias = tuple[Shown, str, str]
-"""Which metric, of which node, of which card (empty: of the node)."""
+"""A metric, a node, and a GPU (empty for the whole node)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Everything that a rule may read. Times are the servers'."""
+    """All data that a rule may read. Times are by the servers' clock."""
 
     job: JobAttempt
     now: float
     interval_s: float
     nodes: tuple[str, ...]
     groups: Mapping[str, str] = field(default_factory=dict)
-    """The switch each node hangs on; empty where Slurm knows of none."""
-    sights: Mapping[str, NodeSight] = field(default_factory=dict)
+    """The switch of each node; empty if Slurm has no topology."""
+    sights: Mapping[str, NodeSnapshot] = field(default_factory=dict)
     facts: Mapping[str, NodeFacts] = field(default_factory=dict)
     earlier: Mapping[str, NodeFacts] = field(default_factory=dict)
-    """The same from a look before, for what is a rate."""
-    silences: Mapping[str, NodeSilence] = field(default_factory=dict)
-    """Who told nothing at all, or no facts."""
+    """The facts of an earlier look, for rates."""
+    silences: Mapping[str, NodeUnreachable] = field(default_factory=dict)
+    """Nodes that did not answer, or sent no facts."""
     traces: Mapping[TraceKey, tuple[Point, ...]] = field(default_factory=dict)
     """The last ten minutes from the metric store, oldest first."""
     no_traces: str = ""
-    """Why there are none."""
+    """Why there are no traces."""
     targets: Targets = Targets()
 
     @property
@@ -202,7 +187,7 @@ class Case:
 
     @property
     def has_gpus(self) -> bool | None:
-        """None: nobody says."""
+        """None if unknown."""
         if self.job.allocation.gpus is not None:
             return self.job.allocation.gpus > 0
         return (
@@ -210,8 +195,8 @@ class Case:
         )
 
 
-class Rule(Protocol):
-    """One way in which a job can be sick. Pure: everything it knows is in the case."""
+class DiagRule(Protocol):
+    """A check for one kind of fault. Pure: all its data is in the case."""
 
     @property
     def name(self) -> str: ...
@@ -221,22 +206,22 @@ class Rule(Protocol):
     def area(self) -> Area: ...
     @property
     def explains(self) -> frozenset[str]:
-        """Rules whose sick findings follow from a sick one of this."""
+        """Rules with findings that are consequences of a fault of this rule."""
 
     def judge(self, case: Case) -> Iterable[Finding]:
-        """At least one line, unless the rule has nothing to do with such a job."""
+        """Yield at least one line, unless the rule does not apply to the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiagQuery:
-    """What is asked. No areas: all of them."""
+    """A request. No areas stands for all of them."""
 
     areas: tuple[Area, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """One page about one attempt: sick lines first, then what is unknown, then what is well."""
+    """A page about one attempt: faults first, then unknown lines, then good ones."""
 
     allocation: str
     id: str
@@ -270,23 +255,23 @@ class StackPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackGroup:
-    """Ranks that stand at the same place."""
+    """Ranks at the same place in the code."""
 
     words: str
-    """`ranks 0-2: all_reduce, train.py:212`."""
+    """Such as `ranks 0-2: all_reduce, train.py:212`."""
     ranks: tuple[int, ...]
     subjects: tuple[Subject, ...]
-    """One for each process in it."""
+    """One per process."""
     language: StackLanguage
     frames: tuple[StackPlace, ...]
-    """The innermost first."""
+    """Innermost first."""
     is_odd: bool = False
-    """True if it is not where most ranks are, and so is what they may wait for."""
+    """True if most ranks are elsewhere and may wait for this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackPicture:
-    """All ranks of an attempt in one picture: the odd ones first."""
+    """All ranks of an attempt in groups, outliers first."""
 
     allocation: str
     id: str
@@ -296,6 +281,15 @@ class StackPicture:
     """All groups in one line."""
     groups: tuple[StackGroup, ...]
     troubles: tuple[str, ...] = ()
-    """Why there is no picture, or no better one, of some."""
+    """Why some stacks are missing or incomplete."""
     covered: Coverage
     took_s: float
+
+
+def areas_named(words: Iterable[str]) -> tuple[Area, ...]:
+    """Return the areas with these names, each once. Raises `UsageError`."""
+    try:
+        return tuple(dict.fromkeys(Area(each) for each in words))
+    except ValueError:
+        there = ", ".join(each.value for each in Area)
+        raise UsageError("That is no area.", hint=f"There are {there}.") from None

@@ -1,8 +1,8 @@
-"""Health: whether the server is well, its own figures, and the description of its interface.
+"""Health: the state of the server, its own metrics, and the description of its interface.
 
-Data path    process ─► service ─► http | rpc; nothing of a caller's work passes here.
-Bounds       health is public and says a word on the server and one on its agreed state; figures
+Data path    process ─► service ─► operations | wire; no user data passes here.
+Bounds       Health is public and has one word on the server and one on the state store. Metrics
              need a role.
-When down    then nobody answers, which is the answer.
+When down    The server is down and does not answer.
 Promises     AUTH-6.
 """

@@ -1,4 +1,4 @@
-"""What the feature answers: pure data."""
+"""The answer of the feature. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """`ok`, or `degraded` while an engine the server stands on does not answer.
+    """`ok`, or `degraded` while Slurm or the state store does not answer.
 
-    `state` is the agreed state: `ok`, `away`, or `none` where the server has none. `note` is what
-    people should know of it, in words.
+    `state` is the state store's: `ok`, `away`, or `none` if the server has none. `note` is a
+    message for people.
     """
 
     status: str

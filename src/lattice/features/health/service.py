@@ -1,4 +1,4 @@
-"""The use case: is the server well, what are its figures, what does it offer."""
+"""The state of the server, its metrics and its API description."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AWAY = "The agreed state does not answer: what would change it, or depends on i
 
 
 class HealthService:
-    """Reads what the process knows of itself; the figures and the description are passed in."""
+    """Reports on the process; the metrics and the description come from callables."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class HealthService:
         self._description = description
 
     async def health(self) -> Health:
-        """`degraded` still serves: it answers with what it last knew."""
+        """Return the state. A `degraded` server still answers, with the last known data."""
         try:
             well = self._scheduler.live().source.ok
         except Unavailable:
@@ -47,9 +47,9 @@ class HealthService:
         )
 
     async def figures(self) -> str:
-        """The server's own figures in the text format of Prometheus."""
+        """Return the server's own metrics in the Prometheus text format."""
         return self._figures()
 
     async def description(self) -> str:
-        """The OpenAPI description of the REST interface, as JSON."""
+        """Return the OpenAPI description of the REST interface, as JSON."""
         return await self._description()

@@ -1,9 +1,10 @@
-"""Identity: signing in and out, and who the server takes the caller for.
+"""Identity: sign-in, sign-out, and the caller as the server sees it.
 
-Data path    discovery (public) ─► CLI ─ PKCE | device | manual ─► identity provider ─► tokens
-             token ─► server (verified, then read by lattice.access) ─► whoami
-Bounds       tokens live in one file a server, mode 0600, or in the keyring; a refresh is done by
-             one process at a time, over all hosts that share the home.
-When down    the provider: tokens hold until they expire; keys already fetched go on being used.
+Data path    discovery (public) ─► CLI ─ PKCE | device | manual ─► identity provider ─► tokens.
+             token ─► server (verified, then read by lattice.access) ─► whoami.
+Bounds       Tokens are in one file per server, mode 0600, or in the keyring. One process at a time
+             refreshes them, over all hosts that share the home directory.
+When down    The provider: tokens are valid until they expire, and the server keeps using the keys
+             it has fetched.
 Promises     AUTH-1, AUTH-3, AUTH-11.
 """

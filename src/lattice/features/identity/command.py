@@ -1,4 +1,4 @@
-"""`lattice login`, `lattice logout` and `lattice whoami`: options to calls to text."""
+"""`lattice login`, `lattice logout` and `lattice whoami`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lattice.base.errors import ConfigurationError, LoginRequired, Unavailable
 from lattice.base.shell import Shell
 from lattice.base.text import inert
 from lattice.domain.signin import DeviceCode, IdentityProvider, Locker, Tokens
-from lattice.features.identity import api, render
+from lattice.features.identity import operations, render
 from lattice.features.identity.model import AuthDiscovery
 
 _FLOWS = ("pkce", "device", "manual")
@@ -19,22 +19,22 @@ _NOT_LOGGED_IN = "Not logged in. Run `lattice login` first."
 
 
 class SignInShell(Shell, Protocol):
-    """A shell that can also sign people in, and keeps what that gives."""
+    """A shell that can also sign people in and stores their tokens."""
 
     @property
     def locker(self) -> Locker:
-        """Where this server's tokens are kept."""
+        """The store of this server's tokens."""
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """What the configuration asks for besides the usual."""
+        """Scopes from the configuration, requested besides the default ones."""
 
     @property
     def fixed_token(self) -> bool:
-        """True if LATTICE_TOKEN is set, which stands before anything kept."""
+        """True if LATTICE_TOKEN is set, which takes precedence over stored tokens."""
 
     def provider(self, discovery: AuthDiscovery, *, browser: bool) -> IdentityProvider:
-        """The provider the server names."""
+        """Return a client of the provider that the server names."""
 
 
 def login(
@@ -45,7 +45,7 @@ def login(
     no_browser: bool,
     status: bool,
 ) -> int:
-    """Sign in, or say how things stand."""
+    """Sign in, or with `status` show who is signed in."""
     if status:
         return _login_status(shell)
     if shell.fixed_token:
@@ -53,7 +53,7 @@ def login(
             "LATTICE_TOKEN is set and would be used whatever you sign in as",
             hint="Unset it first: unset LATTICE_TOKEN",
         )
-    discovery = shell.call(api.auth_discovery(), anonymous=True)
+    discovery = shell.call(operations.auth_discovery())
     if not discovery.issuer:
         raise ConfigurationError(
             "This server has no identity provider, so there is nobody to sign in with.",
@@ -67,7 +67,7 @@ def login(
 
 
 def pick_flow(environment: Mapping[str, str]) -> str:
-    """The device flow where no browser can open on this machine: over SSH, or without a display."""
+    """Return `device` if no browser can open on this machine: over SSH, or without a display."""
     if environment.get("BROWSER"):
         return "pkce"
     if environment.get("SSH_CONNECTION") or environment.get("SSH_TTY"):
@@ -109,7 +109,7 @@ def _ask_back(shell: Shell, address: str) -> str:
 
 
 def _greet(shell: SignInShell) -> int:
-    identity = shell.call(api.whoami())
+    identity = shell.call(operations.whoami())
     until = identity.expires
     if until is None and (end := shell.locker.expires_at()) is not None:
         until = datetime.fromtimestamp(end, UTC)
@@ -127,7 +127,7 @@ def _login_status(shell: SignInShell) -> int:
 
 
 def logout(shell: SignInShell) -> int:
-    """Revoke, and forget."""
+    """Revoke the tokens and delete them."""
     if shell.fixed_token:
         shell.warn("LATTICE_TOKEN is set; only you can unset it.")
     tokens = shell.locker.empty()
@@ -135,7 +135,7 @@ def logout(shell: SignInShell) -> int:
         shell.note("Nobody was logged in.")
         return 0
     try:
-        discovery = shell.call(api.auth_discovery(), anonymous=True)
+        discovery = shell.call(operations.auth_discovery())
         provider = shell.provider(discovery, browser=False) if discovery.issuer else None
         revoked = provider is not None and provider.revoke(*tokens)
     except Unavailable as error:
@@ -150,8 +150,8 @@ def logout(shell: SignInShell) -> int:
 
 
 def whoami(shell: Shell) -> int:
-    """Each fact, and what it was taken from."""
-    identity = shell.call(api.whoami())
+    """Show each fact about the caller and its source."""
+    identity = shell.call(operations.whoami())
     if shell.output in {"json", "yaml"}:
         shell.document(identity)
     else:

@@ -1,4 +1,4 @@
-"""What the feature answers: pure data."""
+"""Answers of the feature: pure data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthDiscovery:
-    """What a client needs to sign in. Empty strings: the server has no provider."""
+    """What a client needs to sign in. All fields are empty if the server has no provider."""
 
     idp_url: str
     client_id: str
@@ -17,7 +17,7 @@ class AuthDiscovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One thing the server holds true of the caller, and what it took it from."""
+    """One value that the server holds about the caller, and its source."""
 
     value: str
     source: str
@@ -25,7 +25,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who the server takes the caller for."""
+    """The caller as the server sees it."""
 
     sub: str
     user: Fact

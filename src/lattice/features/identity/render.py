@@ -1,4 +1,4 @@
-"""Identity as text. Pure; knows no terminal."""
+"""Identity as text. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lattice.features.identity.model import Fact, Identity
 
 
 def welcome(identity: Identity, until: datetime | None, style: Style, now: datetime) -> str:
-    """The one line after signing in."""
+    """Return the line that is shown after sign-in."""
     name = inert(identity.user.value or identity.sub)
     tenant = f", tenant {inert(identity.tenant.value)}" if identity.tenant.value else ""
     role = inert(identity.role.value)
@@ -21,14 +21,14 @@ def welcome(identity: Identity, until: datetime | None, style: Style, now: datet
 
 
 def short_moment(value: datetime, style: Style, now: datetime) -> str:
-    """A moment without its seconds."""
+    """Return a time without its seconds."""
     text = moment(value, style, now)
     head, _, mark = text.rpartition(":")
     return head + ("Z" if mark.endswith("Z") else "")
 
 
 def facts(identity: Identity, style: Style, now: datetime) -> str:
-    """Each thing the server holds true, and what it took it from."""
+    """Return a table of facts with their sources."""
     rows: list[list[Cell]] = [
         ["user", *_fact(identity.user, "none: owns no allocations")],
         ["role", *_fact(identity.role, "none")],

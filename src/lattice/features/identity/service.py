@@ -1,4 +1,4 @@
-"""The use case: who the server takes the caller for, and why."""
+"""The caller's identity as the server sees it, with the source of each fact."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from lattice.features.identity.model import AuthDiscovery, Fact, Identity
 
 
 class IdentityService:
-    """Explains the caller to herself; it verifies nothing, the guard has done that."""
+    """Describes the caller. It verifies nothing; the guard has done that."""
 
     def __init__(self, scheduler: Scheduler, discovery: AuthDiscovery) -> None:
         self._scheduler = scheduler
         self._discovery = discovery
 
     async def discovery(self) -> AuthDiscovery:
-        """Where and as which client to sign in."""
+        """Return the provider and the client id to sign in with."""
         return self._discovery
 
     async def whoami(self, actor: Actor) -> Identity:
-        """Every fact with what it was taken from."""
+        """Return every fact with its source."""
         accounts = self._accounts()
         return Identity(
             sub=actor.sub,
@@ -36,7 +36,7 @@ class IdentityService:
         )
 
     def _accounts(self) -> AccountTree:
-        # Who somebody is can be told before Slurm has said a word; what she coordinates can't.
+        # The identity is available before Slurm answers; the coordinated accounts are not.
         try:
             return self._scheduler.live().cluster.accounts
         except Unavailable:

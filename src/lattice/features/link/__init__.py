@@ -1,14 +1,14 @@
-"""Link: every node within reach of every replica, with nothing listening on a node.
+"""Link: every replica reaches every node, and no node opens a port.
 
-Data path    agent ─ dials ─► replica B: one quiet link, pings up, tickets down.
-             person ─► replica A ─ ticket ─► (B ─►) agent ─ dials ─► A: a stream, one hop.
-             A stream is a pipe between its two ends; the replica between them passes frames on
-             unread and keeps nothing, so its death is a pause and no loss.
-Bounds       a ping every 5 s; 15 s of silence end a link; 64 messages wait on a link at most; a
-             pipe holds 2 MiB at each end; a session waits 60 s for its caller to come back.
-When down    a replica dies: its agents dial another within seconds, its lease takes its routes.
-             The state store is away: links stand, and what is linked here can be reached here; a
-             link that others can't find looks for a replica that can publish it.
-             No way to a node: said in words with since when; never a hang.
+Data path    An agent dials replica B and holds one link: pings go up, tickets go down.
+             A caller of replica A gets a ticket to the agent through B. The agent dials A, so
+             a node stream has one hop. A stream is a pipe between its two ends. The replica
+             relays its frames and keeps none, so nothing is lost when the replica dies.
+Bounds       A ping every 5 s; 15 s of silence end a link. At most 64 messages wait on a link. A
+             pipe buffers 2 MiB at each end. A session waits 60 s for its caller to come back.
+When down    When a replica dies, its agents dial another within seconds and its lease removes its
+             routes. Without the state store links stay open and a replica reaches the nodes linked
+             to it. An agent with an unpublished link looks for a replica that can publish it. If a
+             node can't be reached, the answer says so and since when; it never hangs.
 Promises     AUTH-8, AUTH-9, and the table of times.
 """

@@ -1,26 +1,26 @@
-"""`lattice admin ping`: options to calls to text."""
+"""`lattice admin ping`."""
 
 from __future__ import annotations
 
 from lattice.base.command import Argument, Command, Option
 from lattice.base.errors import UsageError
 from lattice.base.shell import Shell
-from lattice.features.link import api, render
+from lattice.features.link import operations, render
 from lattice.features.link.model import MOST_PINGS
 
 _USUAL = 10
 
 
 def read_count(text: str) -> int:
-    """How many round trips; raises `UsageError`."""
+    """Parse the number of round trips; raises `UsageError`."""
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_PINGS):
         raise UsageError(f"{text!r} is no count", hint=f"A number from 1 to {MOST_PINGS}.")
     return int(text)
 
 
 def ping(shell: Shell, *, node: str, count: int | None) -> int:
-    """The way to a node, measured."""
-    answer = shell.call(api.ping_node(node, count or _USUAL))
+    """Measure round trips to a node."""
+    answer = shell.call(operations.ping_node(node, count or _USUAL))
     if shell.output in {"json", "yaml"}:
         shell.document(answer)
     else:

@@ -1,10 +1,9 @@
-"""The only mapping between the feature's dataclasses and its protobuf messages."""
+"""The health of a node, as a dataclass and as a protobuf message."""
 
 from __future__ import annotations
 
 from lattice.base.text import inert
-from lattice.domain.node import Health, NodeHealth
-from lattice.features.link.model import NodeReach
+from lattice.domain.node import HealthState, NodeHealth
 from lattice.wire.convert import message_of
 from lattice.wire.v1 import link_pb2 as pb
 
@@ -12,20 +11,15 @@ _MOST_WORDS = 8
 _LONGEST_WORDS = 160
 
 
-def reach_message(answer: NodeReach) -> pb.NodeReach:
-    """A measurement as it crosses the wire."""
-    return message_of(answer, pb.NodeReach)
-
-
 def health_message(health: NodeHealth) -> pb.NodeHealth:
-    """How a node is, as it crosses the wire."""
+    """The health as a protobuf message."""
     return message_of(health, pb.NodeHealth)
 
 
 def health_of(message: pb.NodeHealth) -> NodeHealth:
-    """What an agent said of its node, cut to what a record may hold."""
+    """The health that an agent reported, cut to what a record may hold."""
     try:
-        health = Health(message.health)
+        health = HealthState(message.health)
     except ValueError:
         return NodeHealth()
     words = (inert(each)[:_LONGEST_WORDS] for each in message.words[:_MOST_WORDS])

@@ -1,4 +1,4 @@
-"""What the feature answers, and the record of a replica: pure data."""
+"""The answer of the feature and the record of a replica: pure data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_PINGS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """A server that is up: its record is under its lease and goes with it."""
+    """A server that is up. Its record is under its lease."""
 
     id: str
     address: str
@@ -24,7 +24,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReach:
-    """The way to a node, measured by one replica."""
+    """Round trips to a node, measured by one replica."""
 
     node: str
     linked_to: str
@@ -34,7 +34,7 @@ class NodeReach:
 
 
 class BadReplica(Exception):
-    """A value that is no record of a replica."""
+    """The value of a replica's key can't be parsed."""
 
 
 def written(replica: Replica) -> bytes:
@@ -43,7 +43,7 @@ def written(replica: Replica) -> bytes:
 
 
 def read_replica(value: bytes) -> Replica:
-    """The same, read; raises `BadReplica`. Fields of later versions are passed over."""
+    """Parse that value; raises `BadReplica`. Unknown fields are ignored."""
     try:
         return msgspec.json.decode(value, type=Replica)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""A measured way as text. Pure; knows no terminal."""
+"""Measured round trips as text. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lattice.features.link.model import NodeReach
 
 
 def reach(answer: NodeReach) -> str:
-    """One line of figures, one of how they came about."""
+    """One line of figures, one of how they were measured."""
     trips = sorted(answer.round_trips_ms)
     figures = f"median {median(trips):.1f} ms, least {trips[0]:.1f}, most {trips[-1]:.1f}"
     way = f"measured by {inert(answer.measured_by)}"

@@ -8,12 +8,11 @@ from typing import Any
 
 import grpc
 
-from lattice.access.limits import Questions, Verdict
+from lattice.access.limits import LimitVerdict, Questions
 from lattice.base.errors import PermissionRefused, UsageError
 from lattice.domain.stream import CarrierLost
-from lattice.features.link.convert import reach_message
 from lattice.features.link.model import PING_EVERY_S, SILENCE_S
-from lattice.features.link.service.desk import StreamDesk
+from lattice.features.link.service.broker import NodeStreamBroker
 from lattice.features.link.service.held import HeldLink
 from lattice.features.link.service.hub import LinkHub
 from lattice.features.link.service.probe import ProbeService
@@ -24,7 +23,6 @@ from lattice.wire.v1 import link_pb2 as pb
 from lattice.wire.v1 import link_pb2_grpc
 
 _HELLO_S = 10.0
-_PINGS = 10
 
 
 class LinkRpc:
@@ -33,7 +31,7 @@ class LinkRpc:
     def __init__(
         self,
         hub: LinkHub,
-        desk: StreamDesk,
+        desk: NodeStreamBroker,
         replicas: Callable[[], Iterable[str]],
     ) -> None:
         self._hub = hub
@@ -41,7 +39,7 @@ class LinkRpc:
         self._replicas = replicas
 
     def handlers(self) -> grpc.GenericRpcHandler[Any, Any]:
-        """To be added to a server."""
+        """The handlers to add to a gRPC server."""
         return grpc.method_handlers_generic_handler(
             "lattice.v1.LinkService",
             {
@@ -57,8 +55,8 @@ class LinkRpc:
     async def link(self, _requests: Any, context: Any) -> None:
         hello = await self._hello(context)
         async with self._hub.holding(grpc_peer(), hello) as held:
-            # Welcomed first, published beside: thousands of agents link at once after a replica's
-            # death, and none of them should wait for the agreed state.
+            # Welcome first, publish later: after a replica's death thousands of agents link at
+            # once, and none should wait for the state store.
             await context.write(pb.LinkDown(welcome=self._welcome(held)))
             reading = asyncio.ensure_future(self._read(held, context))
             try:
@@ -109,8 +107,8 @@ class LinkRpc:
 class PeerRpc(link_pb2_grpc.PeerServiceServicer):
     """`PeerService` on the agents' listener, for other replicas."""
 
-    def __init__(self, hub: LinkHub, judge: Callable[[str, Questions], Verdict]) -> None:
-        """`judge` asks the buckets that live on this replica."""
+    def __init__(self, hub: LinkHub, judge: Callable[[str, Questions], LimitVerdict]) -> None:
+        """`judge` checks the token buckets on this replica."""
         self._hub = hub
         self._judge = judge
 
@@ -128,28 +126,17 @@ class PeerRpc(link_pb2_grpc.PeerServiceServicer):
 
 
 class ProbeRpc:
-    """`LinkProbe` on the people's listener. `EchoNode` takes its messages as bytes."""
+    """`EchoNode` on the people's listener; it takes its messages as bytes."""
 
     def __init__(self, service: ProbeService) -> None:
         self._service = service
 
     def handlers(self) -> grpc.GenericRpcHandler[Any, Any]:
-        """To be added to a server."""
+        """The handlers to add to a gRPC server."""
         return grpc.method_handlers_generic_handler(
             "lattice.v1.LinkProbe",
-            {
-                "PingNode": grpc.unary_unary_rpc_method_handler(
-                    self.ping,
-                    request_deserializer=pb.PingNodeRequest.FromString,
-                    response_serializer=pb.NodeReach.SerializeToString,
-                ),
-                "EchoNode": grpc.stream_stream_rpc_method_handler(self.echo),
-            },
+            {"EchoNode": grpc.stream_stream_rpc_method_handler(self.echo)},
         )
-
-    async def ping(self, request: pb.PingNodeRequest, context: Any) -> pb.NodeReach:
-        count = request.count or _PINGS
-        return reach_message(await self._service.ping(grpc_caller(), request.name, count))
 
     async def echo(self, _requests: Any, context: Any) -> None:
         carrier = GrpcCarrier(context)

@@ -9,19 +9,21 @@ from lattice.base.errors import UsageError
 from lattice.base.moment import parse_duration
 from lattice.base.shell import Shell
 from lattice.domain.lock import LockKind
-from lattice.features.locks import api
+from lattice.features.locks import operations
 from lattice.features.locks.render import lock_table, locked_line, unlocked_line
 
 
-# `for` is an option's name, and no parameter of Python's.
+# `for` is an option's name but can't be a parameter in Python.
 def lock(shell: Shell, *, kind: str, target: str | None, reason: str | None, **options: Any) -> int:
-    """Lock, and say until when."""
+    """Create a lock and print its end."""
     if not reason:
         raise UsageError(
             "A lock needs a reason.", hint="--reason TEXT; who is locked out reads it."
         )
     duration_s: int | None = options["for"]
-    answer = shell.call(api.create_lock(kind, target or "", reason, duration_s or 0))
+    answer = shell.call(
+        operations.create_lock(kind, target or "", reason=reason, duration_s=duration_s or 0)
+    )
     if shell.output in {"json", "yaml"}:
         shell.document(answer)
         return 0
@@ -33,7 +35,7 @@ def lock(shell: Shell, *, kind: str, target: str | None, reason: str | None, **o
 
 def unlock(shell: Shell, *, kind: str, target: str | None) -> int:
     """End a lock."""
-    answer = shell.call(api.delete_lock(kind, target or ""))
+    answer = shell.call(operations.delete_lock(kind, target or ""))
     if shell.output in {"json", "yaml"}:
         shell.document(answer)
     else:
@@ -42,8 +44,8 @@ def unlock(shell: Shell, *, kind: str, target: str | None) -> int:
 
 
 def locks(shell: Shell) -> int:
-    """List what is locked."""
-    answer = shell.call(api.list_locks())
+    """List the locks in force."""
+    answer = shell.call(operations.list_locks())
     if shell.output in {"json", "yaml"}:
         shell.document(answer)
         return 0

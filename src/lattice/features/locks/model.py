@@ -1,4 +1,4 @@
-"""What the feature asks and answers. Pure."""
+"""Requests and answers of the feature. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST_TARGET = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockOrder:
-    """What to lock, why, and for how long; 0 is until it is unlocked."""
+    """What to lock, why, and for how many seconds; 0 means until it is unlocked."""
 
     kind: str
     target: str = ""
@@ -22,7 +22,7 @@ class LockOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnlockOrder:
-    """What to unlock."""
+    """Which lock to end."""
 
     kind: str
     target: str = ""
@@ -30,6 +30,6 @@ class UnlockOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockList:
-    """Locks in force, by kind and target."""
+    """Locks in force."""
 
     locks: tuple[Lock, ...] = ()

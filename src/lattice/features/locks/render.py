@@ -1,4 +1,4 @@
-"""Locks as text. Pure; knows no terminal."""
+"""Locks as text. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lattice.features.locks.model import LockList
 
 
 def lock_table(answer: LockList, style: Style, now: datetime) -> str:
-    """A row each; empty where there is none."""
+    """Return a table with one row per lock, or an empty string."""
     if not answer.locks:
         return ""
     columns = [Column("LOCKED"), Column("BY"), Column("SINCE"), Column("UNTIL"), Column("REASON")]
@@ -31,11 +31,11 @@ def lock_table(answer: LockList, style: Style, now: datetime) -> str:
 
 
 def locked_line(lock: Lock, style: Style, now: datetime) -> str:
-    """What was done."""
+    """Return the line for a new lock."""
     until = f"until {moment(lock.until, style, now)}" if lock.until else "until it is unlocked"
     return f"Locked {inert(lock.name)} {until}\n"
 
 
 def unlocked_line(lock: Lock) -> str:
-    """What was done."""
+    """Return the line for a removed lock."""
     return f"Unlocked {inert(lock.name)}\n"

@@ -1,24 +1,28 @@
-"""What people read of logs: blocks of lines, gaps and notes, and where to go on. Pure."""
+"""The records that people read: blocks of lines, gaps and notes, and the cursor. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
+from lattice.base.operation import FieldRule
 from lattice.domain.allocation import ExitCode, State
 from lattice.domain.logs import GapCause, LogKind
+from lattice.domain.request_fields import Attempt
 
 USUAL_PAGE_LINES = 1000
-"""Of a page where nobody says how many."""
+"""Lines of a page without a `limit`."""
+LARGEST_PAGE = 10_000
+"""The most lines of a page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBlock:
-    """Whole lines of one stream, one after the other, that were read at one moment.
+    """Consecutive whole lines of one stream that were read at one moment.
 
-    A block and not a line is the unit: a job may write a million lines a second.
+    The unit is a block and not a line, because a job may write a million lines a second.
     """
 
     type: Literal["lines"] = "lines"
@@ -27,28 +31,30 @@ class LogBlock:
     source: str
     """`batch`, a step `0`, or a task of it `0.3`."""
     rank: int | None = None
-    """The task that wrote all of it, where that is known."""
+    """The task that wrote all of it, if known."""
     seq: int
     """The number of its first line in this stream; from 0."""
     count: int
     offset: int
-    """Where its first byte lies in this stream."""
+    """The offset of its first byte in this stream."""
     time: datetime
-    """When the node's agent read it, by the server's clock."""
+    """When the agent read it, by the server's clock."""
     late: bool = False
-    """True if it was there before the agent looked: it is older than `time` says."""
+    """True if the text existed before the agent's first read: it is older than `time`."""
     text: str
-    """`count` lines, each with its line feed. Bytes that are no UTF-8 stand as `\\xNN`."""
+    """`count` lines, each with its line feed. Bytes that are no UTF-8 appear as `\\xNN`."""
     cut: int = 0
-    """How many of its lines are shown in part, because they are very long."""
+    """How many of its lines are cut because they are very long."""
     unfinished: bool = False
-    """True for the beginning of a line that goes on: it has no line feed and a count of 0, and
-    comes again, whole, under the same number."""
+    """True for the beginning of a line without its line feed; `count` is 0.
+
+    The whole line follows with the same number.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogGap:
-    """Something was written here that nobody can read any more."""
+    """A range that was written and can't be read any more."""
 
     type: Literal["gap"] = "gap"
     node: str
@@ -59,7 +65,7 @@ class LogGap:
     time: datetime
     cause: GapCause
     lost_bytes: int | None = None
-    """What is known to be missing; None: not even that."""
+    """The size of the gap; None if unknown."""
 
 
 class NoteKind(StrEnum):
@@ -74,7 +80,7 @@ class NoteKind(StrEnum):
     CLOCK_CORRECTED = "clock_corrected"
     ATTEMPT_ENDED = "attempt_ended"
     TAMPERED = "tampered"
-    """Stored output is not what was sealed."""
+    """Stored output differs from its seal."""
     END = "end"
     ALIVE = "alive"
     """Nothing new, and every part between here and the job answers."""
@@ -82,39 +88,40 @@ class NoteKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogNote:
-    """Something to know about the stream itself. `node` is empty where it concerns all."""
+    """An event of the stream itself. `node` is empty if it concerns all nodes."""
 
     type: Literal["note"] = "note"
     kind: NoteKind
     time: datetime
     node: str = ""
     words: str = ""
-    """The same for people."""
+    """The event as text for people."""
     seconds: float | None = None
-    """How long it lasted, where it has an end."""
+    """How long it lasted, if it has ended."""
     lines: int | None = None
     """How many lines it concerns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogQuery:
-    """Which lines of an allocation. Empty and None mean: no such condition."""
+    """Which lines of an allocation. Empty and None mean no condition."""
 
-    attempt: int = 0
+    limit: Annotated[int, FieldRule(least=0, most=LARGEST_PAGE)] = 0
+    """The most lines of a page."""
+    follow: bool = False
+    attempt: Attempt = 0
     """0: the newest."""
-    streams: tuple[LogKind, ...] = ()
-    nodes: tuple[str, ...] = ()
-    ranks: tuple[int, ...] = ()
+    stream: Annotated[tuple[LogKind, ...], FieldRule(longest=len(LogKind))] = ()
+    nodes: Annotated[tuple[str, ...], FieldRule(name="node", longest=10_000)] = ()
+    ranks: Annotated[tuple[int, ...], FieldRule(name="rank", longest=10_000)] = ()
     since: datetime | None = None
     until: datetime | None = None
-    tail: int | None = None
-    """The last so many lines of all."""
-    grep: str = ""
-    exclude: str = ""
-    offset: int | None = None
-    limit: int = 0
-    cursor: str = ""
-    follow: bool = False
+    tail: Annotated[int | None, FieldRule(least=0, most=1_000_000)] = None
+    """The last lines of all streams together."""
+    grep: Annotated[str, FieldRule(longest=500)] = ""
+    exclude: Annotated[str, FieldRule(longest=500)] = ""
+    offset: Annotated[int | None, FieldRule(least=0, below=1 << 53)] = None
+    cursor: Annotated[str, FieldRule(longest=512 * 1024)] = ""
 
 
 LogRecord: TypeAlias = LogBlock | LogGap | LogNote
@@ -138,7 +145,7 @@ class LogPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStreamFacts:
-    """One stream of an attempt: who writes it, and how much there is of it."""
+    """One stream of an attempt: its writer, and its size."""
 
     node: str
     stream: LogKind
@@ -149,7 +156,7 @@ class LogStreamFacts:
     first: datetime | None = None
     last: datetime | None = None
     path: str = ""
-    """The file on the node, where it is known."""
+    """The file on the node, if known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +172,7 @@ class LogStreams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnd:
-    """How far the job itself is."""
+    """The state of the job itself."""
 
     id: str
     state: State
@@ -175,6 +182,6 @@ class JobEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEndCard:
-    """What this feature reads of an allocation's card."""
+    """The part of an allocation's answer that this feature reads."""
 
     allocation: JobEnd

@@ -1,4 +1,4 @@
-"""The feature over gRPC: for agents on their own listener, and for people."""
+"""The intake over gRPC, on the agents' listener."""
 
 from __future__ import annotations
 
@@ -7,30 +7,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from lattice.base.choices import one_of
 from lattice.base.errors import Unavailable, UsageError
 from lattice.domain.logs import LogKind
-from lattice.features.logs.convert import (
-    kind_of,
-    page_message,
-    query_of,
-    record_message,
-    streams_message,
-)
-from lattice.features.logs.model import LogQuery
 from lattice.features.logs.service.chunk_admission import ChunkPlaces
 from lattice.features.logs.service.intake import Admitted, LogIntake
-from lattice.features.logs.service.reading import LogReading
-from lattice.wire.guard import grpc_caller
 from lattice.wire.peerguard import grpc_peer
 from lattice.wire.v1 import logs_pb2 as pb
 from lattice.wire.v1 import logs_pb2_grpc
 
 _ARRIVE_S = 60.0
-"""For the bytes of one chunk: 160 KiB a second at least."""
+"""The limit for one chunk's bytes: at least 160 KiB a second."""
 
 
 class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
-    """`LogIntake`. The node is the one that its certificate names."""
+    """`LogIntake`. The certificate names the node."""
 
     def __init__(
         self,
@@ -78,7 +69,7 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
             request.job_id,
             request.started,
             tuple(request.pids),
-            kind=kind_of(request.kind or LogKind.STDOUT.value),
+            kind=one_of(LogKind, request.kind or LogKind.STDOUT, "stream"),
             tell_stored=request.tell_stored,
         )
 
@@ -102,7 +93,7 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
 
     @asynccontextmanager
     async def _in_time(self) -> AsyncIterator[None]:
-        """What does not come must not keep the room of others."""
+        """Raise `Unavailable` after `arrive_s`: a stalled sender must not hold memory."""
         try:
             async with asyncio.timeout(self._arrive_s):
                 yield
@@ -127,7 +118,7 @@ class LogIntakeRpc(logs_pb2_grpc.LogIntakeServicer):
 
 
 async def _received(first: bytes, parts: AsyncIterator[pb.ChunkPart], size_bytes: int) -> bytes:
-    # One buffer: a list would grow with the number of parts, which the sender chooses.
+    # One buffer: the length of a list would depend on the sender's number of parts.
     content = bytearray(first)
     async for part in parts:
         content += part.body
@@ -136,42 +127,3 @@ async def _received(first: bytes, parts: AsyncIterator[pb.ChunkPart], size_bytes
     if len(content) != size_bytes:
         raise UsageError("The chunk is not as large as its head says.")
     return bytes(content)
-
-
-class LogRpc(logs_pb2_grpc.LogServiceServicer):
-    """`LogService`, for services. The guard has verified the caller."""
-
-    def __init__(self, reading: LogReading) -> None:
-        self._reading = reading
-
-    async def ReadLogs(self, request: pb.ReadLogsRequest, context: Any) -> pb.LogPage:
-        return page_message(await self._reading.page(grpc_caller(), request.id, query_of(request)))
-
-    async def StreamLogs(
-        self, request: pb.ReadLogsRequest, context: Any
-    ) -> AsyncIterator[pb.LogRecord]:
-        told = await self._reading.stream(grpc_caller(), request.id, query_of(request))
-        async for record, cursor in told:
-            yield record_message(record, cursor)
-
-    async def ListLogStreams(
-        self, request: pb.ListLogStreamsRequest, context: Any
-    ) -> pb.LogStreams:
-        query = LogQuery(attempt=request.attempt)
-        return streams_message(await self._reading.streams(grpc_caller(), request.id, query))
-
-    async def ReadRawLog(
-        self, request: pb.ReadRawLogRequest, context: Any
-    ) -> AsyncIterator[pb.RawLog]:
-        query = LogQuery(
-            attempt=request.attempt,
-            nodes=(request.node,),
-            streams=(kind_of(request.stream or LogKind.STDOUT.value),),
-            offset=request.offset,
-        )
-        end, text = await self._reading.raw(
-            grpc_caller(), request.id, query, request.source or "batch"
-        )
-        yield pb.RawLog(end_offset=end)
-        async for part in text:
-            yield pb.RawLog(text=part)

@@ -1,4 +1,4 @@
-"""What the feature answers, and which act a node's state allows: pure data and rules."""
+"""Answers of the feature, and which act a node's state allows: pure data and rules."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from lattice.domain.operation import NodeAct
 from lattice.domain.source import Source
 
 LONGEST_REASON = 200
-"""Letters of a reason that reach Slurm, the actor's name among them."""
+"""Characters of a reason that reach Slurm, including the actor's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeList:
-    """Nodes by name, with the word on where they come from."""
+    """Nodes by name, with their sources."""
 
     nodes: tuple[Node, ...]
     sources: tuple[Source, ...]
@@ -31,7 +31,7 @@ class NodeCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOutcome:
-    """One node after an act; not `changed` where it was so already."""
+    """One node after an act; `changed` is False if nothing had to be done."""
 
     name: str
     before: NodeState
@@ -41,16 +41,9 @@ class NodeOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeActs:
-    """Every node named, by name."""
+    """The outcome for every named node, sorted by name."""
 
     nodes: tuple[NodeOutcome, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Because:
-    """The body of a request to operate a node: why."""
-
-    reason: str = ""
 
 
 _DONE = {
@@ -76,10 +69,10 @@ _REFUSED: dict[tuple[NodeAct, NodeState], tuple[str, str]] = {
 
 
 def already(act: NodeAct, state: NodeState) -> bool:
-    """True if a node in this state needs nothing more for the act."""
+    """Return True if a node in this state needs nothing for the act."""
     return state in _DONE[act]
 
 
 def refusal(act: NodeAct, state: NodeState) -> tuple[str, str] | None:
-    """Why the act does not go from this state, and what to do; `{names}` stands in the hint."""
+    """Return why this state forbids the act, and a hint with a `{names}` placeholder."""
     return _REFUSED.get((act, state))

@@ -1,4 +1,4 @@
-"""Nodes as text: the list, the summary and the card. Pure; knows no terminal."""
+"""Nodes as text: the list, the summary and the card. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lattice.base.moment import age, moment, silence
 from lattice.base.style import Style
 from lattice.base.table import Cell, Column, fields, table
 from lattice.base.text import inert
-from lattice.domain.node import AgentLink, Health, Node, NodeAgent, NodeState
+from lattice.domain.node import AgentLink, HealthState, Node, NodeAgent, NodeState
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.operation import NodeAct
 from lattice.domain.source import Source
@@ -25,14 +25,14 @@ _SIGNS = {
 }
 
 
-_SICK = {Health.WARNING: "yellow", Health.FAILURE: "red"}
+_SICK = {HealthState.WARNING: "yellow", HealthState.FAILURE: "red"}
 
 
 def state_cell(node: Node, style: Style) -> tuple[str, str]:
-    """Glyph and word: never colour alone. GPUs that are not sound stand beside it."""
+    """Return glyph and word with a style; colour is never the only sign. Adds bad GPU health."""
     sign, plain, look = _SIGNS[node.state]
     state = f"{style.glyph(sign, plain)} {node.state.value}"
-    health = node.agent.health if node.agent else Health.UNKNOWN
+    health = node.agent.health if node.agent else HealthState.UNKNOWN
     if health not in _SICK:
         return state, look
     ready = node.state is NodeState.READY
@@ -40,10 +40,10 @@ def state_cell(node: Node, style: Style) -> tuple[str, str]:
 
 
 def node_table(nodes: Sequence[Node], style: Style, now: datetime) -> str:
-    """One line a node; on a terminal the reason stands below its row."""
+    """Return one line per node; on a terminal the reason is below its row."""
     below = style.width is not None
     gpus = any(node.gpus for node in nodes)
-    # Where no agent was ever seen there is none to miss, and no word about it.
+    # If no agent was ever seen, the column is left out.
     agents = any(node.agent for node in nodes)
     reasons = any(node.reason or health_words(node) for node in nodes) and not below
     columns = [Column("NAME"), Column("STATE"), Column("SLURM", least=6)]
@@ -68,7 +68,7 @@ def node_table(nodes: Sequence[Node], style: Style, now: datetime) -> str:
 
 
 def agent_words(agent: NodeAgent | None, now: datetime) -> str:
-    """The agent's side of it, in a few words."""
+    """Return the agent's state in a few words."""
     if agent is None:
         return ""
     if agent.link is AgentLink.NEVER:
@@ -81,7 +81,7 @@ def agent_words(agent: NodeAgent | None, now: datetime) -> str:
 
 
 def outcome_lines(act: NodeAct, answer: NodeActs, style: Style) -> str:
-    """One line a node: what it is now, and whether it was so already."""
+    """Return one line per node: its state now, and whether it changed."""
     lines = []
     for each in answer.nodes:
         sign, plain, look = _SIGNS[each.state]
@@ -111,7 +111,7 @@ _UNDO = {
 
 
 def undo_words(act: NodeAct, answer: NodeActs) -> str:
-    """How to take it back."""
+    """Return how to undo the act."""
     changed = [each.name for each in answer.nodes if each.changed]
     if not changed:
         return "Nothing was changed."
@@ -123,7 +123,7 @@ def undo_words(act: NodeAct, answer: NodeActs) -> str:
 
 
 def reason_words(node: Node, style: Style, now: datetime) -> str:
-    """Why it is not ready, who said so and when; and what its GPUs have."""
+    """Return why it is not ready, with author and time, and the faults of its GPUs."""
     return "; ".join(each for each in (_reason(node, style, now), health_words(node)) if each)
 
 
@@ -136,7 +136,7 @@ def _reason(node: Node, style: Style, now: datetime) -> str:
 
 
 def health_words(node: Node) -> str:
-    """What its GPUs have, where they are not sound."""
+    """Return the first fault of its GPUs and the number of others, if any."""
     agent = node.agent
     if agent is None or agent.health not in _SICK:
         return ""
@@ -156,7 +156,7 @@ def _memory(node: Node) -> str:
 
 
 def summary_table(nodes: Iterable[Node], by: str, style: Style) -> str:
-    """How many nodes are in which state, and what is in use, for each partition or switch."""
+    """Return node counts per state and resources in use, for each partition or switch."""
     groups: dict[str, list[Node]] = {}
     for node in nodes:
         names = node.partitions if by == "partition" else (node.switch,)
@@ -176,7 +176,7 @@ def summary_table(nodes: Iterable[Node], by: str, style: Style) -> str:
 
 
 def source_notes(sources: Iterable[Source], style: Style, now: datetime) -> list[str]:
-    """What to say of the parts that don't answer; nothing when all do."""
+    """Return a line for each source that does not answer."""
     notes = []
     for source in sources:
         if source.ok:
@@ -200,14 +200,14 @@ def _agent_line(agent: NodeAgent | None, style: Style, now: datetime) -> str:
 
 def _health_cell(node: Node) -> Cell:
     agent = node.agent
-    if agent is None or agent.health is Health.UNKNOWN:
+    if agent is None or agent.health is HealthState.UNKNOWN:
         return ""
     words = "; ".join((agent.health.value, *agent.health_words))
     return words, _SICK.get(agent.health, "green")
 
 
 def card(answer: NodeCard, style: Style, now: datetime) -> str:
-    """One node on one screen."""
+    """Return one node as a card that fits one screen."""
     node = answer.node
     state, look = state_cell(node, style)
     head = f"{style.paint(inert(node.name), 'bold')}  {style.paint(state, look)}\n"

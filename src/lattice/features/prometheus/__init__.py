@@ -1,14 +1,14 @@
-"""The scoped Prometheus API: one's own series, and no others, for tools that speak PromQL.
+"""The scoped Prometheus API: the caller's own series, for tools that use PromQL.
 
-Data path    Grafana ─ the viewer's own token ─► http | rpc ─► service ─ parse, narrow, write anew
-             ─► metric store ─► the answer as Prometheus gives it
-Scope        a query is parsed whole, every selector in it gets the caller's user and the prefix of
-             our metrics, and what is sent is written from the tree: no letter of what a caller
-             sent is passed on. What is not understood is refused. Whatever the role, it shows
-             the caller's own allocations: reads of others' are for `top`, which writes them down.
-Bounds       a query has 8 KiB, 100 selectors and 40 levels; a range 11 000 steps; an answer what
-             the store gives within 15 s. Five questions count as one of the caller's metric
-             questions a minute: a dashboard asks often, and each of its questions is small.
-When down    the metric store: 503 in Prometheus' form. Nothing is made up.
+Data path    Grafana ─ the viewer's own token ─► http | rpc ─► service.
+             service ─ parse, narrow, rewrite ─► metric store ─► answer in Prometheus' format.
+Scope        The server parses the whole query. It adds the caller's user and our metric prefix to
+             every selector, and sends text generated from the tree. The caller's own text is never
+             passed on, and unknown syntax is refused. Every role sees only the caller's own
+             allocations: `top` reads those of others, and logs it.
+Bounds       A query has 8 KiB, 100 selectors and 40 levels; a range has 11 000 steps; the store has
+             15 s to answer. Five queries count as one of the caller's metric queries per minute: a
+             dashboard sends many, and each is small.
+When down    The metric store: 503 in Prometheus' format.
 Promises     TOP-6.
 """

@@ -1,17 +1,17 @@
-"""What is asked in Prometheus' words. Pure."""
+"""Requests of the Prometheus API. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 MOST_STEPS = 11_000
-"""As many as Prometheus itself takes."""
+"""The same limit as in Prometheus."""
 LONGEST_QUERY = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusQuestion:
-    """The parameters of any of the calls, as they came."""
+    """The parameters of any of the calls, unparsed."""
 
     query: str = ""
     time: str = ""
@@ -20,4 +20,4 @@ class PrometheusQuestion:
     step: str = ""
     match: tuple[str, ...] = ()
     name: str = ""
-    """Of a label, where its values are asked for."""
+    """The label, in a request for its values."""

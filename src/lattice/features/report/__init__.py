@@ -1,13 +1,13 @@
-"""Report: what a job asked for, what it used, and what to ask for next time.
+"""Report: what a job requested, what it used, and what to request next time.
 
-Data path    command ─► api ─► http | rpc ─► service.reporting ─► kept summary (port ObjectStore),
-             else service.measuring ─► port MetricStore, and port Accounting where that has nothing
-             an attempt ends ─► service.keeping, on one of the servers ─► ports as above
-             ─► one document (`lattice.domain.runsummary`) in the object store, put if absent
-Bounds       a report is two questions to the metric store, each bounded by the caller's metric
-             queries; a kept summary has at most 200 points a metric.
-When down    metric store: Slurm's accounting says what it can, each figure names its source, and
-             nothing is kept until it answers. Object store: reports come from the metric store;
-             what is to be kept waits, and is found again in Slurm's past by the next server.
+Data path    command ─► operations ─► wiring ─► service.reporting ─► stored summary (ObjectStore).
+             Without one ─► service.measuring ─► port MetricStore, then port Accounting.
+             An attempt ends ─► service.keeping, on one of the servers ─► ports as above.
+             ─► one document (`lattice.domain.runsummary`) in the object store, put if absent.
+Bounds       A report is at most three queries to the metric store, and counts as one of the
+             caller's metric queries. A stored summary has at most 200 points per metric.
+When down    Metric store: Slurm's accounting gives what it has, each figure names its source, and
+             no summary is stored until it answers. Object store: reports come from the metric
+             store. Summaries wait, and the next server finds the attempts again in slurmdbd.
 Promises     TOP-5, SRC-1, SRC-2, AUTH-7, AUTH-12.
 """

@@ -1,15 +1,15 @@
-"""`lattice report`: what a job asked for, what it used, and what to change."""
+"""`lattice report`: what a job requested, what it used, and what to change."""
 
 from __future__ import annotations
 
 from lattice.base.command import Argument, Command, Option
 from lattice.base.errors import UsageError
 from lattice.base.shell import Shell
-from lattice.features.report import api
+from lattice.features.report import operations
 
 
 def read_attempt(text: str) -> int:
-    """The number of an attempt."""
+    """Parse the number of an attempt, 1 to 1000000. Raises `UsageError`."""
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= 1_000_000:
         raise UsageError(f"{text!r} is no number of an attempt", hint="Write 1, 2, …")
     return int(text)
@@ -21,8 +21,8 @@ def report(
     id: str | None,  # noqa: A002 - the word people read in the usage line
     attempt: int | None,
 ) -> int:
-    """One attempt on one screen."""
-    answer = shell.call(api.get_report(shell.reference(id), attempt=attempt or 0))
+    """Show one attempt on one screen."""
+    answer = shell.call(operations.get_report(shell.reference(id), attempt=attempt or 0))
     if shell.output in {"json", "yaml"}:
         shell.document(answer)
         return 0

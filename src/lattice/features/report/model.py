@@ -1,4 +1,4 @@
-"""What the feature asks and answers. Pure."""
+"""Requests and answers of the feature. Pure."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from datetime import datetime
 from lattice.domain.runsummary import RunSummary
 
 LEAST_COVERED = 0.8
-"""Advice rests on no less than this share of a run's nodes and time."""
+"""The least share of a run's nodes and time that must be measured for advice."""
 SHORTEST_ADVISED_S = 300.0
-"""Of a shorter run too little is seen."""
+"""A shorter run has too little data for advice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One thing to do differently, with the numbers behind it."""
+    """One thing to change, with the numbers behind it."""
 
     rule: str
     words: str
     flag: str = ""
-    """The option of `sbatch`, whole; empty where none would help."""
+    """The complete option of `sbatch`; empty if none would help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One attempt: its summary without the series, and what follows from it."""
+    """One attempt: its summary without the series, and the advice."""
 
     id: str
     attempts: int
@@ -33,6 +33,6 @@ class Report:
     summary: RunSummary
     advice: tuple[Advice, ...] = ()
     withheld: str = ""
-    """Why no advice is given that rests on measurements."""
+    """Why there is no advice that is based on measurements."""
     kept: datetime | None = None
-    """When the summary was written, where it is the one that is kept; None: measured just now."""
+    """When the stored summary was written; None if the figures were queried just now."""

@@ -1,4 +1,4 @@
-"""A report on one screen: asked, used, wasted, and what to change. Pure."""
+"""A report on one screen: requested, used, wasted, and what to change. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lattice.features.report.model import Advice, Report
 
 _GPU = frozenset({Use.GPU_UTILIZATION, Use.GPU_MEMORY_PEAK, Use.GPU_ENERGY})
 _QUIET = frozenset({Use.NODE_ENERGY, Use.OOM_KILLS})
-"""Shown only where there is something to say."""
+"""Shown only if there is a value above zero."""
 _NAMES = {
     Use.CPU_SECONDS: "CPU time",
     Use.CPU_EFFICIENCY: "CPU efficiency",
@@ -33,7 +33,7 @@ _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def report_text(report: Report, style: Style, now: datetime) -> str:
-    """The whole of it."""
+    """Return the whole report."""
     summary = report.summary
     reasons = _Reasons()
     parts = [
@@ -124,7 +124,7 @@ def _measured(report: Report, style: Style, now: datetime) -> str:
 
 
 class _Reasons:
-    """Why there is no number, each reason once."""
+    """Collects why figures are missing, each reason once."""
 
     def __init__(self) -> None:
         self._names: dict[str, list[str]] = {}
@@ -239,7 +239,7 @@ def _below(text: str, style: Style) -> str:
 
 
 def number(value: float, unit: str) -> str:
-    """A number with its unit, as people read it."""
+    """Format a number with its unit."""
     match unit:
         case "bytes":
             return size(value)
@@ -255,7 +255,7 @@ def number(value: float, unit: str) -> str:
 
 
 def size(size_bytes: float) -> str:
-    """In the largest unit that leaves a whole number before the point."""
+    """Format a size in the largest unit that keeps it at 1 or more."""
     value = size_bytes
     for unit in _SIZES:
         if value < 1024 or unit == _SIZES[-1]:

@@ -8,13 +8,13 @@ from lattice.base.command import Argument, Command, Option
 from lattice.base.errors import UsageError
 from lattice.base.moment import parse_duration
 from lattice.base.shell import Shell
-from lattice.features.sharing import api
+from lattice.features.sharing import operations
 from lattice.features.sharing.render import shared_line, sharing_text, unshared_line
 
 
-# `with` and `for` are the options' names, and no parameters of Python's.
+# `with` and `for` are options' names but can't be parameters in Python.
 def share(shell: Shell, *, id: str | None, **options: Any) -> int:  # noqa: A002
-    """Share it, or say with whom it is shared and who has read it."""
+    """Share an allocation, or list its shares and readers."""
     users: tuple[str, ...] = options["with"]
     duration_s: int | None = options["for"]
     if duration_s is not None and not users:
@@ -24,7 +24,7 @@ def share(shell: Shell, *, id: str | None, **options: Any) -> int:  # noqa: A002
         return _list(shell, name)
     answers = []
     for user in dict.fromkeys(users):
-        answer = shell.call(api.share_allocation(name, user, duration_s or 0))
+        answer = shell.call(operations.share_allocation(name, user, duration_s=duration_s or 0))
         made = max(
             (each for each in answer.shares if each.user == user), key=lambda each: each.since
         )
@@ -37,13 +37,13 @@ def share(shell: Shell, *, id: str | None, **options: Any) -> int:  # noqa: A002
 
 
 def unshare(shell: Shell, *, id: str, **options: Any) -> int:  # noqa: A002
-    """End what was shared."""
+    """End shares."""
     users: tuple[str, ...] = options["with"]
     if not users:
         raise UsageError("With whom no longer?", hint=f"lattice unshare {id} --with USER")
     name = shell.reference(id)
     for user in dict.fromkeys(users):
-        answer = shell.call(api.unshare_allocation(name, user))
+        answer = shell.call(operations.unshare_allocation(name, user))
         if shell.output not in {"json", "yaml"}:
             shell.write(unshared_line(answer.allocation.partition("@")[0], user))
     if shell.output in {"json", "yaml"}:
@@ -52,7 +52,7 @@ def unshare(shell: Shell, *, id: str, **options: Any) -> int:  # noqa: A002
 
 
 def _list(shell: Shell, name: str) -> int:
-    answer = shell.call(api.list_shares(name))
+    answer = shell.call(operations.list_shares(name))
     if shell.output in {"json", "yaml"}:
         shell.document(answer)
         return 0

@@ -1,4 +1,4 @@
-"""What the feature asks and answers, and how reads are counted. Pure."""
+"""Requests and answers of the feature, and how reads are counted. Pure."""
 
 from __future__ import annotations
 
@@ -6,33 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from lattice.domain.sharing import ReadRecord, Share, Way
+from lattice.domain.sharing import ReadKind, ReadRecord, Share
 
 LONGEST_USER = 64
 ONE_LOOK_S = 10.0
-"""What one reader asks for in the same way within this is one read: a page and the next."""
+"""Reads of the same kind by one reader within this time count as one, such as several pages."""
 MOST_HOURS = 24
-"""Records kept of one reader and one allocation; older hours are added up into one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareOrder:
-    """With whom, and for how long; 0 is the server's usual time."""
-
-    user: str
-    duration_s: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnshareOrder:
-    """With whom no longer."""
-
-    user: str
+"""Records kept per reader and allocation; older hours are merged into one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationSharing:
-    """With whom an allocation is shared, and who but the owner has read it; newest first."""
+    """Shares of an allocation by user, and its other readers, newest first."""
 
     allocation: str
     shares: tuple[Share, ...] = ()
@@ -41,18 +26,18 @@ class AllocationSharing:
 
 @dataclass(frozen=True, slots=True)
 class ShareTerms:
-    """How long a share lasts if nothing is said, and at most."""
+    """How long a share lasts by default, and at most."""
 
     usual: timedelta = timedelta(days=7)
     longest: timedelta = timedelta(days=30)
 
 
 def noted(
-    records: Sequence[ReadRecord], new: ReadRecord, way: Way, *, goes_on: bool
+    records: Sequence[ReadRecord], new: ReadRecord, way: ReadKind, *, goes_on: bool
 ) -> tuple[ReadRecord, ...]:
-    """The records of one reader and one allocation, oldest first, with one more read in them.
+    """Return the records of one reader and one allocation, oldest first, with one more read.
 
-    `new` says who, what, by which right and when; it is added to its hour.
+    `new` has the reader, the right and the time. It is merged into the record of its hour.
     """
     kept = list(records)
     if kept and _same_hour(kept[-1], new):
@@ -70,15 +55,15 @@ def _same_hour(last: ReadRecord, new: ReadRecord) -> bool:
     return _hour(last.first) == _hour(new.first) and last.standing is new.standing
 
 
-def _counted(record: ReadRecord, way: Way) -> ReadRecord:
+def _counted(record: ReadRecord, way: ReadKind) -> ReadRecord:
     match way:
-        case Way.LIST:
+        case ReadKind.LIST:
             return record
-        case Way.READ:
+        case ReadKind.READ:
             return replace(record, reads=record.reads + 1)
-        case Way.FOLLOW:
+        case ReadKind.FOLLOW:
             return replace(record, follows=record.follows + 1)
-        case Way.DOWNLOAD:
+        case ReadKind.DOWNLOAD:
             return replace(record, downloads=record.downloads + 1)
 
 

@@ -1,4 +1,4 @@
-"""Shares and readers as text. Pure; knows no terminal."""
+"""Shares and readers as text. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lattice.features.sharing.model import AllocationSharing
 
 
 def sharing_text(answer: AllocationSharing, style: Style, now: datetime) -> str:
-    """Both tables, each only if it has a row."""
+    """Return both tables, each only if it has a row."""
     parts = []
     if answer.shares:
         parts.append(_shares(answer.shares, style, now))
@@ -24,14 +24,14 @@ def sharing_text(answer: AllocationSharing, style: Style, now: datetime) -> str:
 
 
 def shared_line(share: Share, style: Style, now: datetime) -> str:
-    """What was done."""
+    """Return the line for a new share."""
     until = moment(share.until, style, now)
     name = inert(share.allocation.partition("@")[0])
     return f"Shared allocation {name} with {inert(share.user)} until {until}\n"
 
 
 def unshared_line(name: str, user: str) -> str:
-    """What was done."""
+    """Return the line for an ended share."""
     return f"Allocation {inert(name)} is no longer shared with {inert(user)}\n"
 
 

@@ -1,12 +1,13 @@
-"""Submit and cancel: the real `sbatch` and `scancel`, run as the caller.
+"""Submit and cancel: `sbatch` and `scancel`, run as the caller.
 
-Data path    command ─► api ─► http | rpc ─► service ─► port SubmitGate ─► the root helper beside
-             the server ─► sbatch, as the user, in her login environment ─► slurmctld
-Bounds       a script of 4 MiB, 256 words of 32 KiB, 64 variables; 8 submissions at once; 30 s.
-When down    without a gate nothing is submitted and the answer says so; a program that did not
-             answer in time leaves it open, and the answer says that too.
-Twice        with an idempotency key a repeated call gives the same allocation: claimed in the
-             state store before the act, told there after it, and marked in the job's comment, so
-             that a crash between the two can be mended by looking.
+Data path    command ─► operations ─► REST | gRPC ─► service ─► port SubmitGate ─► the root
+             helper beside the server ─► sbatch ─► slurmctld. The helper runs sbatch as the user,
+             in a login environment.
+Bounds       A script of 4 MiB, 256 words of 32 KiB, 64 variables; 8 submissions at once; 30 s.
+When down    Without a gate nothing is submitted, and the answer says so. If a program does not
+             answer in time, nobody knows whether it acted, and the answer says that too.
+Twice        With an idempotency key a repeated call returns the same allocation. The state store
+             has the claim before the act and the job id after it. The job's comment has the key's
+             mark. So after a crash between the two, the next call finds the job by its mark.
 Promises     ALLOC-3, ALLOC-4, AUTH-12.
 """

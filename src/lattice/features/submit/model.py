@@ -1,23 +1,36 @@
-"""What the feature asks and answers: pure data."""
+"""The requests and answers of the feature: pure data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from lattice.base.call import IDEMPOTENCY_KEY, KEY_OPTIONAL
+from lattice.base.errors import UsageError
+from lattice.base.operation import FieldRule
+from lattice.domain.request_fields import Repeated
 
 LONGEST_KEY = 255
 
 
+def checked_key(key: str) -> str:
+    """A key that a header can carry. Raises `UsageError`."""
+    if not (key.isascii() and key.isprintable()):
+        raise UsageError("The idempotency key is not valid.", hint="Use printable ASCII.")
+    return key
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitRequest:
-    """A script, what it is to be given, and how Slurm is to run it.
+    """A script, its arguments, and how Slurm runs it.
 
-    Values are Slurm's own, as `sbatch` takes them; what is empty is left to the script's
-    `#SBATCH` lines and to Slurm.
+    Values are those that `sbatch` takes. Empty values are left to the script's `#SBATCH` lines and
+    to Slurm.
     """
 
     script: str
     file: str = ""
-    """What the script was called: its job is named after it if nothing else names it."""
+    """The name of the script: the job has this name if nothing else names it."""
     arguments: tuple[str, ...] = ()
     nodes: str = ""
     walltime: str = ""
@@ -34,12 +47,18 @@ class SubmitRequest:
     directory_required: bool = False
     environment: dict[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
-    """Passed on to `sbatch` as they are."""
+    """Passed on to `sbatch` unchanged."""
+    idempotency_key: Annotated[
+        str, FieldRule(name=IDEMPOTENCY_KEY, longest=LONGEST_KEY, header=True, check=checked_key)
+    ] = ""
+    key_optional: Annotated[bool, FieldRule(name=KEY_OPTIONAL, header=True)] = False
+    """True: without the state store the job is submitted anyway."""
+    repeated: Repeated = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitAnswer:
-    """The allocation there now is. `repeated`: the key had made it before."""
+    """The allocation. `repeated`: an earlier call with the key submitted it."""
 
     id: str
     job_id: int
@@ -49,7 +68,7 @@ class SubmitAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelAnswer:
-    """`cancelling`: Slurm was asked; else it had ended before, and how."""
+    """`cancelling`: Slurm got the request. Else it had ended before, in `state`."""
 
     id: str
     cancelling: bool

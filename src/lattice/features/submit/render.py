@@ -1,4 +1,4 @@
-"""Submitting and cancelling as text. Pure; knows no terminal."""
+"""The results of submit and cancel as text. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from lattice.features.submit.model import CancelAnswer, SubmitAnswer
 
 
 def submitted_line(answer: SubmitAnswer) -> str:
-    """What scripts and people read."""
+    """The line that scripts and people read."""
     return f"Submitted allocation {inert(answer.id)}\n"
 
 
 def cancelled_line(answer: CancelAnswer) -> str:
-    """Slurm ends it in its own time, so this says no more than was asked."""
+    """Slurm ends a job in its own time, so this reports only the request."""
     if answer.cancelling:
         return f"Cancelling allocation {inert(answer.id)}\n"
     return f"Allocation {inert(answer.id)} had already ended: {inert(answer.state)}\n"

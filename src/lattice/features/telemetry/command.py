@@ -1,4 +1,4 @@
-"""`lattice telemetry`."""
+"""`lattice telemetry`: show or switch how often a job is sampled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lattice.base.command import Argument, Command, Option
 from lattice.base.errors import UsageError
 from lattice.base.moment import parse_duration
 from lattice.base.shell import Shell
-from lattice.features.telemetry import api
+from lattice.features.telemetry import operations
 from lattice.features.telemetry.render import switched_line, telemetry_text
 
 _MODES = ("prod", "debug", "audit")
@@ -20,23 +20,23 @@ def telemetry(
     mode: str | None,
     duration: int | None,
 ) -> int:
-    """Say how closely it is measured, or switch that."""
+    """Show the mode of an allocation, or switch it."""
     if id and alloc and id != alloc:
         raise UsageError("Two allocations are named.", hint="Name one, with or without --alloc.")
     if duration is not None and mode is None:
         raise UsageError("--duration goes with --mode", hint="Say which: --mode debug.")
     name = shell.reference(id or alloc)
     if mode is None:
-        answer = shell.call(api.get_telemetry(name))
+        answer = shell.call(operations.get_telemetry(name))
     else:
-        answer = shell.call(api.set_telemetry(name, mode, duration or 0))
+        answer = shell.call(operations.set_telemetry(name, mode, duration_s=duration or 0))
     if shell.output in {"json", "yaml"}:
         shell.document(answer)
         return 0
     if mode is None:
         shell.write(telemetry_text(answer, shell.style, shell.clock.now()))
         if answer.mode.value == "audit" and not answer.readers:
-            # Which of the two it is the answer does not tell: only the owner is told of readers.
+            # The answer does not tell the two cases apart: only the owner gets readers.
             shell.note("Nobody but the owner has looked at it; or you are not the owner.")
     else:
         shell.write(switched_line(answer, shell.style, shell.clock.now()))

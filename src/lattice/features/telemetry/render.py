@@ -1,4 +1,4 @@
-"""How closely a job is measured, as text. Pure; knows no terminal."""
+"""The telemetry mode of a job as text. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORDS = {
 
 
 def telemetry_text(answer: Telemetry, style: Style, now: datetime) -> str:
-    """The mode, how long it lasts, and in audit who has looked."""
+    """Return the mode, its end, and in audit mode the readers."""
     lines = [_first(answer, style), *_second(answer, style, now)]
     if answer.debug_now or answer.mode is Mode.DEBUG:
         lines.append(f"{answer.debug_now} of at most {answer.debug_most} allocations are in debug")
@@ -31,7 +31,7 @@ def telemetry_text(answer: Telemetry, style: Style, now: datetime) -> str:
 
 
 def switched_line(answer: Telemetry, style: Style, now: datetime) -> str:
-    """What was done."""
+    """Return the line for a switched mode."""
     reverts = ""
     if answer.until is not None:
         left = duration((answer.until - now).total_seconds())

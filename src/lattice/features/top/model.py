@@ -1,7 +1,7 @@
-"""What people see of a job's use of its nodes: columns, rows, and where it all comes from. Pure.
+"""A job's use of its nodes: columns, rows and sources. Pure.
 
-A cell has a number that something measured, or None and the reason. One answer is one look: the
-live screen asks again and again, and with `history` the first look brings the past along.
+A cell has a measured number, or None and the reason. One answer is one look. The live screen
+repeats it; with `history` the first look has past values.
 """
 
 from __future__ import annotations
@@ -9,31 +9,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
+from lattice.base.moment import parse_duration
+from lattice.base.operation import FieldRule
 from lattice.domain.allocation import State
 from lattice.domain.measured import SHOWN, Shown, Summing
 from lattice.domain.metric import Provenance
+from lattice.domain.request_fields import Attempt
 from lattice.domain.source import Source
 from lattice.domain.telemetry import MetricOrigin
 
 LONGEST_DURATION_S = 400 * 86400
 HISTORY_POINTS = 60
-"""At most so many in the history of one cell."""
+"""Most points in the history of one cell."""
 
 
 class TopMode(StrEnum):
-    """What a row is about."""
+    """What a row describes."""
 
     SUMMARY = "summary"
     """One row for all nodes."""
     PER_NODE = "per_node"
     PER_GPU = "per_gpu"
     WIDE = "wide"
-    """A row a node, and every metric there is."""
+    """One row per node, with every metric."""
 
 
 class RowKind(StrEnum):
-    """What one row is about."""
+    """What one row describes."""
 
     SUMMARY = "summary"
     NODE = "node"
@@ -42,30 +46,31 @@ class RowKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopQuery:
-    """What is asked. `duration_s` None: the newest values; else means and peaks over that time."""
+    """A request. `duration_s` None asks for the newest values, else for means and peaks over it."""
 
     mode: TopMode = TopMode.SUMMARY
-    duration_s: int | None = None
-    attempt: int = 0
-    """0: the newest."""
+    duration_s: Annotated[
+        int | None, FieldRule(name="duration", longest=32, read=parse_duration)
+    ] = None
+    attempt: Attempt = 0
     history: bool = False
     explain: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopColumn:
-    """One metric of the answer; the cells of every row stand in the order of the columns."""
+    """One metric of the answer; the cells of every row are in the order of the columns."""
 
     metric: Shown
     unit: str
     summing: Summing
-    """What the summary's value is of those of the nodes or GPUs."""
+    """How the summary combines the values of nodes or GPUs."""
     per_gpu: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopPoint:
-    """A value of the past, in the unit of its column."""
+    """A past value, in the unit of its column."""
 
     time: float
     """In seconds since 1970."""
@@ -74,27 +79,27 @@ class TopPoint:
 
 @dataclass(slots=True, kw_only=True)
 class TopCell:
-    """A number, or why there is none.
+    """A number, or the reason why there is none.
 
-    Not frozen: a look at many nodes makes thousands, and each would take three times as long.
+    Not frozen: a look at many nodes creates thousands, and freezing would triple the time.
     """
 
     metric: Shown
     value: float | None = None
     """In the unit of its column; with a duration the mean over it."""
     peak: float | None = None
-    """The highest over the duration; None where none was asked for."""
+    """The highest over the duration; None without a duration."""
     reason: str = ""
-    """Why there is no value; empty where there is one."""
+    """Why there is no value; empty if there is one."""
     last_error: str = ""
-    """The same in the words of whoever failed."""
+    """The error message of the component that failed."""
     source: Provenance = Provenance.UNAVAILABLE
     scope: str = ""
-    """`node` where the figure is the whole node's and not the job's alone."""
+    """`node` if the figure is for the whole node and not only for the job."""
     of: int = 0
-    """How many nodes or GPUs it sums up; 1 in the row of one."""
+    """Number of nodes or GPUs that it combines; 1 in the row of one."""
     history: tuple[TopPoint, ...] = ()
-    """Oldest first, evenly spaced; where nothing was measured there is no point."""
+    """Oldest first, evenly spaced; gaps have no point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +111,9 @@ class TopRow:
     """Empty in the summary."""
     gpu_uuid: str = ""
     age_s: float | None = None
-    """Of its newest sample; None: there is none that is current."""
+    """Age of its newest sample; None if none is current."""
     reason: str = ""
-    """Why it has no current sample at all, as far as anyone can say."""
+    """Why it has no current sample, as far as known."""
     cells: tuple[TopCell, ...]
 
 
@@ -128,18 +133,18 @@ class TopAnswer:
     started: datetime | None = None
     ended: datetime | None = None
     taken: datetime
-    """By the server's clock. Of a finished attempt the values are those at its end."""
+    """By the server's clock. The values of a finished attempt are those at its end."""
     mode: TopMode
     duration_s: float | None = None
     origin: MetricOrigin
     columns: tuple[TopColumn, ...]
     rows: tuple[TopRow, ...]
     notes: tuple[str, ...] = ()
-    """What to know of the whole: that a part of the system does not answer, say."""
+    """Notes on the whole answer, such as a component that does not answer."""
     queries: tuple[str, ...] = ()
-    """What the metric store was asked, where that was wanted."""
+    """The queries to the metric store, if requested."""
     sources: tuple[Source, ...] = ()
-    """Where the state comes from, and how old that is."""
+    """The source of the state, with its age."""
 
 
 _USUAL = (
@@ -158,14 +163,14 @@ _OF_A_GPU = tuple(each for each in Shown if SHOWN[each].per_gpu)
 
 
 def metrics_of(mode: TopMode) -> tuple[Shown, ...]:
-    """The columns of a mode."""
+    """Return the metrics of a mode."""
     if mode is TopMode.WIDE:
         return tuple(Shown)
     return _OF_A_GPU if mode is TopMode.PER_GPU else _USUAL
 
 
 def columns_of(mode: TopMode) -> tuple[TopColumn, ...]:
-    """The same with what each is."""
+    """Return the columns of a mode, with units."""
     return tuple(
         TopColumn(
             metric=each,

@@ -1,12 +1,12 @@
-"""Watch: a job's nodes tell what they measure and what is wrong, as it happens.
+"""Watch: a live stream of a job's measurements and alerts from its nodes.
 
-Data path    agent ─ snapshot ─► judge (nine rules) ─ alerts, sights ─► server ─ merges all nodes,
-             adds the job's own state from Slurm ─► person: SSE, gRPC, `lattice watch`.
-Bounds       five streams a caller; what many nodes measured in one interval is one message; a slow
-             reader is told the newest of each node, never an older one, and every alert.
-When down    the metric store is not on the way. A node that stops answering is told as lost, once,
-             and what stood there is unknown, never fine. Slurm is away: states pause, and no end
-             is invented. A server dies: the client goes on elsewhere with a cursor of what it
-             knows, and is told of no alert twice.
+Data path    agent ─ snapshot ─► judge (nine rules) ─ alerts, snapshots ─► server.
+             server ─ merges nodes and Slurm's state ─► caller: SSE, gRPC, `lattice watch`.
+Bounds       Five streams per caller. Measurements of many nodes in one interval are one message. A
+             slow reader gets only the newest snapshot of each node, and every alert up to 20 000
+             waiting events.
+When down    The metric store is not used. A node that stops answering is reported lost once, and
+             its alerts become unknown, never fine. Slurm: states pause, and no end is reported. A
+             server dies: the client reconnects elsewhere with a cursor and gets no alert twice.
 Promises     WATCH-1, WATCH-2, the stream of metrics of LIMIT-1.
 """

@@ -1,12 +1,13 @@
-"""What people are told of a job while it runs: figures, alerts, nodes, modes, states. Pure."""
+"""Records of a watched job: figures, alerts, nodes, modes, states. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
+from lattice.base.operation import FieldRule
 from lattice.domain.alert import Phase, Severity
 from lattice.domain.allocation import ExitCode, State
 from lattice.domain.measured import Shown
@@ -14,7 +15,7 @@ from lattice.domain.metric import Provenance
 from lattice.domain.telemetry import Mode
 
 NODE_LOST = "node_lost"
-"""The one rule that is judged on the server: a node can't tell that it is gone."""
+"""The only rule judged on the server: a node can't report that it is gone."""
 USUAL = (
     Shown.GPU_UTILIZATION,
     Shown.GPU_MEMORY_USED,
@@ -25,65 +26,65 @@ USUAL = (
     Shown.IO_READ_BYTES,
     Shown.IO_WRITE_BYTES,
 )
-"""The metrics that are told where none are chosen."""
+"""The default metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchQuery:
-    """What of a job is wanted."""
+    """A request."""
 
-    metrics: tuple[Shown, ...] = ()
-    """None: the usual ones."""
+    metrics: Annotated[tuple[Shown, ...], FieldRule(longest=len(Shown))] = ()
+    """Empty for the default metrics."""
     alerts_only: bool = False
-    cursor: str = ""
+    cursor: Annotated[str, FieldRule(longest=16 * 1024)] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """One metric of one node, summed up over its GPUs, or of the whole job."""
+class WatchFigure:
+    """One metric of one node, combined over its GPUs, or of the whole job."""
 
     metric: Shown
     value: float | None = None
-    """None: nobody measured it, and `reason` says why."""
+    """None if it was not measured; then `reason` is set."""
     unit: str = ""
     source: Provenance = Provenance.UNAVAILABLE
     reason: str = ""
     last_error: str = ""
     scope: str = ""
-    """`node` where the figure is the whole node's and not the job's alone."""
+    """`node` if the figure is for the whole node and not only for the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFigures:
-    """What one node measured at one moment."""
+    """The measurements of one node at one time."""
 
     node: str
     time: datetime
-    figures: tuple[Figure, ...]
+    figures: tuple[WatchFigure, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchMeasured:
-    """What the nodes measured since the last of these: one message however many they are."""
+    """Measurements since the last such record: one message for any number of nodes."""
 
     type: Literal["measured"] = "measured"
     time: datetime
-    """The newest moment in it."""
+    """The newest time in it."""
     resolution_s: float
     nodes: tuple[NodeFigures, ...]
-    summary: tuple[Figure, ...]
-    """Over all nodes whose figures are current, also those that told nothing new."""
+    summary: tuple[WatchFigure, ...]
+    """Over all nodes with current figures, including those without new ones."""
     measured: int
-    """So many of the job's nodes are in the summary …"""
+    """Number of nodes in the summary."""
     node_count: int
-    """… of so many."""
+    """Number of nodes of the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchAlert:
-    """An alert fires, clears, or rests on what is not measured any more.
+    """An alert fires, clears, or becomes unknown because its metric is no longer measured.
 
-    The same node, rule and subject are the same alert over all its phases.
+    Records with the same node, rule and subject are one alert over all its phases.
     """
 
     type: Literal["alert"] = "alert"
@@ -99,7 +100,7 @@ class WatchAlert:
     since: datetime
     time: datetime
     lasted_s: float | None = None
-    """For one that has cleared."""
+    """Only for a cleared alert."""
     words: str
     remedy: str = ""
     follows: bool = False
@@ -111,10 +112,10 @@ class WatchAlert:
 
 
 class NodeWord(StrEnum):
-    """What can be said of a node besides what it measures."""
+    """The state of a node, besides its measurements."""
 
     STALE = "stale"
-    """It has stopped answering; what was told of it is not current any more."""
+    """It has stopped answering; its last values are not current."""
     BACK = "back"
     OVER = "over"
     """The job's processes are gone from it."""
@@ -130,7 +131,7 @@ class WatchNode:
     time: datetime
     since: datetime | None = None
     seconds: float | None = None
-    """How long it was away, for one that is back."""
+    """How long it was away, for `back`."""
     reason: str = ""
     follows: bool = False
     """As for an alert."""
@@ -138,7 +139,7 @@ class WatchNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchMode:
-    """How closely the job is measured from now on."""
+    """How often the job is sampled from now on."""
 
     type: Literal["mode"] = "mode"
     mode: Mode
@@ -150,16 +151,16 @@ class WatchMode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchProgress:
-    """Whether the job gets on.
+    """Whether the job makes progress.
 
-    Told at first, when no sign of it has moved for long, and when one moves again.
+    Sent at first, when no sign has changed for long, and when one changes again.
     """
 
     type: Literal["progress"] = "progress"
     time: datetime
     moving: bool
     output: datetime | None = None
-    """When each sign last moved on any node; None: it was not seen to."""
+    """When each sign last changed on any node; None if never seen."""
     processor: datetime | None = None
     storage: datetime | None = None
     network: datetime | None = None
@@ -168,7 +169,7 @@ class WatchProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchState:
-    """What Slurm says of the job, whenever that changes; a higher attempt is a requeue."""
+    """The job's state in Slurm, at every change; a higher attempt is a requeue."""
 
     type: Literal["state"] = "state"
     allocation: str
@@ -178,12 +179,12 @@ class WatchState:
     node_count: int = 0
     time: datetime
     words: str = ""
-    """Why it waits, where it does."""
+    """Why it waits, if it does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchEnd:
-    """The job is over; nothing comes after this."""
+    """The job is over; this is the last record."""
 
     type: Literal["ended"] = "ended"
     allocation: str
@@ -194,25 +195,25 @@ class WatchEnd:
     time: datetime
 
 
-class NoteKind(StrEnum):
-    """What can happen to the stream itself."""
+class WatchNoteKind(StrEnum):
+    """Events of the stream itself."""
 
     ALIVE = "alive"
     DISCONNECTED = "disconnected"
     RECONNECTED = "reconnected"
     SLURM_AWAY = "slurm_away"
-    """States pause; what nodes tell goes on."""
+    """States pause; records from nodes continue."""
     SLURM_BACK = "slurm_back"
     LEFT_OUT = "left_out"
-    """The reader was too slow for everything."""
+    """The reader was too slow for all events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchNote:
-    """Something to know about the stream."""
+    """An event of the stream itself."""
 
     type: Literal["note"] = "note"
-    kind: NoteKind
+    kind: WatchNoteKind
     time: datetime
     words: str = ""
     seconds: float | None = None

@@ -1,6 +1,6 @@
-"""What a node can tell of a job's surroundings, one file each: read when somebody asks.
+"""Facts about a job's environment, one file for each kind, read on request.
 
-Unlike the probes of metrics these are not run in turn. Each takes the roots of the kernel's files,
-so that captured trees test it, and gives facts of `lattice.domain.jobfacts`; what is not the
-kernel's own writing is left out or None, and never a fact that looks well.
+Unlike the probes of metrics these do not run periodically. Each takes the roots of the kernel's
+files, so tests can use captured trees. Each returns facts of `lattice.domain.jobfacts`. A text that
+does not have the kernel's format is skipped or becomes None.
 """

@@ -1,8 +1,8 @@
 """Ethernet ports, from `/sys/class/net`.
 
-Those with a device behind them; where none has (a node that is itself a namespace) all but the
-loopback. Ports of InfiniBand and Slingshot tell more elsewhere and are left out here. A port that
-is down and never carried anything has no cable, and is no link of the node's.
+Only ports with a device count. If there is none (the node is itself a namespace), all except the
+loopback count. InfiniBand and Slingshot ports are skipped: other modules read more about them. A
+port that is down and never carried data has no cable, and is skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MARKED = "np_ecn_marked_roce_packets"
 
 
 def ethernet_links(sys: Path) -> list[LinkFact]:
-    """How fast one could be the kernel does not tell."""
+    """The links; the kernel does not have a port's best speed."""
     root = f"{sys}/class/net"
     ports = [name for name in names_in(root) if name != _LOOPBACK and _is_ethernet(root, name)]
     real = [name for name in ports if os.path.lexists(f"{root}/{name}/device")]
@@ -71,13 +71,13 @@ def downs_of(folder: str) -> float | None:
 
 
 def _speed(folder: str) -> float | None:
-    """-1 is what the kernel says of a port that does not tell."""
+    """The kernel writes -1 for a port with unknown speed."""
     told = number(f"{folder}/speed")
     return told * _MEGABIT if told and told < _FASTEST else None
 
 
 def _roce_marks(sys: Path, name: str) -> float | None:
-    """Marks on RDMA packets, which the kernel's own network never sees."""
+    """ECN marks on RDMA packets, which the kernel's own network stack does not count."""
     root = f"{sys}/class/infiniband"
     for device in names_in(root):
         if name in names_in(f"{root}/{device}/device/net"):

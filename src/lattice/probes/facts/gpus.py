@@ -1,6 +1,6 @@
-"""A job's cards: how each was last judged, and how wide its way to the processor is.
+"""A job's cards: the last health verdict of each, and the width of its PCIe link.
 
-The width is read from PCI's own folder, by the address that the NVIDIA driver gives for the card.
+The width is read from sysfs, by the PCI address that the NVIDIA driver reports for the card.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from pathlib import Path
 
 from lattice.domain.jobfacts import FactAbsence, FactKind, GpuFact
 from lattice.domain.kerneltext import figure
-from lattice.domain.node import Health, NodeHealth
+from lattice.domain.node import HealthState, NodeHealth
 from lattice.probes.facts.tree import names_in
 from lattice.probes.gpuhealth import CardCondition, ExpectedGpus, GpuHealthJudge, GpuLook
-from lattice.probes.reading import read_text
+from lattice.probes.kernel_files import read_text
 
 _UUID = re.compile(r"GPU UUID:\s*(GPU-[0-9a-fA-F-]{8,64})\s*")
 _WIDEST = 64
-_WORDS = {Health.HEALTHY: "ok", Health.WARNING: "warning", Health.FAILURE: "failure"}
+_WORDS = {HealthState.HEALTHY: "ok", HealthState.WARNING: "warning", HealthState.FAILURE: "failure"}
 NOT_LOOKED = "the cards were not looked at yet"
 NOT_KNOWN = "which GPUs Slurm gave the job is not known yet"
 
@@ -29,7 +29,7 @@ def gpu_facts(
     health: NodeHealth,
     widths: Widths,
 ) -> tuple[tuple[GpuFact, ...], tuple[FactAbsence, ...]]:
-    """`uuids`: the job's cards, or None if that is not known; without any there is no fact."""
+    """`uuids`: the job's cards; None if they are not known. An empty list gives no facts."""
     if uuids is None:
         return (), (FactAbsence(FactKind.GPUS, NOT_KNOWN),)
     if uuids and look is None:
@@ -42,7 +42,7 @@ def gpu_facts(
         card = cards.get(uuid)
         width, best = widths.of(uuid)
         if card is None:
-            # An instance of a card, or one that went meanwhile: nobody judged it.
+            # A MIG instance, or a card that is gone: it has no verdict.
             absences.append(FactAbsence(FactKind.GPUS, "nobody judged it", uuid))
         found, words = _judged(card, look, health) if card and look else ("", "")
         facts.append(
@@ -61,24 +61,24 @@ def gpu_facts(
 
 
 def _judged(card: CardCondition, look: GpuLook, node: NodeHealth) -> tuple[str, str]:
-    """By itself, and by what lasts of it in the judgement of the node."""
+    """The card's own verdict, and lasting warnings about it from the node's verdict."""
     alone = GpuHealthJudge(ExpectedGpus()).see(GpuLook(time=look.time, cards=(card,)))
     lasting = [each for each in node.words if card.uuid in each]
     words = "; ".join(dict.fromkeys((*alone.words, *lasting)))
-    if alone.health is Health.HEALTHY and lasting:
-        return _WORDS[Health.WARNING], words
+    if alone.health is HealthState.HEALTHY and lasting:
+        return _WORDS[HealthState.WARNING], words
     return _WORDS.get(alone.health, ""), words
 
 
 class Widths:
-    """How many lanes each card has, and could have."""
+    """The number of PCIe lanes of each card, current and maximum."""
 
     def __init__(self, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> None:
         self._cards = f"{proc}/driver/nvidia/gpus"
         self._devices = f"{sys}/bus/pci/devices"
 
     def of(self, uuid: str) -> tuple[int | None, int | None]:
-        """Now and at most; None: not told."""
+        """Current and maximum; None: not known."""
         for address in names_in(self._cards):
             text = read_text(f"{self._cards}/{address}/information") or ""
             if any(

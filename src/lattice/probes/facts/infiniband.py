@@ -1,8 +1,8 @@
-"""InfiniBand ports, from `/sys/class/infiniband`. RoCE ports are Ethernet and told of there.
+"""InfiniBand ports, from `/sys/class/infiniband`. RoCE ports are in `ethernet`.
 
-How fast a port could be is not told by the kernel. One lane of four, or the first speed of all on
-an adapter that has a faster one, is known to be wrong; two lanes may be the cable that was bought.
-So the best speed is that of the adapter, and told only where the port is plainly degraded.
+The kernel does not have a port's best speed. One lane of four is certainly wrong, and so is SDR or
+DDR on a faster adapter. But two lanes may be the cable that was bought. So the best speed is that
+of the adapter, and is set only if the port is clearly degraded.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ def _link(device: str, port: str, name: str) -> LinkFact | None:
 
 
 def speed_of(rate: str) -> float | None:
-    """Of `200 Gb/sec (4X HDR)`."""
+    """Parses `200 Gb/sec (4X HDR)`."""
     found = _RATE.fullmatch(rate)
     return float(found[1]) * 1e9 if found and float(found[1]) > 0 else None
 
 
 def _degraded(rate: str, adapter: str) -> float | None:
-    """What the adapter can do, where the port is plainly below it."""
+    """The adapter's speed if the port is clearly below it, else None."""
     found, best = _RATE.fullmatch(rate), _ADAPTER_BITS.get(adapter)
     if found is None or best is None:
         return None

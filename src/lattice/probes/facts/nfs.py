@@ -1,4 +1,4 @@
-"""What the NFS client counted of each mount, from `/proc/PID/mountstats`."""
+"""The NFS client's counters of each mount, from `/proc/PID/mountstats`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lattice.domain.kerneltext import figure
 
-# The kernel escapes blank, tab, line feed and backslash of a name, and leaves every other sign.
+# The kernel escapes space, tab, line feed and backslash in a name, and no other character.
 _DEVICE = re.compile(r"device [^ ]+ mounted on ([^ ]+)(.*)")
 _NFS = re.compile(r" with fstype nfs4? statvers=1\.[0-9]+")
 _OPERATION = re.compile(r"\s+([A-Z][A-Z_0-9]{1,40}): ([0-9 ]+)", re.ASCII)
@@ -15,12 +15,12 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 _BYTES = "bytes:"
 _LEAST_FIGURES = 8
 _OPS, _SENT, _TIMEOUTS, _ROUND_TRIP, _WHOLE = 0, 1, 2, 6, 7
-"""Figures of an operation: requests, transmissions, timeouts, …, times in ms: rtt, execution."""
+"""Indexes in an operation: requests, transmissions, timeouts, …, times in ms: rtt, execution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountCounts:
-    """Since it was mounted. None: not told."""
+    """Since the mount. None: not known."""
 
     read_bytes: float | None = None
     write_bytes: float | None = None
@@ -31,7 +31,7 @@ class MountCounts:
 
 
 def read_mountstats(text: str) -> dict[str, MountCounts]:
-    """By the place it is mounted at; of two on one place the one on top, which comes last."""
+    """By mount point; of two at one path the last one, which hides the other."""
     found: dict[str, MountCounts] = {}
     path, lines = "", list[str]()
     for line in (*text.split("\n"), "device none"):
@@ -41,7 +41,7 @@ def read_mountstats(text: str) -> dict[str, MountCounts]:
             device = _DEVICE.fullmatch(line)
             path = _plain(device[1]) if device else ""
             if device and not _NFS.fullmatch(device[2]):
-                # Mounted over whatever was there: that can't be reached any more.
+                # Another mount at this path hides the earlier one.
                 found.pop(path, None)
                 path = ""
             lines = []
@@ -54,7 +54,7 @@ def _counts(lines: list[str]) -> MountCounts:
     told = next((each for each in lines if each.strip().startswith(_BYTES)), "")
     transferred = [figure(each) for each in told.replace(_BYTES, "", 1).split()]
     operations = [found for each in lines if (found := _operation(each))]
-    # Normal, direct and from the server, each read and write; the last two are what went over it.
+    # Normal, direct and server bytes, each read and written; the last two went over the network.
     read, written = transferred[4:6] if len(transferred) >= 6 else (None, None)
     if not operations:
         return MountCounts(read_bytes=_real(read), write_bytes=_real(written))

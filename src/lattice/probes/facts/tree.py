@@ -1,4 +1,4 @@
-"""Small files of a tree, and numbers in them, for the probes of facts."""
+"""Reads small files of a tree and the numbers in them, for the probes of facts."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 import re
 
 from lattice.domain.kerneltext import figure
-from lattice.probes.reading import read_text
+from lattice.probes.kernel_files import read_text
 
 _NAME = re.compile(r"[A-Za-z0-9_.:@-]{1,64}", re.ASCII)
 MOST_PORTS = 64
 
 
 def names_in(folder: str) -> list[str]:
-    """The plain names in a folder, in order; none where there is no such folder."""
+    """The sorted plain names in a folder; empty if there is no such folder."""
     try:
         found = os.listdir(folder)  # noqa: PTH208
     except OSError:
@@ -22,18 +22,18 @@ def names_in(folder: str) -> list[str]:
 
 
 def word(path: str) -> str:
-    """What a file of one line says; empty where it says nothing."""
+    """The text of a one-line file; empty if it can't be read."""
     return (read_text(path, 256) or "").strip()
 
 
 def number(path: str) -> float | None:
-    """The count that a file is; None for anything else."""
+    """The count in a file; None if it has anything else."""
     found = figure(read_text(path, 256))
     return None if found is None else float(found)
 
 
 def total(*counts: float | None) -> float | None:
-    """Of those that are known; None if none is."""
+    """The sum of the known values; None if there is none."""
     known = [each for each in counts if each is not None]
     return sum(known) if known else None
 

@@ -15,8 +15,8 @@ from lattice.base import packet
 from lattice.domain.counters import (
     IO,
     MOST_JOBS,
+    CounterAnswer,
     CountersUnavailable,
-    Telling,
     read_asking,
     write_telling,
 )
@@ -75,7 +75,7 @@ def telling(times: int = 1_000) -> Talk:
             if not raw:
                 return
             asking = read_asking(raw)
-            for each in write_telling(Telling({IO: {job: [[job]] for job in asking.jobs}})):
+            for each in write_telling(CounterAnswer({IO: {job: [[job]] for job in asking.jobs}})):
                 packet.send(connection, each)
 
     return talk

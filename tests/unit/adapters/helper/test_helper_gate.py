@@ -23,7 +23,7 @@ from lattice.base.errors import (
     Unavailable,
     UsageError,
 )
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.grant import GATE
 from lattice.domain.privileged import (
     Answer,

@@ -25,7 +25,7 @@ from lattice.base.errors import (
     Unavailable,
     UsageError,
 )
-from lattice.domain.outputs import Holder, SkippedOutput
+from lattice.domain.outputs import OutputHolder, SkippedOutput
 from lattice.domain.privileged import Answer, Outcome, read_request, write_answer
 
 
@@ -110,9 +110,9 @@ async def test_what_was_opened_and_its_watch(served: Served, tmp_path: Path) -> 
     unwatched.close()
     (found,) = opened.files
     assert os.pread(found.fd, 10, 0) == b"hello"
-    assert found.holders == (Holder(7, 1), Holder(8, 2, 3))
+    assert found.holders == (OutputHolder(7, 1), OutputHolder(8, 2, 3))
     assert (found.path, found.comm, found.position, found.born) == ("/x␛[2J", "srun", 3, 1.5)
-    assert opened.skipped == (SkippedOutput(Holder(7, 2), "it is a pipe"),)
+    assert opened.skipped == (SkippedOutput(OutputHolder(7, 2), "it is a pipe"),)
     opened.close()
 
 
@@ -169,7 +169,10 @@ async def test_what_was_noted_and_by_whom_it_was_held(served: Served, tmp_path: 
     with file.open() as one:
         opened = await served.ask(raw, [one.fileno()], verb="open_noted")
     assert opened.more
-    assert opened.files[0].holders == (Holder(7, 1, 2, "0"), Holder(8, 5, -1, "0", daemon=True))
+    assert opened.files[0].holders == (
+        OutputHolder(7, 1, 2, "0"),
+        OutputHolder(8, 5, -1, "0", daemon=True),
+    )
     opened.close()
 
 

@@ -28,7 +28,7 @@ from lattice.domain.probed import (
     write_stacks,
     write_tasks,
 )
-from lattice.helper.probing import told_in_memory
+from lattice.helper.probe_base import told_in_memory
 from tests.fakes.helper_door import helper_at
 
 TASK = TaskLook(pid=7, step="0", rank=1, state="S")

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.adapters.linux import listener
-from lattice.adapters.linux.absences import Absences
-from lattice.adapters.linux.inotify import Notice
-from lattice.adapters.linux.nodejobs import NodeJobs
-from lattice.domain.nodejobs import Absence, JobAppeared, JobEvent
+from lattice.adapters.linux import nodejobs as listener
+from lattice.adapters.linux.inotify import FileNotice
+from lattice.adapters.linux.nodejobs import Absences, NodeJobs
+from lattice.domain.nodejobs import JobAppeared, JobEvent, WatchPause
 from tests.eventually import eventually_async
 from tests.fakes.manual_clock import RECORDED, ManualClock
 from tests.fakes.node_tree import NodeTree
@@ -24,7 +23,7 @@ T = RECORDED.timestamp()
 _JOB = "freezer/slurm_n1/uid_3001/job_5"
 
 
-async def noted(absences: Absences) -> Absence | None:
+async def noted(absences: Absences) -> WatchPause | None:
     """What waits to be read; None if nothing does."""
     with suppress(TimeoutError):
         async with asyncio.timeout(0.01):
@@ -41,7 +40,7 @@ async def test_a_pulse_that_is_late_is_an_absence() -> None:
     assert await noted(absences) is None
     clock.advance(16)
     absences.beat()
-    assert await noted(absences) == Absence(T + 1, T + 17)
+    assert await noted(absences) == WatchPause(T + 1, T + 17)
     assert await noted(absences) is None
 
 
@@ -52,7 +51,7 @@ async def test_a_stopped_process_notices_it_by_its_own_pulse() -> None:
     running = asyncio.create_task(absences.run())
     await asyncio.sleep(0.01)
     clock.advance(16)
-    assert await absences.next() == Absence(T, T + 16)
+    assert await absences.next() == WatchPause(T, T + 16)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -102,7 +101,7 @@ async def test_an_agent_stopped_for_16_s_says_so_once_it_goes_on(tmp_path: Path)
     async with Watched(tmp_path) as watched:
         watched.clock.advance(16)
         absence = await watched.node.missed()
-        assert absence == Absence(T, T + 16)
+        assert absence == WatchPause(T, T + 16)
 
 
 @pytest.mark.spec("LOG-3")
@@ -112,7 +111,7 @@ async def test_the_absence_is_known_before_jobs_are_told_that_came_and_went_in_i
     async with Watched(tmp_path) as watched:
         watched.clock.advance(16)
         await watched.node.refresh()
-        assert await noted(watched.node._absences) == Absence(T, T + 16)
+        assert await noted(watched.node._absences) == WatchPause(T, T + 16)
 
 
 @pytest.mark.spec("LOG-3")
@@ -127,7 +126,7 @@ async def test_a_reading_that_hung_is_an_absence(tmp_path: Path) -> None:
 
         watched.node._lookout.turn = hanging  # type: ignore[method-assign]
         await watched.node.refresh()
-        assert await watched.node.missed() == Absence(T, T + 30)
+        assert await watched.node.missed() == WatchPause(T, T + 30)
 
 
 @pytest.mark.spec("LOG-3")
@@ -137,9 +136,9 @@ async def test_notices_that_the_kernel_dropped_are_an_absence(tmp_path: Path) ->
         watched.clock.advance(1)
         inotify = watched.node._lookout.inotify
         assert inotify is not None
-        inotify.read = lambda: [Notice(lost=True)]  # type: ignore[method-assign]
+        inotify.read = lambda: [FileNotice(lost=True)]  # type: ignore[method-assign]
         await watched.node.refresh()
-        assert await watched.node.missed() == Absence(T, T + 1)
+        assert await watched.node.missed() == WatchPause(T, T + 1)
 
 
 @pytest.mark.spec("LOG-3")
@@ -153,7 +152,7 @@ async def test_without_notices_jobs_between_two_readings_are_missed(tmp_path: Pa
 async def test_events_that_a_reader_was_too_slow_for_are_an_absence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener.Listener.__init__, "__defaults__", (0,))
+    monkeypatch.setattr(listener.JobListener.__init__, "__defaults__", (0,))
     async with Watched(tmp_path) as watched:
         changes = watched.node.changes()
         waiting = asyncio.ensure_future(anext(changes))

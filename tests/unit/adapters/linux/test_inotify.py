@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.adapters.linux.inotify import Inotify, Notice
+from lattice.adapters.linux.inotify import FileNotice, Inotify
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def test_folders_that_come_and_go(tmp_path: Path, inotify: Inotify) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a").rmdir()
     folder = str(tmp_path)
-    assert inotify.read() == [Notice(folder, "a", made=True), Notice(folder, "a")]
+    assert inotify.read() == [FileNotice(folder, "a", made=True), FileNotice(folder, "a")]
     assert inotify.read() == []
 
 
@@ -52,10 +52,10 @@ def test_an_overflow_is_told(tmp_path: Path, inotify: Inotify) -> None:
         folder.mkdir()
         folder.rmdir()
     notices = inotify.read()
-    assert Notice(lost=True) in notices
+    assert FileNotice(lost=True) in notices
     assert len(notices) <= most + 1
     folder.mkdir()
-    assert inotify.read() == [Notice(str(tmp_path), "a", made=True)]
+    assert inotify.read() == [FileNotice(str(tmp_path), "a", made=True)]
 
 
 @given(st.binary(max_size=200))

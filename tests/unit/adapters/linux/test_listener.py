@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import asyncio
 
-from lattice.adapters.linux.listener import Listener
+from lattice.adapters.linux.nodejobs import JobListener
 from lattice.domain.nodejobs import (
     JobAppeared,
-    JobEnded,
     JobIdentity,
     NodeJob,
+    NodeJobEnded,
     StartSign,
 )
 
@@ -18,24 +18,24 @@ def _job(number: int) -> NodeJob:
 
 async def test_it_begins_with_what_is_there() -> None:
     one, two = _job(1), _job(2)
-    listener = Listener({one.identity: one})
+    listener = JobListener({one.identity: one})
     listener.tell([JobAppeared(two)])
     assert await listener.take(dict) == (JobAppeared(one), JobAppeared(two))
     waiting = asyncio.ensure_future(listener.take(dict))
     await asyncio.sleep(0)
     assert not waiting.done()
-    listener.tell([JobEnded(one)])
-    assert await waiting == (JobEnded(one),)
+    listener.tell([NodeJobEnded(one)])
+    assert await waiting == (NodeJobEnded(one),)
 
 
 async def test_a_slow_listener_hears_the_difference() -> None:
     one, two = _job(1), _job(2)
-    listener = Listener({one.identity: one}, most=10)
+    listener = JobListener({one.identity: one}, most=10)
     await listener.take(dict)
-    listener.tell([JobEnded(one), JobAppeared(two)])
+    listener.tell([NodeJobEnded(one), JobAppeared(two)])
     for number in range(3, 20):
-        listener.tell([JobAppeared(_job(number)), JobEnded(_job(number))])
+        listener.tell([JobAppeared(_job(number)), NodeJobEnded(_job(number))])
     picture = {two.identity: two}
-    assert await listener.take(lambda: picture) == (JobEnded(one), JobAppeared(two))
-    listener.tell([JobEnded(two)])
-    assert await listener.take(dict) == (JobEnded(two),)
+    assert await listener.take(lambda: picture) == (NodeJobEnded(one), JobAppeared(two))
+    listener.tell([NodeJobEnded(two)])
+    assert await listener.take(dict) == (NodeJobEnded(two),)

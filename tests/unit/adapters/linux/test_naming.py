@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.adapters.linux.naming import (
+from lattice.adapters.linux.slurm_names import (
     JobName,
     is_v1_base,
     is_v2_scope,

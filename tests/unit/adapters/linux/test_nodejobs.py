@@ -21,15 +21,15 @@ from lattice.base.clock import Clock, SystemClock
 from lattice.domain.nodejobs import (
     JobAppeared,
     JobChanged,
-    JobEnded,
     NodeJob,
+    NodeJobEnded,
     StartSign,
 )
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.node_tree import NodeTree
 
 _JOB = "freezer/slurm_n1/uid_3001/job_5"
-_T = TypeVar("_T", JobAppeared, JobChanged, JobEnded)
+_T = TypeVar("_T", JobAppeared, JobChanged, NodeJobEnded)
 
 
 class _Story:
@@ -101,7 +101,7 @@ async def test_a_job_from_its_first_folder_to_its_last(tmp_path: Path) -> None:
         assert [each.pid for each in job.processes] == [pid]
         assert story.node.job(5) == job
         tree.remove(_JOB)
-        assert (await story.next(JobEnded)).identity == appeared.identity
+        assert (await story.next(NodeJobEnded)).identity == appeared.identity
         assert not story.node.jobs
         assert story.node.trouble is None
 
@@ -118,7 +118,7 @@ async def test_a_folder_that_is_still_being_made_has_no_identity_yet(tmp_path: P
         appeared = await story.next(JobAppeared)
         assert appeared.identity.started == births[-1]
         tree.remove(_JOB)
-        assert (await story.next(JobEnded)).identity == appeared.identity
+        assert (await story.next(NodeJobEnded)).identity == appeared.identity
 
 
 async def test_processes_that_follow_their_folder_are_found(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ async def test_on_v2_too(tmp_path: Path) -> None:
         tree.group("system.slice/n1_slurmstepd.scope/job_6")
         assert (await story.next(JobAppeared)).id == 6
         tree.remove("system.slice/n1_slurmstepd.scope")
-        assert (await story.next(JobEnded)).id == 5
+        assert (await story.next(NodeJobEnded)).id == 5
 
 
 async def test_a_requeue_is_another_identity(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ async def test_a_requeue_is_another_identity(tmp_path: Path) -> None:
     async with _watched(tree) as story:
         first = await story.next(JobAppeared)
         tree.remove(_JOB)
-        assert (await story.next(JobEnded)).identity == first.identity
+        assert (await story.next(NodeJobEnded)).identity == first.identity
         tree.group(_JOB)
         second = await story.next(JobAppeared)
         # This file system gives the number of the folder out again, as old kernels do.
@@ -199,7 +199,7 @@ async def test_a_job_over_between_two_looks_is_still_told(tmp_path: Path) -> Non
         appeared = await story.next(JobAppeared)
         assert (appeared.id, appeared.uid, appeared.identity.inode) == (5, 3001, 0)
         assert appeared.started_by is StartSign.SEEN
-        assert (await story.next(JobEnded)) == appeared
+        assert (await story.next(NodeJobEnded)) == appeared
         assert not story.node.jobs
 
 
@@ -226,7 +226,7 @@ async def test_a_job_that_only_its_sockets_tell_of(tmp_path: Path) -> None:
         appeared = await story.next(JobAppeared)
         assert (appeared.id, appeared.identity.inode) == (5, 0)
         assert appeared.started_by is StartSign.SEEN
-        assert (await story.next(JobEnded)) == appeared
+        assert (await story.next(NodeJobEnded)) == appeared
         assert not story.node.jobs
 
 
@@ -239,7 +239,7 @@ async def test_a_job_that_both_signs_tell_of_is_told_once(tmp_path: Path) -> Non
         (tree.spool / "n1_5.0").touch()
         (tree.spool / "n1_5.0").unlink()
         first = await story.next(JobAppeared)
-        assert (await story.next(JobEnded)) == first
+        assert (await story.next(NodeJobEnded)) == first
         tree.group("freezer/slurm_n1/uid_3001/job_6/step_0", tree.process())
         assert (await story.next(JobAppeared)).id == 6, "and not 5 again"
 
@@ -251,7 +251,7 @@ async def test_the_last_sockets_of_a_job_are_no_other_job(tmp_path: Path) -> Non
     async with _watched(tree) as story:
         job = await story.next(JobAppeared)
         tree.remove(_JOB)
-        assert (await story.next(JobEnded)).identity == job.identity
+        assert (await story.next(NodeJobEnded)).identity == job.identity
         (tree.spool / "n1_5.0").unlink()
         tree.group("freezer/slurm_n1/uid_3001/job_6/step_0", tree.process())
         assert (await story.next(JobAppeared)).id == 6
@@ -280,7 +280,7 @@ async def test_without_notices_the_next_reading_finds_it(tmp_path: Path) -> None
         tree.group(_JOB)
         first = await story.next(JobAppeared)
         tree.remove(_JOB)
-        assert (await story.next(JobEnded)) == first
+        assert (await story.next(NodeJobEnded)) == first
         assert story.node.trouble == "inotify: switched off"
 
 

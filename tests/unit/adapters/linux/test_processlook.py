@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lattice.adapters.linux.processlook import process_look
+from lattice.adapters.linux.process_info import process_look
 
 
 def process(proc: Path, name: bytes, title: bytes) -> None:

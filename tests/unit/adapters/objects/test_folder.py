@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lattice.adapters.objects.folder import FolderObjectStore
-from lattice.adapters.objects.limits import Limits
+from lattice.adapters.objects.limits import CallLimits
 from lattice.base.errors import ConfigurationError, Unavailable
 
 
@@ -108,7 +108,7 @@ async def test_a_folder_goes_with_its_last_object(tmp_path: Path) -> None:
 async def test_a_file_system_that_hangs_hangs_no_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = FolderObjectStore(tmp_path, Limits(small_s=0.05))
+    store = FolderObjectStore(tmp_path, CallLimits(small_s=0.05))
     healed = threading.Event()
     monkeypatch.setattr(os, "link", lambda *_: healed.wait(10))
     try:

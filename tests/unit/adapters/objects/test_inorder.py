@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lattice.adapters.objects.inorder import Level, in_key_order, may_hold, safe_start
+from lattice.adapters.objects.inorder import OrderLevel, in_key_order, may_hold, safe_start
 from lattice.domain.objects import ObjectInfo
 
 THEN = datetime(2026, 1, 2, tzinfo=UTC)
@@ -34,11 +34,11 @@ class FolderLists:
                 found.append(ObjectInfo(key, 1, THEN))
         return found if len(found) <= self._most else None
 
-    async def level(self, folder: str) -> Level:
+    async def level(self, folder: str) -> OrderLevel:
         below = [key for key in self._keys if key.startswith(folder)]
         files = [key for key in below if "/" not in key[len(folder) :]]
         folders = {folder + key[len(folder) :].split("/")[0] + "/" for key in below}
-        return Level(
+        return OrderLevel(
             tuple(ObjectInfo(key, 1, THEN) for key in files),
             tuple(each for each in folders if any(key.startswith(each) for key in below)),
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lattice.adapters.objects.limits import Limits
+from lattice.adapters.objects.limits import CallLimits
 from lattice.adapters.objects.s3 import S3ObjectStore, S3Place
 from lattice.base.clock import SystemClock
 from lattice.base.errors import Unavailable
@@ -55,7 +55,7 @@ def opened(folder: Path, endpoint: str) -> S3ObjectStore:
         secret_key_file=folder / "key",
         allow_http=True,
     )
-    return S3ObjectStore(place, SystemClock(), Limits(tries=1))
+    return S3ObjectStore(place, SystemClock(), CallLimits(tries=1))
 
 
 async def _listed(store: S3ObjectStore) -> list[str]:

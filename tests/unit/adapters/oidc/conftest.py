@@ -7,7 +7,7 @@ import httpx2
 import pytest
 import trustme
 
-from lattice.adapters.oidc.discovery import Provider, provider_client
+from lattice.adapters.oidc.discovery import DiscoveredProvider, provider_client
 from lattice.adapters.oidc.keys import KeyCache
 from lattice.adapters.oidc.verify import JwksVerifier
 from tests.fakes.identity_provider import (
@@ -60,7 +60,7 @@ async def client(authorities: Path) -> AsyncIterator[httpx2.AsyncClient]:
 async def cache(
     client: httpx2.AsyncClient, idp: IdentityProvider, clock: HandClock
 ) -> AsyncIterator[KeyCache]:
-    keys = KeyCache(Provider(client, idp.issuer).key_set, clock)
+    keys = KeyCache(DiscoveredProvider(client, idp.issuer).key_set, clock)
     yield keys
     await keys.aclose()
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from lattice.adapters.oidc.discovery import Provider, ProviderFault
+from lattice.adapters.oidc.discovery import DiscoveredProvider, ProviderFault
 from lattice.adapters.oidc.endpoints import read_object
 from tests.fakes.identity_provider import DISCOVERY, KEYS, IdentityProvider, running_provider
 
@@ -32,7 +32,7 @@ async def test_no_redirect_is_followed(
 ) -> None:
     idp.answers[path] = (status, {"Location": elsewhere.issuer + path}, b"")
     with pytest.raises(ProviderFault, match=str(status)):
-        await Provider(client, idp.issuer).key_set()
+        await DiscoveredProvider(client, idp.issuer).key_set()
     assert not elsewhere.asked
 
 
@@ -75,7 +75,7 @@ async def test_keys_come_from_the_issuers_own_origin(
         )
     idp.document["jwks_uri"] = named
     with pytest.raises(ProviderFault, match="origin"):
-        await Provider(client, idp.issuer).key_set()
+        await DiscoveredProvider(client, idp.issuer).key_set()
     assert not elsewhere.asked
     assert idp.asked == {DISCOVERY: 1}
 
@@ -85,7 +85,7 @@ async def test_an_address_the_administrator_named_is_asked_and_no_other(
     client: httpx2.AsyncClient, idp: IdentityProvider, elsewhere: IdentityProvider
 ) -> None:
     elsewhere.signers = idp.signers
-    provider = Provider(client, idp.issuer, jwks_uri=elsewhere.issuer + KEYS)
+    provider = DiscoveredProvider(client, idp.issuer, jwks_uri=elsewhere.issuer + KEYS)
     assert json.loads(await provider.key_set())["keys"][0]["kid"] == "rsa-1"
     assert elsewhere.asked == {KEYS: 1}
     assert not idp.asked
@@ -105,7 +105,7 @@ async def test_the_document_must_be_the_issuers(
     }[change]
     idp.document["issuer"] = named
     with pytest.raises(ProviderFault, match="issuer"):
-        await Provider(client, idp.issuer).key_set()
+        await DiscoveredProvider(client, idp.issuer).key_set()
     assert idp.asked[KEYS] == 0
 
 
@@ -113,7 +113,7 @@ async def test_an_issuer_written_with_a_slash(
     client: httpx2.AsyncClient, idp: IdentityProvider
 ) -> None:
     idp.document["issuer"] = idp.issuer + "/"
-    assert await Provider(client, idp.issuer + "/").key_set()
+    assert await DiscoveredProvider(client, idp.issuer + "/").key_set()
 
 
 @pytest.mark.spec("AUTH-2")
@@ -121,7 +121,7 @@ async def test_an_issuer_written_with_a_slash(
 async def test_answers_are_bounded(
     path: str, client: httpx2.AsyncClient, idp: IdentityProvider
 ) -> None:
-    provider = Provider(client, idp.issuer)
+    provider = DiscoveredProvider(client, idp.issuer)
     for headers, body, words in (
         ({}, b" " * (300 << 10), "more than"),
         ({"Content-Encoding": "gzip"}, gzip.compress(b" " * (64 << 20)), "encoding"),
@@ -137,10 +137,10 @@ async def test_a_silent_provider_is_given_up(
 ) -> None:
     idp.free.clear()
     with pytest.raises(ProviderFault, match="no answer within"):
-        await Provider(client, idp.issuer, timeout_s=0.1).key_set()
+        await DiscoveredProvider(client, idp.issuer, timeout_s=0.1).key_set()
     idp.free.set()
     with pytest.raises(ProviderFault, match="ConnectError"):
-        await Provider(client, "http://127.0.0.1:1").key_set()
+        await DiscoveredProvider(client, "http://127.0.0.1:1").key_set()
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"issuer":"a","issuer":"b"}', b"\xff"])
@@ -149,7 +149,7 @@ async def test_a_document_that_is_none(
 ) -> None:
     idp.answers[DISCOVERY] = (200, {}, body)
     with pytest.raises(ProviderFault):
-        await Provider(client, idp.issuer).key_set()
+        await DiscoveredProvider(client, idp.issuer).key_set()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lattice.access.tokens import TokenRefused
-from lattice.adapters.oidc.discovery import Provider
+from lattice.adapters.oidc.discovery import DiscoveredProvider
 from lattice.adapters.oidc.keys import KeyCache, read_key_set
 from lattice.adapters.oidc.verify import JwksVerifier
 from lattice.base.errors import Unavailable
@@ -242,7 +242,7 @@ async def test_the_honest_do_not_wait_for_the_keys_of_strangers(
     client: httpx2.AsyncClient, idp: IdentityProvider, rsa_signer: RsaSigner
 ) -> None:
     clock = HandClock()
-    cache = KeyCache(Provider(client, idp.issuer).key_set, clock)
+    cache = KeyCache(DiscoveredProvider(client, idp.issuer).key_set, clock)
     await cache.refresh()
     clock.passed_s = 31.0
     verifier = JwksVerifier(cache, issuer=idp.issuer, audience=AUDIENCE, clock=clock)
@@ -271,7 +271,7 @@ async def test_a_flood_of_unknown_keys_holds_the_honest_up_for_less_than_a_fifth
     stranger = EcSigner.make("stranger")
     flooding = [idp.token(EcSigner(f"k{n}", stranger.key), clock) for n in range(3000)]
     honest = idp.token(rsa_signer, clock)
-    cache = KeyCache(Provider(client, idp.issuer).key_set, clock)
+    cache = KeyCache(DiscoveredProvider(client, idp.issuer).key_set, clock)
     await cache.refresh()
     clock.skip_s = 31.0
     verifier = JwksVerifier(cache, issuer=idp.issuer, audience=AUDIENCE, clock=clock)

@@ -13,12 +13,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from lattice.adapters.oidc.browser import open_page
 from lattice.adapters.oidc.endpoints import Endpoints
 from lattice.adapters.oidc.loopback import Loopback
-from lattice.adapters.oidc.signin import Provider
+from lattice.adapters.oidc.signin import SignInProvider, open_page
 from lattice.base.errors import ConfigurationError, LatticeError, LoginRequired, Unavailable
-from lattice.base.http1 import Door
+from lattice.base.fast_start.http1 import HttpTarget
 from lattice.domain.signin import DeviceCode, GrantRefused
 from tests.eventually import eventually
 from tests.fakes.web import Answer, Request, Web, web
@@ -54,8 +53,8 @@ class Person:
 
     def __init__(self, issuer: str, **options: Any) -> None:
         self.slept: list[float] = []
-        self.provider = Provider(
-            Endpoints(Door(environment={}, timeout_s=60), issuer, issuer),
+        self.provider = SignInProvider(
+            Endpoints(HttpTarget(environment={}, timeout_s=60), issuer, issuer),
             issuer,
             "lattice",
             environment={},
@@ -100,7 +99,7 @@ def form(request: Request) -> dict[str, str]:
 )
 def test_issuer_must_be_encrypted_or_here(issuer: str) -> None:
     with pytest.raises(ConfigurationError, match="not an https address"):
-        Endpoints(Door(), issuer, issuer)
+        Endpoints(HttpTarget(), issuer, issuer)
 
 
 @pytest.mark.spec("AUTH-1")

@@ -14,11 +14,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from lattice.adapters.pki.authority import (
     AuthorityRefused,
     ClusterAuthority,
+    RequestRefused,
     cluster_of,
     new_cluster_id,
     read_bundle,
 )
-from lattice.adapters.pki.request import RequestRefused
 from lattice.domain.peer import checked_cluster, server_name
 from lattice.wire.peer import read_peer
 from tests.fakes.certificates import (

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from lattice.adapters.pki.authority import ClusterAuthority
 from lattice.adapters.pki.files import IdentityPaths, believed_keys, create_identity
 from lattice.base.errors import ConfigurationError
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from tests.fakes.certificates import key_pem
 from tests.fakes.manual_clock import ManualClock
 

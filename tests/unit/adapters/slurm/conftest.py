@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from lattice.adapters.slurm.placing import Placing
+from lattice.adapters.slurm.tenancy import Placing
 from lattice.domain.accounts import Account, AccountTree
-from lattice.domain.vcluster import Kind, Vcluster, Vclusters
+from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.recorded_slurm import RecordedCommands, RecordedSlurm
 
@@ -16,7 +16,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def vclusters() -> Vclusters:
-    return Vclusters((Vcluster("train", Kind.HPC, "main"),))
+    return Vclusters((Vcluster("train", VclusterKind.HPC, "main"),))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.adapters.slurm.answer import Answer, SlurmRefused, checked, read_answer
+from lattice.adapters.slurm.answer import SlurmAnswer, SlurmRefused, checked, read_answer
 from lattice.base.errors import Unavailable
 from tests.fakes.recorded_slurm import recording
 
@@ -49,7 +49,7 @@ def test_nothing_found_is_an_empty_answer_and_no_error() -> None:
 @pytest.mark.parametrize("status", [401, 500, 404])
 def test_a_bare_status_is_an_error_too(status: int) -> None:
     with pytest.raises(Unavailable, match=str(status)):
-        checked(Answer(), status, "/jobs")
+        checked(SlurmAnswer(), status, "/jobs")
 
 
 def test_an_answer_without_the_list_is_not_an_empty_list() -> None:

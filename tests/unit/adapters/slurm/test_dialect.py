@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lattice.adapters.slurm.dialect import Dialects, Offer, choose, offered
+from lattice.adapters.slurm.dialect import Dialects, VersionOffer, choose, offered
 from lattice.adapters.slurm.schema.known import known_schemas
 from lattice.base.errors import Unavailable
 from tests.fakes.recorded_slurm import RecordedSlurm, recording
@@ -28,7 +28,7 @@ def test_the_highest_version_both_know_is_chosen() -> None:
 
 def test_versions_are_ordered_as_numbers_and_unknown_ones_left_alone() -> None:
     offers = [
-        Offer(f"/{side}/v0.0.{number}/jobs/")
+        VersionOffer(f"/{side}/v0.0.{number}/jobs/")
         for side in ("slurm", "slurmdb")
         for number in (9, 41, 40, 99, 100)
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lattice.adapters.slurm.exchange import BadReply, HttpExchange, RestReply, TooLarge
+from lattice.adapters.slurm.http_client import BadSlurmReply, HttpExchange, RestReply, TooLarge
 
 CHUNKED = b"HTTP/1.1 200\r\nTransfer-Encoding: Chunked\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
@@ -100,7 +100,7 @@ async def test_a_kept_connection_gone_stale_is_replaced_unseen(tmp_path: Path) -
 async def test_a_new_connection_that_is_closed_is_not_tried_for_ever(tmp_path: Path) -> None:
     teller = Teller(None, OK)
     async with telling(tmp_path / "s", teller) as exchange:
-        with pytest.raises(BadReply):
+        with pytest.raises(BadSlurmReply):
             await ask(exchange)
         assert (await ask(exchange)).body == b"hi"
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.adapters.slurm.gres import gpus_of, indices_in
-from lattice.adapters.slurm.placing import Placing
 from lattice.adapters.slurm.schema.known import known_schemas
+from lattice.adapters.slurm.tenancy import Placing
 from lattice.domain.allocation import Allocation, NodeGpus
 from tests.fakes.cluster import allocation
 

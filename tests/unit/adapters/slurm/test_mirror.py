@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lattice.adapters.slurm.mirror import SlurmScheduler
+from lattice.adapters.slurm.scheduler import SlurmScheduler
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation, State
 from lattice.domain.scheduler import PastQuestion, Scope

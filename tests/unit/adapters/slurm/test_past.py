@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from lattice.adapters.slurm.accounting import PastReader
 from lattice.adapters.slurm.accounts import Associations
 from lattice.adapters.slurm.dialect import Dialects
-from lattice.adapters.slurm.past import PastReader
-from lattice.adapters.slurm.placing import Placing
 from lattice.adapters.slurm.schema.known import known_schemas
+from lattice.adapters.slurm.tenancy import Placing
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import State, parse_reference
 from lattice.domain.scheduler import PastQuestion, Scope

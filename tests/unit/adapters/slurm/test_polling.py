@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from lattice.adapters.slurm.dialect import Dialects
-from lattice.adapters.slurm.placing import Placing
-from lattice.adapters.slurm.polling import ControllerClock, Polled
+from lattice.adapters.slurm.poller import ControllerClock, Polled
 from lattice.adapters.slurm.schema.known import known_schemas
+from lattice.adapters.slurm.tenancy import Placing
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation
 from tests.fakes.manual_clock import RECORDED, ManualClock

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from lattice.adapters.slurm.placing import Placing
 from lattice.adapters.slurm.schema import Schema
 from lattice.adapters.slurm.schema.known import known_schemas
 from lattice.adapters.slurm.schema.v0_0_38 import SchemaV0038
+from lattice.adapters.slurm.tenancy import Placing
 from lattice.domain.allocation import Allocation, ExitCode, State
 from lattice.domain.node import Node, NodeState
 from tests.fakes.recorded_slurm import recorded

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lattice.adapters.slurm.placing import Placing
 from lattice.adapters.slurm.schema import PastRow, fields
 from lattice.adapters.slurm.schema.v0_0_38 import SchemaV0038
+from lattice.adapters.slurm.tenancy import Placing
 from lattice.domain.allocation import (
     Allocation,
     Array,

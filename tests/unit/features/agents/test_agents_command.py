@@ -52,7 +52,7 @@ def test_a_token_is_shown_with_what_to_do_with_it() -> None:
             "--bootstrap-ca CA.pem --enrol-token-file FILE"
         ),
     ]
-    assert json.loads(shell.calls[0].body or b"") == {"node": "n1", "life_s": 0}
+    assert json.loads(shell.calls[0].body or b"") == {"node": "n1"}, "an hour is usual"
     assert shell.calls[0].repeatable, "a second token is harmless: nobody has the first"
 
 

@@ -10,7 +10,7 @@ from cryptography import x509
 
 from lattice.base.errors import PermissionRefused, RateLimited, Unavailable, UsageError
 from lattice.domain.peer import PeerKind
-from lattice.features.agents.service.bucket import Bucket
+from lattice.features.agents.service.enrolment import Bucket
 from lattice.features.agents.service.records import ENROLMENTS, token_key
 from lattice.wire.peer import read_peer
 from tests.fakes.agent_site import ADMIN, GRANT_KEY, AgentSite

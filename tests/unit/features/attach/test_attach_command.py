@@ -10,7 +10,7 @@ import pytest
 
 from lattice.base.command import Command
 from lattice.base.errors import JobEnded, LatticeError, NotFound, Unavailable, UsageError
-from lattice.cli import argv
+from lattice.base.fast_start import argv
 from lattice.features.attach.command.attach import ATTACH
 from lattice.features.attach.command.session import SESSION
 from lattice.features.attach.command.sessions import SESSIONS

@@ -12,7 +12,7 @@ from lattice.base.errors import UsageError
 from lattice.domain.allocation import Allocation, State
 from lattice.domain.nodeset import NodeSet
 from lattice.features.attach.model import CHECKPOINTED_WORDS, Start
-from lattice.features.attach.service.choosing import (
+from lattice.features.attach.service.node_choice import (
     ENTERED,
     by_hand,
     ends_at,

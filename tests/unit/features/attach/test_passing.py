@@ -18,14 +18,14 @@ from lattice.adapters.helper.channel import HelperChannel
 from lattice.adapters.helper.terminals import HelperTerminals, PacketCarrier
 from lattice.base.clock import SystemClock
 from lattice.base.errors import PermissionRefused, Unavailable
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.privileged import Answer, Enter, Outcome, Rejoin, read_request
 from lattice.domain.stream import CarrierLost, StreamKind, StreamQuestion
 from lattice.domain.terminal import Output, Stdin, read_message, write_message
 from lattice.features.attach.model import Start
-from lattice.features.attach.node.passing import TerminalPassing
-from lattice.features.attach.service.asking import Asking
-from lattice.features.link.node.sessions import Sessions
+from lattice.features.attach.node.session_end import TerminalPassing
+from lattice.features.attach.service.questions import HelperQuestions
+from lattice.features.link.node.sessions import NodeSessions
 from lattice.wire.conduit import Conduit
 from lattice.wire.v1 import link_pb2 as pb
 from tests.eventually import eventually_async
@@ -74,8 +74,8 @@ class Node:
     """Holders behind a helper, and the agent's sessions before it."""
 
     replica: Replica
-    sessions: Sessions
-    asking: Asking
+    sessions: NodeSessions
+    asking: HelperQuestions
     holders: dict[str, Conduit] = field(default_factory=dict)
     carrying: list[asyncio.Task[None]] = field(default_factory=list)
     requests: list[bytes] = field(default_factory=list)
@@ -127,13 +127,13 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
     signer = GrantSigner(SigningKey.generate(), clock)
     replica = Replica()
     terminals = HelperTerminals(HelperChannel(tmp_path / "h", timeout_s=60))
-    sessions = Sessions(
+    sessions = NodeSessions(
         replica,  # type: ignore[arg-type]
         GrantChecker("n1", clock, signer.public_keys),
         {},
         {StreamKind.ATTACH: TerminalPassing(terminals)},
     )
-    made = Node(replica, sessions, Asking(signer))
+    made = Node(replica, sessions, HelperQuestions(signer))
     async with helper_at(tmp_path / "h", made.reply):
         yield made
         await sessions.aclose()
@@ -253,7 +253,7 @@ async def test_a_session_that_is_gone_is_not_found(node: Node) -> None:
 async def test_nothing_reaches_the_helper_without_a_grant_for_it(node: Node) -> None:
     """Attack 1: a server's certificate alone opens nothing, and no grant opens twice."""
     asked = node.ask(_enter())
-    stranger = Asking(GrantSigner(SigningKey.generate(), SystemClock()))
+    stranger = HelperQuestions(GrantSigner(SigningKey.generate(), SystemClock()))
     forged = stranger.of_node(ALICE, JOB, "n1", _enter())
     elsewhere = node.asking.of_node(ALICE, JOB, "n2", _enter())
     other = node.ask(_enter("b" * 32))
@@ -357,7 +357,7 @@ async def test_whoever_waits_is_told_when_it_is_closed() -> None:
 
 
 def test_what_cannot_be_run_is_not_asked() -> None:
-    asking = Asking(GrantSigner(SigningKey.generate(), SystemClock()))
+    asking = HelperQuestions(GrantSigner(SigningKey.generate(), SystemClock()))
     for start in (
         Start(session=SESSION, rows=0),
         Start(session=SESSION, command=("",)),

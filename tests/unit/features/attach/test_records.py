@@ -8,13 +8,13 @@ from datetime import timedelta
 import pytest
 
 from lattice.access.actor import Actor
-from lattice.access.finding import AllocationFinder
+from lattice.access.allocation_finder import AllocationFinder
 from lattice.base.errors import LoginRequired, NotFound, RateLimited, Unavailable, UsageError
 from lattice.features.attach.model import AttachSession, EndReason
 from lattice.features.attach.service import records as module
+from lattice.features.attach.service.cleanup import RecordCleanup
 from lattice.features.attach.service.records import OPEN, PAST, SessionRecords
 from lattice.features.attach.service.tickets import TICKETS, AttachTickets
-from lattice.features.attach.service.tidying import Tidying
 from tests.fakes.cluster import populated
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.fakes.manual_clock import ManualClock
@@ -127,7 +127,7 @@ async def test_records_go_after_their_time_and_the_oldest_when_there_are_too_man
 async def test_a_server_that_died_leaves_no_session_open_for_ever(site: Site) -> None:
     await site.one.begin(site.session(1))
     kept = await site.two.begin(site.session(2))
-    tidying = Tidying(site.two, site.clock, lambda: ("r2", "r3"))
+    tidying = RecordCleanup(site.two, site.clock, lambda: ("r2", "r3"))
     for _ in range(4):
         await tidying.tidy()
         site.clock.advance(20)
@@ -141,7 +141,7 @@ async def test_a_server_that_died_leaves_no_session_open_for_ever(site: Site) ->
 @pytest.mark.spec("ATTACH-9")
 async def test_a_session_that_moved_to_a_server_that_is_up_is_left_alone(site: Site) -> None:
     first = await site.one.begin(site.session())
-    tidying = Tidying(site.two, site.clock, lambda: ("r2",))
+    tidying = RecordCleanup(site.two, site.clock, lambda: ("r2",))
     await tidying.tidy()
     site.clock.advance(50)
     await site.two.resume(first.session.id, "alice", "alice-1")
@@ -155,7 +155,7 @@ async def test_a_session_that_moved_to_a_server_that_is_up_is_left_alone(site: S
 async def test_one_whose_client_left_is_ended_by_whoever_looks(site: Site) -> None:
     record = await site.one.begin(site.session())
     await site.one.left(record)
-    tidying = Tidying(site.two, site.clock, lambda: ("r1", "r2"))
+    tidying = RecordCleanup(site.two, site.clock, lambda: ("r1", "r2"))
     site.clock.advance(74)
     await tidying.tidy()
     assert site.keys(OPEN)

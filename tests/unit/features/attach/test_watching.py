@@ -15,9 +15,9 @@ from lattice.domain.allocation import ExitCode, State
 from lattice.domain.lock import Lock, LockKind
 from lattice.domain.pipe import Pipe
 from lattice.features.attach.model import Ended, EndReason, Notice, NoticeKind
-from lattice.features.attach.service.passage import Passage
-from lattice.features.attach.service.watching import Told, Watch
-from lattice.wire.websocket import Standing
+from lattice.features.attach.service.tap import SessionTap
+from lattice.features.attach.service.watcher import SessionWatch, Told
+from lattice.wire.websocket import SocketCaller
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
@@ -45,13 +45,15 @@ class Scene:
         job = allocation(JOB, "alice", "research", submitted=started, started=started)
         self.scheduler.allocations = [job]
         self.links = Links()
-        self.passage = Passage(self.clock)
+        self.passage = SessionTap(self.clock)
         self.asked = 0
         self.error: Exception | None = None
         self.lock: Lock | None = None
         self.next_actor = Actor(sub="alice-1", user="alice")
-        self.standing = Standing(Actor(sub="alice-1", user="alice"), self._authorise, "Bearer x")
-        self.watch = Watch(
+        self.standing = SocketCaller(
+            Actor(sub="alice-1", user="alice"), self._authorise, "Bearer x"
+        )
+        self.watch = SessionWatch(
             self.scheduler,
             self.links,  # type: ignore[arg-type]
             self.clock,

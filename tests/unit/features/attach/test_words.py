@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lattice.features.attach.model import (
     LARGEST_WORD_BYTES,
+    AttachToken,
     BadWord,
     ClientWord,
     Ended,
@@ -23,7 +24,6 @@ from lattice.features.attach.model import (
     Opened,
     ServerWord,
     Start,
-    Token,
     read_client_word,
     read_server_word,
     write_word,
@@ -44,7 +44,7 @@ STARTS = st.builds(
     tools=TEXT,
     type=st.just("start"),
 )
-TOKENS = st.builds(Token, token=TEXT, type=st.just("token"))
+TOKENS = st.builds(AttachToken, token=TEXT, type=st.just("token"))
 TIMES = st.floats(0, 4e9).map(lambda stamp: datetime.fromtimestamp(stamp, UTC))
 SERVERS: st.SearchStrategy[ServerWord] = st.one_of(
     st.builds(
@@ -132,4 +132,4 @@ def test_a_newer_server_is_understood_as_far_as_possible() -> None:
 
 
 def test_a_token_is_not_shown_by_accident() -> None:
-    assert "s3cret" not in repr(Token(token="s3cret"))
+    assert "s3cret" not in repr(AttachToken(token="s3cret"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -24,11 +24,12 @@ from lattice.domain.runsummary import (
     summary_key,
 )
 from lattice.domain.telemetry import Coverage, MetricOrigin
-from lattice.domain.vcluster import Kind, Vcluster, Vclusters
+from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.features.compare.model import CompareQuery, Comparison, metrics_named
 from lattice.features.compare.service.comparing import CompareService
-from lattice.server.compare import CompareNeeds, compare_service
+from lattice.features.compare.wiring import compare_service
 from tests.fakes.cluster import ACCOUNTS, allocation
+from tests.fakes.foundation import NoLimits, in_memory_foundation
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
@@ -201,18 +202,17 @@ class Site:
         await self.objects.put_new(summary_key(attempt), encoded(summary))
 
     def service(self, **more: Any) -> CompareService:
-        views = Vclusters((Vcluster("safe", Kind.SENSITIVE, "safe"),))
-        needs: Mapping[str, Any] = {
+        views = Vclusters((Vcluster("safe", VclusterKind.SENSITIVE, "safe"),))
+        parts: dict[str, Any] = {
             "scheduler": self.scheduler,
-            "store": self.store,
+            "metrics": more.pop("store", self.store),
             "objects": self.objects,
-            "intervals": {self.store.usual_s, *self.store.intervals.values()},
             "sharing": self.sharing,
-            "clock": self.clock,
             "views": views,
-            "limits": self.limits,
+            "limits": self.limits or NoLimits(),
         } | more
-        return compare_service(CompareNeeds(**needs))
+        intervals = {self.store.usual_s, *self.store.intervals.values()}
+        return compare_service(in_memory_foundation(self.clock, **parts), intervals)
 
     async def compare(
         self, *ids: str, actor: Actor = ALICE, metrics: str = "", **more: Any

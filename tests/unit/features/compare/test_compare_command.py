@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.base.errors import LatticeError, NotFound, UsageError
+from lattice.base.fast_start import argv
 from lattice.base.style import Style
 from lattice.base.text import cells
-from lattice.cli import argv
 from lattice.domain.measured import Shown
-from lattice.features.compare import api
+from lattice.features.compare import operations
 from lattice.features.compare.command.compare import COMPARE
-from lattice.features.compare.command.failon import Verdict, judge, read_bound
+from lattice.features.compare.command.failon import FailOnVerdict, judge, read_bound
 from lattice.features.compare.model import Comparison
 from lattice.features.compare.render.commas import commas
 from lattice.features.compare.render.page import page
@@ -106,9 +106,9 @@ def test_one_is_not_enough_and_nine_are_too_many() -> None:
             run(FakeShell({}), *words)
         assert "baseline" in (refused.value.hint or "")
     with pytest.raises(UsageError):
-        api.compare_metrics(["41", "no id"])
+        operations.compare_metrics("41", "no id")
     with pytest.raises(UsageError) as refused:
-        api.compare_metrics(["41", "42"], metrics=["gpu"])
+        operations.compare_metrics("41", "42", metrics=["gpu"])
     assert "gpu_utilization" in (refused.value.hint or "")
 
 
@@ -388,7 +388,7 @@ async def test_what_can_not_be_told_passes_with_a_warning_unless_it_is_to_fail()
     site.measure(42, course(90, seed=2, size=30, phi=0.9))
     answer = await site.compare()
     (judged,) = judge(read_bound("gpu_utilization<-5%"), answer)
-    assert judged.verdict is Verdict.UNSURE
+    assert judged.verdict is FailOnVerdict.UNSURE
     for words, code in (((), 0), (("--fail-unsure",), 113)):
         shell = FakeShell({PATH: told(answer)}, width=80)
         assert run(shell, "41", "42", "--fail-on", "gpu_utilization<-5%", *words) == code
@@ -401,7 +401,7 @@ async def test_a_late_drop_breaks_a_bound_that_the_whole_mean_would_not() -> Non
     site.measure(41, course(90, seed=1))
     site.measure(42, course(90, seed=2, after_s=2700, then=80))
     (judged,) = judge(read_bound("gpu_utilization<-8%"), await site.compare())
-    assert judged.verdict is Verdict.BROKEN
+    assert judged.verdict is FailOnVerdict.BROKEN
     assert "since 00:4" in judged.words
 
 
@@ -413,6 +413,6 @@ async def test_one_of_several_is_enough_to_break_it() -> None:
         site.measure(number, course(level, seed=number), GPU)
     answer = await site.compare("41", "42", "43")
     verdicts = [each.verdict for each in judge(read_bound("gpu_utilization<-5%"), answer)]
-    assert verdicts == [Verdict.HOLDS, Verdict.BROKEN]
+    assert verdicts == [FailOnVerdict.HOLDS, FailOnVerdict.BROKEN]
     shell = FakeShell({PATH: told(answer)}, width=80)
     assert run(shell, "41", "42", "43", "--fail-on", "gpu_utilization<-5%") == 113

@@ -9,6 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lattice.features.compare.service.judging import (
+    CHANGES,
+    NEVER,
+    TOO_SHORT,
+    steady_from,
+)
 from lattice.features.compare.service.statistics import student
 from lattice.features.compare.service.statistics.aligning import (
     Track,
@@ -19,21 +25,15 @@ from lattice.features.compare.service.statistics.aligning import (
 from lattice.features.compare.service.statistics.differing import adjusted, difference
 from lattice.features.compare.service.statistics.means import (
     LEAST_SAMPLES,
-    Level,
+    MeanLevel,
     level_of,
     variance_of_mean,
 )
 from lattice.features.compare.service.statistics.parting import parts_at
-from lattice.features.compare.service.statistics.steady import (
-    CHANGES,
-    NEVER,
-    TOO_SHORT,
-    steady_from,
-)
 from tests.unit.features.compare.runs import noise
 
 
-def known(values: list[float]) -> Level:
+def known(values: list[float]) -> MeanLevel:
     found = level_of(values)
     assert found is not None
     return found
@@ -201,8 +201,8 @@ def test_there_are_no_percents_of_a_baseline_near_zero() -> None:
 def test_percents_leave_zero_out_where_the_absolute_does(
     first: float, second: float, doubt: float, other_doubt: float, df: float, other_df: float
 ) -> None:
-    under = Level(first, (doubt * first) ** 2, df, 100, 50.0)
-    over = Level(second, (other_doubt * first) ** 2, other_df, 100, 50.0)
+    under = MeanLevel(first, (doubt * first) ** 2, df, 100, 50.0)
+    over = MeanLevel(second, (other_doubt * first) ** 2, other_df, 100, 50.0)
     found = difference(under, over)
     if found.percent is None:
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,18 +27,15 @@ from lattice.domain.measured import Shown
 from lattice.domain.metric import Provenance
 from lattice.domain.metricstore import BadQuery, StoreSilent
 from lattice.domain.promql import BadSelector
-from lattice.features.compare.convert import comparison_message, query_of
 from lattice.features.compare.model import USUAL, Comparison, MetricComparison, Sureness
-from lattice.features.compare.service.questions import (
-    MOST_SAMPLES,
-    Lifetime,
-    lifetime,
-    origin_question,
-    series_question,
-)
-from lattice.features.compare.service.series import INTERVALS
-from lattice.features.prometheus.service.parsing import parse
+from lattice.features.compare.operations import CompareRequest
+from lattice.features.compare.service.series import MOST_SAMPLES, origin_question, series_question
+from lattice.features.compare.wiring import bindings
+from lattice.features.prometheus.service.parser import parse
 from lattice.features.prometheus.service.tree import Matcher, selectors
+from lattice.observe.metric_query import OwnerFilter
+from lattice.observe.windows import RunWindow
+from lattice.wire.convert import message_of, value_of
 from lattice.wire.v1 import compare_pb2 as pb
 from tests.fakes.cluster import allocation
 from tests.unit.features.compare.runs import ALICE, BOB, CPU, GPU, Site, course, noise
@@ -276,7 +274,8 @@ async def test_other_nodes_and_other_resolutions() -> None:
 def test_a_run_is_asked_about_as_closely_as_it_was_measured(
     length_s: float, samples: int, expected_s: float
 ) -> None:
-    assert Lifetime((), 1e9, 1e9 + length_s).closely(samples, INTERVALS) == expected_s
+    owner = OwnerFilter((("alloc", "1"), ("attempt", "1"), ("user", "alice")))
+    assert RunWindow(owner, 1e9, 1e9 + length_s).interval_s([samples]) == expected_s
 
 
 @pytest.mark.spec("COMPARE-1")
@@ -453,7 +452,7 @@ async def test_grpc_says_the_same() -> None:
     site = measured()
     site.job(42, runs=True)
     for answer in (await site.compare(), await site.compare(metrics="io_latency_p99")):
-        message = comparison_message(answer)
+        message = message_of(answer, pb.Comparison)
         assert [each.label for each in message.runs] == ["A", "B"]
         assert not message.runs[1].HasField("ended")
         for told, each in zip(answer.metrics, message.metrics, strict=True):
@@ -463,11 +462,17 @@ async def test_grpc_says_the_same() -> None:
             for value, known in zip(setting.values, told_.values, strict=True):
                 assert value.HasField("value") == (known.value is not None)
                 assert value.reason == known.reason
-    request = pb.CompareMetricsRequest(ids=["41", "42"], metrics=[METRIC])
-    assert query_of(request).metrics == (Shown.GPU_UTILIZATION,)
+    (binding,) = bindings(site.service())
+
+    async def ask(**wanted: Any) -> Any:
+        request = pb.CompareMetricsRequest(ids=["41", "42"], **wanted)
+        return await binding.handler(ALICE, value_of(request, CompareRequest))
+
+    answer = await ask(metrics=[METRIC, METRIC])
+    assert [each.metric for each in answer.metrics] == [Shown.GPU_UTILIZATION]
     for wrong in ({"align": "wall"}, {"metrics": ["gpu"]}):
         with pytest.raises(UsageError):
-            query_of(pb.CompareMetricsRequest(ids=["1", "2"], **wrong))
+            await ask(**wrong)
 
 
 # What the store is asked.
@@ -486,11 +491,11 @@ def test_every_selector_asks_for_its_owner(
     begun = made.started
     assert begun is not None
     job = JobAttempt(made, attempts_of(made)[0])
-    life = lifetime(job, (begun + timedelta(seconds=length_s)).timestamp())
-    steps = life.steps(interval_s)
+    run = RunWindow.of(job, (begun + timedelta(seconds=length_s)).timestamp())
+    steps = run.steps(interval_s, MOST_SAMPLES)
     assert steps.count <= MOST_SAMPLES
-    for question in (series_question(steps, metric), origin_question(life)):
-        found = list(selectors(parse(question)))
+    for question in (series_question(steps, metric), origin_question(run)):
+        found = list(selectors(parse(str(question))))
         assert found
         for each in found:
             assert Matcher("user", "=", user) in each.matchers
@@ -501,7 +506,7 @@ def test_every_selector_asks_for_its_owner(
 def test_nobodys_run_is_never_asked_about() -> None:
     made = replace(allocation(1, "", "research"), user="")
     with pytest.raises(BadSelector):
-        lifetime(JobAttempt(made, attempts_of(made)[0]), 2e9)
+        RunWindow.of(JobAttempt(made, attempts_of(made)[0]), 2e9)
 
 
 @pytest.mark.spec("COMPARE-3", "TOP-4")

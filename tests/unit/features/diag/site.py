@@ -6,16 +6,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lattice.access.actor import Actor
-from lattice.access.finding import AllocationFinder
+from lattice.access.allocation_finder import AllocationFinder
 from lattice.access.limits import CallerLimits
-from lattice.access.output import OutputDoor
+from lattice.access.output import OutputAccess
 from lattice.domain.metricstore import MetricStore, Point, SeriesPoints
 from lattice.domain.node import Switch, Topology
 from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.diag.model import Diagnosis, DiagQuery, StackPicture, TraceKey
 from lattice.features.diag.rules.known import known_rules
-from lattice.features.diag.service.diagnosing import DiagService
-from lattice.features.diag.service.gathering import Gathering, Senses
+from lattice.features.diag.service.case_builder import CaseBuilder, DataSources
+from lattice.features.diag.service.diagnoses import DiagService
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_facts import InMemoryFacts, InMemoryStacks
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -98,7 +98,7 @@ class DiagSite:
         if self._service is None:
             finder = AllocationFinder(self.scheduler, self.clock, self.sharing.shares)
             store: MetricStore | None = self.store if self.with_store else None
-            senses = Senses(
+            senses = DataSources(
                 facts=self.facts,
                 store=store,
                 modes=lambda ref: ModeInForce(allocation=ref, mode=Mode.PROD, interval_s=30.0),
@@ -106,8 +106,8 @@ class DiagSite:
             self._service = DiagService(
                 self.scheduler,
                 finder,
-                OutputDoor(finder, self.sharing.notes, self.clock),
-                Gathering(senses, self.clock, self.ward.targets, within_s=self.within_s),
+                OutputAccess(finder, self.sharing.notes, self.clock),
+                CaseBuilder(senses, self.clock, self.ward.targets, within_s=self.within_s),
                 known_rules(),
                 self.stacks,
                 self.clock,

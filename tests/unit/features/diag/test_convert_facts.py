@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from lattice.domain.jobfacts import (
     FactAbsence,
     FactKind,
-    Frame,
     GpuFact,
     LinkCounts,
     LinkFact,
@@ -19,13 +18,14 @@ from lattice.domain.jobfacts import (
     MountFact,
     NodeFacts,
     RankStack,
+    StackFrame,
     StackLanguage,
     TaskFact,
     TransportFact,
 )
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.features.diag.convert.facts import (
-    BadTell,
+    BadFacts,
     FactsAsked,
     StacksAsked,
     StacksEnd,
@@ -117,13 +117,13 @@ def test_garbage_is_refused_or_nothing(raw: bytes) -> None:
     for read in (facts_tell_of, stacks_tell_of):
         try:
             told = read(raw, "n1")
-        except BadTell:
+        except BadFacts:
             continue
         assert told is None or isinstance(told, ToldFacts | StacksFailed | RankStack | StacksEnd)
     for opening in (facts_opening_of, stacks_opening_of):
         try:
             opening(raw)
-        except BadTell:
+        except BadFacts:
             continue
 
 
@@ -142,7 +142,7 @@ def test_garbage_is_refused_or_nothing(raw: bytes) -> None:
     ],
 )
 def test_what_can_not_be_is_refused(spoilt: pb.NodeFactsTold) -> None:
-    with pytest.raises(BadTell):
+    with pytest.raises(BadFacts):
         facts_tell_of(pb.FactsTell(facts=spoilt).SerializeToString(), "n1")
 
 
@@ -172,7 +172,7 @@ def test_the_largest_facts_fit_into_one_message() -> None:
 def test_a_stack_comes_back_as_it_was() -> None:
     stack = RankStack(
         node="n1", rank=3, pid=42, language=StackLanguage.PYTHON,
-        frames=(Frame("load", "/x/loader.py", 88), Frame("main", "/x/train.py", 1)),
+        frames=(StackFrame("load", "/x/loader.py", 88), StackFrame("main", "/x/train.py", 1)),
         state="S", waits_in="pipe_read", command="python train.py",
     )  # fmt: skip
     assert stacks_tell_of(stack_tell(stack), "n1") == stack
@@ -194,7 +194,7 @@ def test_questions_come_back_as_they_were() -> None:
         replace(facts, within_s=0.0),
         replace(facts, within_s=1e9),
     ):
-        with pytest.raises(BadTell):
+        with pytest.raises(BadFacts):
             facts_opening_of(facts_opening(bad))
-    with pytest.raises(BadTell):
+    with pytest.raises(BadFacts):
         stacks_opening_of(stacks_opening(replace(stacks, started=-1.0)))

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from lattice.base.errors import UsageError
+from lattice.base.fast_start import argv
 from lattice.base.style import Style
 from lattice.base.text import cells
-from lattice.cli import argv
-from lattice.domain.jobfacts import Frame, RankStack, StackLanguage
-from lattice.domain.nodelook import NodeSilence
+from lattice.domain.jobfacts import RankStack, StackFrame, StackLanguage
+from lattice.domain.node_snapshot import NodeUnreachable
 from lattice.features.diag.command import DIAG
 from lattice.features.diag.model import Verdict
 from lattice.features.diag.render.page import page
@@ -48,7 +48,7 @@ def run(shell: FakeShell, *words: str) -> int:
 @pytest.mark.spec("SRC-2", "DIAG-1")
 async def test_what_is_not_known_is_a_dash_with_its_reason_and_never_a_tick() -> None:
     ward = healthy()
-    ward[1].silence = NodeSilence("n2", "its agent is lost")
+    ward[1].silence = NodeUnreachable("n2", "its agent is lost")
     text = page(await DiagSite(ward).diagnose(), Style(width=80))
     lines = text.splitlines()
     assert lines[1].startswith("— unknown: nothing sick was found, but not everything")
@@ -134,7 +134,7 @@ async def test_text_from_outside_can_not_drive_the_terminal() -> None:
 @pytest.mark.spec("CLI-2")
 async def test_the_exit_code_tells_the_verdict_if_it_is_asked_to() -> None:
     silent = healthy()
-    silent[0].silence = NodeSilence("n1", "its agent is lost")
+    silent[0].silence = NodeUnreachable("n1", "its agent is lost")
     late = healthy()
     refact(late[2], clock_ahead_s=2.0)
     for ward, code in ((healthy(), 0), (late, 110), (sick_ward(), 111), (silent, 112)):
@@ -158,7 +158,7 @@ async def test_each_area_is_asked_for() -> None:
 @pytest.mark.spec("SRC-2")
 async def test_json_has_null_and_the_reason() -> None:
     ward = healthy()
-    ward[1].silence = NodeSilence("n2", "its agent is lost")
+    ward[1].silence = NodeUnreachable("n2", "its agent is lost")
     found = next(each for each in (await told(ward))["findings"] if each["verdict"] == "unknown")
     assert (found["measured"], found["reason"], found["lack"]) == (
         None,
@@ -170,14 +170,17 @@ async def test_json_has_null_and_the_reason() -> None:
 @pytest.mark.spec("DIAG-6")
 async def test_stacks_are_a_page_of_their_own() -> None:
     site = DiagSite()
-    meets = (Frame("all_reduce", "/x/site-packages/t.py", 9), Frame("step", "train.py", 212))
+    meets = (
+        StackFrame("all_reduce", "/x/site-packages/t.py", 9),
+        StackFrame("step", "train.py", 212),
+    )
     site.stacks.told = [
         RankStack(
             node="n1",
             rank=rank,
             pid=rank + 5,
             language=StackLanguage.PYTHON,
-            frames=meets if rank else (Frame("read", "loader.py", 88),),
+            frames=meets if rank else (StackFrame("read", "loader.py", 88),),
         )
         for rank in range(4)
     ]

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from lattice.access.limits import CallerLimits, Questions
-from lattice.base.errors import DataUnavailable, NotFound, RateLimited, Unavailable
+from lattice.base.errors import DataUnavailable, NotFound, RateLimited, Unavailable, UsageError
 from lattice.domain.allocation import State
-from lattice.domain.jobfacts import Frame, RankStack, StackLanguage
+from lattice.domain.jobfacts import RankStack, StackFrame, StackLanguage
 from lattice.domain.metricstore import BadQuery, StoreSilent
-from lattice.domain.nodelook import NodeSilence
+from lattice.domain.node_snapshot import NodeUnreachable
 from lattice.features.diag.model import Area, Verdict
-from lattice.features.diag.service.remembering import EarlierFacts
+from lattice.features.diag.operations import DiagRequest
+from lattice.features.diag.service.previous_facts import PreviousFacts
+from lattice.features.diag.wiring import bindings
+from lattice.wire.convert import value_of
+from lattice.wire.v1.diag_pb2 import GetDiagnosticsRequest
 from tests.unit.features.diag.site import ALICE, BOB, DiagSite
 from tests.unit.features.diag.wards import healthy, refact, still, task
 
@@ -98,7 +103,7 @@ async def test_nodes_that_never_come_back_do_not_hold_up_the_page() -> None:
 @pytest.mark.spec("DIAG-1", "SRC-2")
 async def test_a_silent_node_is_named_and_makes_the_whole_unknown() -> None:
     ward = healthy()
-    ward[1].silence = NodeSilence("n2", "its agent is lost")
+    ward[1].silence = NodeUnreachable("n2", "its agent is lost")
     told = await DiagSite(ward).diagnose()
     assert (told.verdict, str(told.covered)) == (Verdict.UNKNOWN, "3/4 nodes")
     assert "not everything could be looked at" in told.words
@@ -122,10 +127,22 @@ async def test_a_healthy_job_is_ok_in_every_area() -> None:
 @pytest.mark.parametrize("area", [Area.NETWORK, Area.STORAGE, Area.GPU])
 async def test_one_area_has_its_own_lines_alone_and_who_does_not_answer(area: Area) -> None:
     ward = healthy()
-    ward[1].silence = NodeSilence("n2", "its agent is lost")
+    ward[1].silence = NodeUnreachable("n2", "its agent is lost")
     told = await DiagSite(ward).diagnose(areas=(area,))
     assert {each.area for each in told.findings if each.rule != "node_silent"} == {area}
     assert "node_silent" in {each.rule for each in told.findings}
+
+
+async def test_grpc_names_areas_as_rest_does() -> None:
+    site = DiagSite()
+    handler = bindings(site.service)[0].handler
+    asked = value_of(GetDiagnosticsRequest(id="1", areas=["gpu", "job", "gpu"]), DiagRequest)
+    told: Any = await handler(ALICE, asked)
+    assert told.areas == (Area.GPU, Area.JOB)
+    asked = value_of(GetDiagnosticsRequest(id="1", areas=["gpus"]), DiagRequest)
+    with pytest.raises(UsageError) as refusal:
+        await handler(ALICE, asked)
+    assert "network" in (refusal.value.hint or "")
 
 
 @pytest.mark.spec("DIAG-4")
@@ -165,7 +182,7 @@ async def test_the_second_look_knows_rates_from_the_first() -> None:
 
 async def test_facts_are_kept_of_few_nodes_and_not_for_long() -> None:
     site = DiagSite()
-    kept = EarlierFacts(site.clock, most_nodes=6)
+    kept = PreviousFacts(site.clock, most_nodes=6)
     case = site.ward.case
     kept.keep(case.job, case.facts)
     assert not kept.of(case.job), "of two looks at once no rate is told"
@@ -185,8 +202,11 @@ async def test_a_job_that_hangs_is_found_and_its_stacks_name_the_rank_and_the_li
     assert told.verdict is Verdict.BAD
     (hang,) = [each for each in told.findings if each.verdict.is_sick]
     assert (hang.rule, hang.subjects[0].rank) == ("job_hang", 3)
-    meets = (Frame("all_reduce", "/x/site-packages/torch/d.py", 9), Frame("step", "train.py", 212))
-    sleeps = (Frame("__next__", "loader.py", 88), Frame("step", "train.py", 200))
+    meets = (
+        StackFrame("all_reduce", "/x/site-packages/torch/d.py", 9),
+        StackFrame("step", "train.py", 212),
+    )
+    sleeps = (StackFrame("__next__", "loader.py", 88), StackFrame("step", "train.py", 200))
     site.stacks.told = [
         RankStack(
             node=f"n{rank + 1}",
@@ -206,7 +226,7 @@ async def test_a_job_that_hangs_is_found_and_its_stacks_name_the_rank_and_the_li
 @pytest.mark.spec("DIAG-6")
 async def test_nodes_that_tell_no_stacks_are_said() -> None:
     site = DiagSite()
-    site.stacks.silences = [NodeSilence("n2", "its agent is lost")]
+    site.stacks.silences = [NodeUnreachable("n2", "its agent is lost")]
     picture = await site.picture()
     assert picture.words == "no rank was seen"
     assert picture.troubles == ("n2: its agent is lost",)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lattice.domain.alert import Progress
-from lattice.domain.nodelook import NodeSilence
+from lattice.domain.node_snapshot import NodeUnreachable
 from lattice.features.diag.model import Case, Subject, Verdict
 from lattice.features.diag.rules.job_hang import JobHang
 from tests.unit.features.diag.wards import NOW, Ward, healthy, refact, still, task
@@ -118,5 +118,5 @@ def test_a_rank_that_still_writes_is_waited_for_and_does_not_hang() -> None:
 @pytest.mark.spec("DIAG-1")
 def test_of_a_node_that_tells_nothing_nobody_says_that_it_is_still() -> None:
     ward = waiting(600)
-    ward[0].silence = NodeSilence("n1", "its agent is lost")
+    ward[0].silence = NodeUnreachable("n1", "its agent is lost")
     assert told(case_of(ward))[0] is not Verdict.BAD

@@ -6,16 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.domain.jobfacts import Frame, RankStack, StackLanguage
-from lattice.features.diag.service.merging import merged, picture, spans
+from lattice.domain.jobfacts import RankStack, StackFrame, StackLanguage
+from lattice.features.diag.service.merged_stacks import merged, picture, spans
 
 LIBRARY = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
-MEETS = (Frame("wait", LIBRARY, 700), Frame("all_reduce", LIBRARY, 2810))
-OWN = (Frame("train_step", "/home/alice/train.py", 212), Frame("main", "/home/alice/train.py", 300))
-LOADS = (Frame("__next__", "/home/alice/loader.py", 88), *OWN[1:])
+MEETS = (StackFrame("wait", LIBRARY, 700), StackFrame("all_reduce", LIBRARY, 2810))
+OWN = (
+    StackFrame("train_step", "/home/alice/train.py", 212),
+    StackFrame("main", "/home/alice/train.py", 300),
+)
+LOADS = (StackFrame("__next__", "/home/alice/loader.py", 88), *OWN[1:])
 
 
-def stack(rank: int | None, *frames: Frame, pid: int = 0, **more: object) -> RankStack:
+def stack(rank: int | None, *frames: StackFrame, pid: int = 0, **more: object) -> RankStack:
     told = {"language": StackLanguage.PYTHON} | more
     return RankStack(
         node=f"n{(rank or 0) // 2 + 1}",
@@ -38,7 +41,7 @@ def test_one_rank_in_its_loader_stands_out_from_those_who_wait_for_it() -> None:
 
 @pytest.mark.spec("DIAG-6")
 def test_which_line_of_a_library_spins_tells_nobody_apart() -> None:
-    spins = (Frame("wait", LIBRARY, 701), Frame("poll", LIBRARY, 3), MEETS[1])
+    spins = (StackFrame("wait", LIBRARY, 701), StackFrame("poll", LIBRARY, 3), MEETS[1])
     (group,) = merged([stack(0, *MEETS, *OWN), stack(1, *spins, *OWN)])
     assert group.ranks == (0, 1)
     assert not group.is_odd
@@ -46,7 +49,7 @@ def test_which_line_of_a_library_spins_tells_nobody_apart() -> None:
 
 @pytest.mark.spec("DIAG-6")
 def test_another_line_of_the_program_is_another_place() -> None:
-    other = (Frame("train_step", "/home/alice/train.py", 214), OWN[1])
+    other = (StackFrame("train_step", "/home/alice/train.py", 214), OWN[1])
     assert len(merged([stack(0, *MEETS, *OWN), stack(1, *MEETS, *other)])) == 2
 
 
@@ -65,7 +68,7 @@ def test_of_two_who_compute_neither_is_odd() -> None:
 @pytest.mark.spec("DIAG-6")
 def test_a_ranks_shell_and_its_helpers_do_not_stand_for_it() -> None:
     shell = stack(0, pid=50, language=StackLanguage.KERNEL, waits_in="do_wait")
-    worker = stack(0, Frame("get", "/usr/lib/python3.11/queue.py", 171), pid=900)
+    worker = stack(0, StackFrame("get", "/usr/lib/python3.11/queue.py", 171), pid=900)
     (group,) = merged([shell, stack(0, *LOADS, pid=60), worker])
     assert group.words == "rank 0: __next__, loader.py:88"
 
@@ -102,7 +105,7 @@ def test_spans_name_every_number_once(numbers: set[int]) -> None:
 
 @pytest.mark.spec("DIAG-6")
 @given(st.lists(st.sampled_from([MEETS + OWN, LOADS, OWN, ()]), max_size=12))
-def test_every_rank_is_in_exactly_one_group(places: list[tuple[Frame, ...]]) -> None:
+def test_every_rank_is_in_exactly_one_group(places: list[tuple[StackFrame, ...]]) -> None:
     groups = merged([stack(rank, *frames) for rank, frames in enumerate(places)])
     ranks = [rank for each in groups for rank in each.ranks]
     assert sorted(ranks) == list(range(len(places)))

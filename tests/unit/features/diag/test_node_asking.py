@@ -15,43 +15,43 @@ import pytest
 from lattice.access.grants import GrantChecker, GrantSigner
 from lattice.base.clock import SystemClock
 from lattice.base.errors import DataUnavailable, NotFound, Unavailable
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.attempts import AttemptFinder, JobAttempt, attempts_of
 from lattice.domain.grant import Act
 from lattice.domain.jobfacts import (
     FactAbsence,
     FactKind,
-    Frame,
     GpuFact,
     LinkFact,
     LinkKind,
     MountFact,
     NodeFacts,
     RankStack,
+    StackFrame,
     StackLanguage,
     TaskFact,
 )
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Sample
+from lattice.domain.node_snapshot import NodeUnreachable
 from lattice.domain.nodejobs import (
     UNREADABLE,
     JobAppeared,
-    JobEnded,
     JobEvent,
     JobIdentity,
     NodeJob,
+    NodeJobEnded,
     StartSign,
 )
-from lattice.domain.nodelook import NodeSilence
 from lattice.domain.privileged import DumpStacks, ProbeMounts, ReadTasks, read_request
 from lattice.domain.privileged import digest_of as question_digest
 from lattice.domain.probed import StackLook
 from lattice.domain.stream import Serve, Session, StreamKind, StreamQuestion, digest_of
 from lattice.features.diag.convert.facts import facts_opening, facts_opening_of
-from lattice.features.diag.node.facts import SILENT, FactFeed, Found, NetworkFound, Sources
-from lattice.features.diag.node.lives import FirstLooks, Lives
+from lattice.features.diag.node.facts import SILENT, FactFeed, FactSources, FoundFacts, NetworkFound
+from lattice.features.diag.node.lives import Baselines, JobRuns
 from lattice.features.diag.node.stacks import StackFeed
-from lattice.features.diag.service.asking import NodeAsking
+from lattice.features.diag.service.node_queries import NodeQueries
 from lattice.features.telemetry.convert.looks import sight_message, sight_of
 from lattice.wire.v1.telemetry_pb2 import LookTell
 from tests.fakes.cluster import ACCOUNTS, allocation
@@ -109,7 +109,7 @@ class Node:
                 pid=42,
                 rank=int(name[1:]),
                 language=StackLanguage.PYTHON,
-                frames=(Frame("load\x1b", "/x.py", 8),),
+                frames=(StackFrame("load\x1b", "/x.py", 8),),
                 state="S",
             ),
         )
@@ -122,13 +122,13 @@ class Node:
         return NetworkFound((LINK,))
 
     def serve(self, kind: StreamKind) -> Serve:
-        lives = Lives(self.jobs, lambda here: here)
+        lives = JobRuns(self.jobs, lambda here: here)
         if kind is StreamKind.STACKS:
             return StackFeed(self.name, lives, self._dump)
         return FactFeed(
             self.name,
             lives,
-            Sources(
+            FactSources(
                 network=lambda _: self.network(),
                 mounts=self._mounts,
                 tasks=self._tasks,
@@ -155,16 +155,16 @@ class Node:
         self.subjects.append(told.subject)
         return question
 
-    async def _mounts(self, request: bytes) -> Found[MountFact]:
+    async def _mounts(self, request: bytes) -> FoundFacts[MountFact]:
         assert 300 <= self._checked(request, ProbeMounts).timeout_ms <= 2000
-        return Found((MOUNT,))
+        return FoundFacts((MOUNT,))
 
-    async def _tasks(self, request: bytes) -> Found[TaskFact]:
+    async def _tasks(self, request: bytes) -> FoundFacts[TaskFact]:
         self._checked(request, ReadTasks)
-        return Found((TASK,))
+        return FoundFacts((TASK,))
 
-    async def _gpus(self, _: JobIdentity) -> Found[GpuFact]:
-        return Found((GPU,))
+    async def _gpus(self, _: JobIdentity) -> FoundFacts[GpuFact]:
+        return FoundFacts((GPU,))
 
     async def _dump(self, request: bytes) -> tuple[StackLook, ...]:
         assert 1000 <= self._checked(request, DumpStacks).timeout_ms <= 15_000
@@ -190,7 +190,7 @@ class Site:
         self.attempt = JobAttempt(job, attempts_of(job)[-1])
         self.at_once = self.most_at_once = self.opened = 0
         finder = AttemptFinder(self.scheduler, CLOCK)
-        self.asking = NodeAsking(self, GrantSigner(key, CLOCK), finder.of, sight_of)
+        self.asking = NodeQueries(self, GrantSigner(key, CLOCK), finder.of, sight_of)
 
     def linked_to(self, node: str) -> str:  # noqa: ARG002
         return "r1"
@@ -214,7 +214,7 @@ class Site:
 
     async def facts(
         self, within_s: float = 3.0
-    ) -> tuple[tuple[NodeFacts, ...], tuple[NodeSilence, ...]]:
+    ) -> tuple[tuple[NodeFacts, ...], tuple[NodeUnreachable, ...]]:
         checks, silences = await self.asking.check(self.attempt, within_s=within_s)
         return tuple(each.facts for each in checks if each.facts is not None), silences
 
@@ -441,7 +441,7 @@ async def test_stacks_are_told_by_rank_and_who_asked_is_known_there(site: Site) 
     assert [(each.node, each.rank) for each in stacks] == [("n1", 1), ("n2", 2)]
     assert stacks[0] == RankStack(
         node="n1", rank=1, pid=42, language=StackLanguage.PYTHON,
-        frames=(Frame("load\u241b", "/x.py", 8),), state="S",
+        frames=(StackFrame("load\u241b", "/x.py", 8),), state="S",
     )  # fmt: skip
     assert site.nodes["n1"].subjects == ["alice@site"]
 
@@ -523,12 +523,12 @@ async def test_the_first_look_at_a_job_is_kept_until_its_end() -> None:
     async def look() -> str | None:
         return next(looks)
 
-    kept: FirstLooks[str] = FirstLooks(jobs, look)
+    kept: Baselines[str] = Baselines(jobs, look)
     running = asyncio.create_task(kept.run(), name="first looks")
     try:
         seen = []
         # Whoever begins to listen anew hears of each job as if it had just appeared.
-        for event in (JobAppeared(job), JobAppeared(job), JobAppeared(job), JobEnded(job)):
+        for event in (JobAppeared(job), JobAppeared(job), JobAppeared(job), NodeJobEnded(job)):
             jobs.events.put_nowait(event)
             while not jobs.events.empty():
                 await asyncio.sleep(0)

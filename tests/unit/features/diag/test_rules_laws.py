@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lattice.domain.jobfacts import LinkFact, MountFact, NodeFacts, TaskFact
 from lattice.domain.metric import CATALOGUE, Absence
-from lattice.domain.nodelook import NodeSilence
+from lattice.domain.node_snapshot import NodeUnreachable
 from lattice.features.diag.model import Verdict
 from lattice.features.diag.rules.judging import judged, verdict_of
 from lattice.features.diag.rules.known import known_rules
@@ -62,7 +62,7 @@ def _torn(ward: Ward, chance: random.Random) -> None:
     """Parts of what is told are missing, as they may be on any node."""
     for node in ward.nodes:
         if chance.random() < 0.1:
-            node.silence = NodeSilence(node.name, "its agent is lost")
+            node.silence = NodeUnreachable(node.name, "its agent is lost")
         for metric in CATALOGUE:
             if chance.random() < 0.2:
                 node.absences[metric] = Absence(metric, "not here", "ENOENT" * chance.randint(0, 1))

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from lattice.domain.alert import Phase, Progress, Severity
-from lattice.domain.alert import Rule as AlertRule
+from lattice.domain.alert import AlertRule, Phase, Progress, Severity
 from lattice.domain.jobfacts import GpuFact, LinkCounts, LinkFact, TransportFact
 from lattice.domain.metric import Absence
-from lattice.domain.nodelook import NodeSilence
+from lattice.domain.node_snapshot import NodeUnreachable
 from lattice.features.diag.model import LinkTarget, MountTarget, Subject, Targets, Verdict
 from lattice.features.diag.rules.judging import verdict_of
 from tests.fakes.node_looks import alert
@@ -406,7 +405,7 @@ def test_a_site_says_how_fast_its_links_are_to_be() -> None:
 @pytest.mark.spec("SRC-2")
 def test_a_node_that_does_not_answer_is_unknown_and_never_well() -> None:
     ward = healthy(5)
-    ward[2].silence = NodeSilence(SICK, "its agent is lost", since=NOW - 40)
+    ward[2].silence = NodeUnreachable(SICK, "its agent is lost", since=NOW - 40)
     found = ward.judged()
     told = [each for each in found if each.lack is not None and each.lack.counts]
     assert [(each.rule, each.reason) for each in told] == [
@@ -423,7 +422,7 @@ def test_a_node_that_does_not_answer_is_unknown_and_never_well() -> None:
 def test_what_nobody_measured_is_unknown_for_every_rule() -> None:
     ward = healthy(5)
     for each in ward.nodes:
-        each.silence = NodeSilence(each.name, "its agent is lost")
+        each.silence = NodeUnreachable(each.name, "its agent is lost")
     ward.no_traces = "the metric store does not answer"
     found = ward.judged()
     assert {each.verdict for each in found if each.rule != "group_span"} == {Verdict.UNKNOWN}

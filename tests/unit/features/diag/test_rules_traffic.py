@@ -10,9 +10,10 @@ import pytest
 from lattice.domain.jobfacts import FactAbsence, FactKind, GpuFact, LinkFact
 from lattice.domain.metric import Absence, Sample, labelled
 from lattice.features.diag.model import Finding, Lack, Sense, Verdict
-from lattice.features.diag.rules.bandwidth import Bandwidth, BetweenNodes
+from lattice.features.diag.rules.bandwidth import Bandwidth
+from lattice.features.diag.rules.between_nodes import BetweenNodes
+from lattice.features.diag.rules.gpu_traffic import GpuTraffic
 from lattice.features.diag.rules.judging import verdict_of
-from lattice.features.diag.rules.nvlink import GpuTraffic
 from tests.unit.features.diag.wards import NOW, Ward, healthy, link, refact
 
 GB = 1e9
@@ -52,7 +53,10 @@ def test_a_node_that_tells_facts_alone_says_why_there_is_no_rate() -> None:
     refact(ward[0], links=(), absences=(absence,))
     case = replace(ward.case, sights={})
     (found,) = Bandwidth().judge(case)
-    assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "a network driver does not answer")
+    assert (found.verdict, found.reason) == (
+        Verdict.UNKNOWN,
+        "a network driver does not answer",
+    )
 
 
 @pytest.mark.spec("DIAG-2")
@@ -210,7 +214,11 @@ def test_the_first_look_at_nvlink_has_no_rate() -> None:
     case = linked(850e9, 956e9).case
     sights = {node: replace(sight, before=None) for node, sight in case.sights.items()}
     (found,) = GpuTraffic().judge(replace(case, sights=sights))
-    assert (found.verdict, found.measured, found.lack) == (Verdict.UNKNOWN, None, Lack.TOO_EARLY)
+    assert (found.verdict, found.measured, found.lack) == (
+        Verdict.UNKNOWN,
+        None,
+        Lack.TOO_EARLY,
+    )
 
 
 def test_a_job_without_gpus_has_no_line_about_nvlink() -> None:

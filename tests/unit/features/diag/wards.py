@@ -24,10 +24,10 @@ from lattice.domain.jobfacts import (
     TransportFact,
 )
 from lattice.domain.measured import JobSnapshot, Shown
-from lattice.domain.metric import Absence, Reading, Sample, labelled
+from lattice.domain.metric import Absence, MetricReading, Sample, labelled
 from lattice.domain.metricstore import Point
+from lattice.domain.node_snapshot import NodeSnapshot, NodeUnreachable
 from lattice.domain.nodejobs import JobIdentity
-from lattice.domain.nodelook import NodeSight, NodeSilence
 from lattice.features.diag.model import Case, Finding, Targets, TraceKey, Verdict
 from lattice.features.diag.rules.judging import judged
 from lattice.features.diag.rules.known import known_rules
@@ -65,7 +65,7 @@ class WardNode:
     absences: dict[str, Absence] = field(default_factory=dict)
     facts: NodeFacts | None = None
     earlier: NodeFacts | None = None
-    silence: NodeSilence | None = None
+    silence: NodeUnreachable | None = None
     noise: random.Random = field(default_factory=lambda: random.Random(7))
     latency: dict[str, float] = field(
         default_factory=lambda: {"0.0001": 0.6, "0.001": 0.96, "0.01": 0.995, "+Inf": 1.0}
@@ -81,7 +81,7 @@ class WardNode:
         def one(metric: str, value: float, **labels: str) -> Sample:
             return Sample(metric, value, at, labels=labelled(**labels))
 
-        told: list[Reading] = [
+        told: list[MetricReading] = [
             one("cpu_seconds_total", self.cpu_percent / 100 * since),
             one("cpu_cores", self.cores),
             one("memory_used_bytes", self.memory),
@@ -145,8 +145,8 @@ class WardNode:
         identity = JobIdentity("boot", 1, 7, BEGUN)
         return JobSnapshot(identity, at, STEP_S, (*kept, *self.absences.values()))
 
-    def sight(self) -> NodeSight:
-        return NodeSight(
+    def sight(self) -> NodeSnapshot:
+        return NodeSnapshot(
             node=self.name,
             before=self.snapshot(NOW - STEP_S),
             now=self.snapshot(NOW),

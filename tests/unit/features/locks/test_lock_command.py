@@ -9,7 +9,7 @@ import pytest
 
 from lattice.base.command import Command
 from lattice.base.errors import UsageError
-from lattice.cli import argv
+from lattice.base.fast_start import argv
 from lattice.features.locks.command import LOCK, LOCKS, UNLOCK
 from tests.fakes.shell import FakeShell
 

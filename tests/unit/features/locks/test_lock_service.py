@@ -17,7 +17,7 @@ from lattice.domain.lock import Lock, LockKind
 from lattice.domain.state import Entry
 from lattice.features.locks.model import LockList, LockOrder, UnlockOrder
 from lattice.features.locks.service.book import KNOWN_FOR_S, LOCKS, LockBook
-from lattice.features.locks.service.locking import LockService
+from lattice.features.locks.service.locks import LockService
 from tests.eventually import eventually_async
 from tests.fakes.cluster import ACCOUNTS
 from tests.fakes.in_memory_scheduler import InMemoryScheduler

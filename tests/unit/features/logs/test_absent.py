@@ -13,22 +13,22 @@ from typing import Any
 
 import pytest
 
-from lattice.access.finding import AllocationFinder
+from lattice.access.allocation_finder import AllocationFinder
 from lattice.access.grants import GrantSigner
-from lattice.access.output import OutputDoor
+from lattice.access.output import OutputAccess
 from lattice.base.errors import DataUnavailable, Unavailable, status_of
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.logs import GapCause, LogKind
-from lattice.domain.nodejobs import Absence
+from lattice.domain.nodejobs import WatchPause
 from lattice.domain.stream import NodeStreams, StreamQuestion
 from lattice.features.logs.model import LogBlock, LogGap, LogNote, LogQuery, NoteKind
 from lattice.features.logs.node.feed import LogFeed
 from lattice.features.logs.node.unread import UnreadJobs
-from lattice.features.logs.service import look
+from lattice.features.logs.service import log_query as look
 from lattice.features.logs.service.archive import Archive
-from lattice.features.logs.service.feeds import Feeds
-from lattice.features.logs.service.naming import Naming
-from lattice.features.logs.service.reading import LogReading
+from lattice.features.logs.service.live_feeds import Feeds
+from lattice.features.logs.service.log_keys import Naming
+from lattice.features.logs.service.log_service import LogService
 from tests.fakes.echoing_nodes import QueueCarrier, answered_by
 from tests.fakes.sharing import sharing_parts
 from tests.unit.features.logs.test_feed import Capture
@@ -84,9 +84,9 @@ class Cluster(Site):
             Naming(self.scheduler, self.clock).of,
         )
         finder = AllocationFinder(self.scheduler, self.clock, sharing.shares)
-        self.reading = LogReading(
+        self.reading = LogService(
             self.scheduler,
-            OutputDoor(finder, sharing.notes, self.clock),
+            OutputAccess(finder, sharing.notes, self.clock),
             Archive(self.objects),
             self.feeds,
             self.clock,
@@ -149,7 +149,7 @@ async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 async def test_the_agent_was_away(cluster: Cluster) -> None:
     began = cluster.began.timestamp()
     for node in cluster.nodes.values():
-        node.unread.add_absence(Absence(began + 60, began + 120))
+        node.unread.add_absence(WatchPause(began + 60, began + 120))
     message = (await cluster.refusal()).message
     since = cluster.began + timedelta(seconds=60)
     assert "n1 and 1 more: the agent was away from" in message
@@ -255,7 +255,7 @@ async def test_following_a_job_that_ends_without_any_stream_ends_with_the_reason
 
 
 @pytest.mark.spec("LOG-3")
-@pytest.mark.parametrize("query", [{}, {"streams": (LogKind.STDERR,)}, {"nodes": ("n2",)}])
+@pytest.mark.parametrize("query", [{}, {"stream": (LogKind.STDERR,)}, {"nodes": ("n2",)}])
 async def test_output_that_is_known_to_be_empty_is_no_error(
     cluster: Cluster, query: dict[str, Any]
 ) -> None:

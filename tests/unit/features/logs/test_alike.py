@@ -10,7 +10,7 @@ from lattice.base.style import Style
 from lattice.domain.logs import LogKind
 from lattice.features.logs.model import LogBlock, LogNote, NoteKind
 from lattice.features.logs.render.alike import Alike, shown
-from lattice.features.logs.render.labels import Labels, Writer, nodes_named
+from lattice.features.logs.render.labels import Labels, LabelWriter, nodes_named
 from lattice.features.logs.render.lines import Head, LineText
 from lattice.features.logs.render.marks import NotesAlike, note_mark
 from lattice.features.logs.render.repeats import Repeats
@@ -20,7 +20,7 @@ STYLE = Style(width=100)
 
 
 def head(node: str, rank: int | None = None, kind: LogKind = LogKind.STDOUT) -> Head:
-    return Head("", f"{node} ", Writer(node, rank, kind))
+    return Head("", f"{node} ", LabelWriter(node, rank, kind))
 
 
 def block(node: str, text: str, rank: int | None = None) -> LogBlock:
@@ -51,7 +51,7 @@ def test_every_writer_s_lines_are_all_there_in_their_order(told: list[tuple[int,
     assert alike.held == len(told)
     groups = alike.end()
     for writer in range(5):
-        name = Writer(f"n{writer}", None, LogKind.STDOUT)
+        name = LabelWriter(f"n{writer}", None, LogKind.STDOUT)
         out = [each.text for each in groups for one in each.heads if one.writer == name]
         assert out == [text for who, text in told if who == writer]
     assert (alike.held, alike.end()) == (0, [])
@@ -97,7 +97,7 @@ def test_standard_error_is_not_put_with_output() -> None:
 @pytest.mark.spec("LOG-7")
 def test_whose_they_are_is_told_shortly() -> None:
     def named(*writers: tuple[str, int | None], labels: Labels) -> str:
-        return labels.named(Writer(*each, LogKind.STDOUT) for each in writers)
+        return labels.named(LabelWriter(*each, LogKind.STDOUT) for each in writers)
 
     nodes = [(f"n{number}", None) for number in range(1, 41)]
     labels = Labels("auto", STYLE, nodes)

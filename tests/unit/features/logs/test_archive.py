@@ -14,9 +14,9 @@ from lattice.domain.attempts import attempts_of
 from lattice.domain.logchunk import ChunkIndex, Frame, compress, gap_records, index_frame
 from lattice.domain.logs import Gap, GapCause, LogKind, Position
 from lattice.features.logs.service.archive import Archive, Span
-from lattice.features.logs.service.naming import AttemptName
+from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.stored import StoredStream
-from lattice.features.logs.service.view import Item, Start, StreamView
+from lattice.features.logs.service.view import Item, StreamView, ViewStart
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.manual_clock import ManualClock
@@ -89,7 +89,9 @@ async def seen(archive: Archive, stream: StoredStream, span: Span) -> list[Item]
     """What a view shows of a span."""
     view = StreamView(stream.name, archive, stream, None)
     line = 0 if span.tail is None else max(0, view.end.line - span.tail)
-    view.begin(Start(line=line, offset=span.offset, time_ms=span.since_ms, until_ms=span.until_ms))
+    view.begin(
+        ViewStart(line=line, offset=span.offset, time_ms=span.since_ms, until_ms=span.until_ms)
+    )
     return [each async for each in view.items(view.end.offset)]
 
 

@@ -21,7 +21,7 @@ from lattice.domain.peer import PeerIdentity, PeerKind
 from lattice.features.logs.rpc import LogIntakeRpc
 from lattice.features.logs.service.chunk_admission import ChunkPlaces
 from lattice.features.logs.service.intake import LogIntake
-from lattice.features.logs.service.naming import Naming
+from lattice.features.logs.service.log_keys import Naming
 from lattice.wire import peerguard
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.eventually import eventually_async

@@ -15,24 +15,25 @@ from lattice.base.errors import LatticeError, NotFound, Unavailable
 from lattice.domain.logchunk import read_index
 from lattice.domain.logs import GapCause, LogKind
 from lattice.domain.nodejobs import (
-    Absence,
     JobAppeared,
     JobChanged,
-    JobEnded,
     JobEvent,
     JobIdentity,
     NodeJob,
+    NodeJobEnded,
     NodeStep,
     ProcessId,
     StartSign,
     StepId,
+    WatchPause,
 )
-from lattice.domain.outputs import Holder
-from lattice.features.logs.node import collecting as module
-from lattice.features.logs.node import missed, opening
-from lattice.features.logs.node.collecting import Collecting
-from lattice.features.logs.node.intake import Admission, PastJob, PastJobs
-from lattice.features.logs.node.writers import Look, ProcessLook
+from lattice.domain.outputs import OutputHolder
+from lattice.features.logs.node import collector as module
+from lattice.features.logs.node import missed
+from lattice.features.logs.node import opener as opening
+from lattice.features.logs.node.collector import Collecting
+from lattice.features.logs.node.intake import OutputAdmission, PastJob, PastJobs
+from lattice.features.logs.node.writers import ProcessLook, WriterCheck
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.eventually import eventually_async
 from tests.fakes.in_memory_outputs import Held, InMemoryOutputs
@@ -61,20 +62,20 @@ class Server:
     async def admit(
         self, job_id: int, started: float, pids: Sequence[int], *,
         kind: LogKind = LogKind.STDOUT, tell_stored: bool = False,
-    ) -> Admission:  # fmt: skip
+    ) -> OutputAdmission:  # fmt: skip
         self.asked.append((started, tuple(pids), kind, tell_stored))
         await self._answer()
         path = "" if pids or kind is LogKind.STDERR else self.path
-        return Admission(str(job_id), path)
+        return OutputAdmission(str(job_id), path)
 
     async def admit_noted(
         self, job_id: int, started: float, *, until: float = 0.0, skip: int = 0,
         tell_stored: bool = False,
-    ) -> Admission:  # fmt: skip
+    ) -> OutputAdmission:  # fmt: skip
         self.asked.append((started, tell_stored))
         await self._answer()
         self.noted.append((until, skip))
-        return Admission(str(job_id), since_ms=1)
+        return OutputAdmission(str(job_id), since_ms=1)
 
     async def _answer(self) -> None:
         await self.hangs.wait()
@@ -97,7 +98,7 @@ class Jobs:
     def __init__(self) -> None:
         self.jobs: Mapping[JobIdentity, NodeJob] = {}
         self.events: asyncio.Queue[JobEvent] = asyncio.Queue()
-        self.absences: asyncio.Queue[Absence] = asyncio.Queue()
+        self.absences: asyncio.Queue[WatchPause] = asyncio.Queue()
 
     async def ready(self) -> None:
         """At once."""
@@ -109,7 +110,7 @@ class Jobs:
     async def reread(self, identity: JobIdentity) -> NodeJob | None:
         return self.jobs.get(identity)
 
-    async def missed(self) -> Absence:
+    async def missed(self) -> WatchPause:
         return await self.absences.get()
 
 
@@ -132,8 +133,8 @@ class Site:
             steps=(NodeStep(StepId("0"), (), (ProcessId(TASK, 1),)),),
             daemons=(ProcessId(STEPD, 1),),
         )
-        self.look: Look = self.see
-        holder = Holder(TASK, 1, 0, "0")
+        self.look: WriterCheck = self.see
+        holder = OutputHolder(TASK, 1, 0, "0")
         self.outputs.held.append(Held(str(JOB), holder, self.out))
 
     @asynccontextmanager
@@ -169,7 +170,7 @@ class Site:
         self.outputs.held.clear()
         self.jobs.jobs = {}
         self.clock.advance(10)
-        self.jobs.events.put_nowait(JobEnded(self.job))
+        self.jobs.events.put_nowait(NodeJobEnded(self.job))
 
     def add(self, text: str) -> None:
         with self.out.open("a") as file:
@@ -246,11 +247,11 @@ async def test_more_files_than_one_answer_brings(site: Site) -> None:
         for descriptor in (1, 2):
             file = site.folder.parent / f"{pid}.{descriptor}"
             file.write_text(f"{pid} {descriptor}\n")
-            site.outputs.held.append(Held(str(JOB), Holder(pid, descriptor, pid - 100), file))
+            site.outputs.held.append(Held(str(JOB), OutputHolder(pid, descriptor, pid - 100), file))
     for number in range(65):
         file = site.folder.parent / f"many.{number}"
         file.touch()
-        site.outputs.held.append(Held(str(JOB), Holder(TASK, number), file))
+        site.outputs.held.append(Held(str(JOB), OutputHolder(TASK, number), file))
     every = tuple(ProcessId(pid, 1) for pid in (TASK, *tasks))
     site.job = replace(site.job, steps=(NodeStep(StepId("0"), (), every),))
     wanted = {
@@ -365,7 +366,7 @@ async def test_a_process_that_can_not_be_read_costs_no_other_job_its_output(site
         identity=replace(site.job.identity, job_id=8, inode=6),
         steps=(NodeStep(StepId("0"), (), (ProcessId(31, 1),)),),
     )
-    site.outputs.held.append(Held("8", Holder(31, 1, 0, "0"), site.out))
+    site.outputs.held.append(Held("8", OutputHolder(31, 1, 0, "0"), site.out))
     try:
         async with site.agent(patience_s=0.05) as agent:
             site.appear()

@@ -19,25 +19,26 @@ from hypothesis import strategies as st
 from lattice.access.grants import GrantSigner
 from lattice.base.clock import SystemClock
 from lattice.base.errors import NotFound
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.attempts import attempts_of
 from lattice.domain.logs import GapCause, LogKind, LogSource, Piece, Position
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
-from lattice.domain.stream import CarrierLost, StreamQuestion
+from lattice.domain.stream import StreamQuestion
 from lattice.features.logs.model import NoteKind
 from lattice.features.logs.node import feed as feeding
 from lattice.features.logs.node.capture import Added
 from lattice.features.logs.node.feed import LogFeed
 from lattice.features.logs.node.feedmessages import in_parts
 from lattice.features.logs.node.reread import SpoolReader
-from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool
+from lattice.features.logs.node.spool import StoredChunk, StreamHead, StreamSpool
 from lattice.features.logs.node.tail import NoTail
 from lattice.features.logs.render.marks import note_mark
-from lattice.features.logs.service import fedstream
-from lattice.features.logs.service.fedstream import FedStream
-from lattice.features.logs.service.feeds import Feeds, NodeFeed
-from lattice.features.logs.service.naming import AttemptName
-from lattice.features.logs.service.notices import Notices
+from lattice.features.logs.service import live_stream as fedstream
+from lattice.features.logs.service.live_feeds import Feeds, NodeFeed
+from lattice.features.logs.service.live_stream import FedStream
+from lattice.features.logs.service.log_keys import AttemptName
+from lattice.features.logs.service.notices import LogNotices
+from lattice.observe.node_questions import NoAnswer
 from lattice.wire.v1 import logs_pb2 as pb
 from tests.fakes.cluster import allocation
 from tests.fakes.echoing_nodes import QueueCarrier, answered_by
@@ -308,7 +309,7 @@ async def test_what_left_the_spool_is_left_to_the_store(
         capture.write(b"stored long ago\n")
         await asyncio.sleep(0)
         capture.spool.close_chunk()
-        capture.spool.took(1, Stored(1, 16, 1))
+        capture.spool.took(1, StoredChunk(1, 16, 1))
         capture.write(b"still here\n")
         await asyncio.sleep(0)
         server.ready.set()
@@ -352,7 +353,7 @@ def test_a_chunk_that_was_begun_is_read_to_its_end(tmp_path: Path) -> None:
     spool.close_chunk()
     reader = SpoolReader(spool)
     assert reader.pieces(0)[0].text == b"first\n"
-    spool.took(1, Stored(1, 13, 2))
+    spool.took(1, StoredChunk(1, 13, 2))
     assert reader.pieces(6)[0].text == b"second\n"
     reader.close()
     assert SpoolReader(spool).pieces(6) == []
@@ -435,24 +436,25 @@ async def test_what_comes_under_the_same_number_later_is_not_taken_for_it(
     signer = GrantSigner(SigningKey.generate(), SystemClock())
     feeds = Feeds(nodes, signer, SystemClock(), attempt_of)
     try:
-        async with feeds.of(attempt_began(100), "n1") as feed, asyncio.timeout(60):
-            while not first.listeners:
-                await asyncio.sleep(0.01)
-            first.write(b"of the first\n")
-            while KEY not in feed.streams or not feed.streams[KEY].ring:
-                await asyncio.sleep(0.01)
-            second.write(b"of the second\n")
-            lives.append(life(second, 200.5))
-            first.tell(None)
-            while len(nodes.asked) < 2 or len(first.listeners) != 1:
-                await asyncio.sleep(0.01)
-            second.write(b"and more\n")
-            first.write(b"the rest\n")
-            ring = feed.streams[KEY].ring
-            while ring[-1].text != b"the rest\n":
-                await asyncio.sleep(0.01)
-            assert b"".join(each.text for each in ring) == b"of the first\nthe rest\n"
-            assert nodes.asked[1]["before"] == 200.5
+        with feeds.of(attempt_began(100), "n1") as feed:
+            async with asyncio.timeout(60):
+                while not first.listeners:
+                    await asyncio.sleep(0.01)
+                first.write(b"of the first\n")
+                while KEY not in feed.streams or not feed.streams[KEY].ring:
+                    await asyncio.sleep(0.01)
+                second.write(b"of the second\n")
+                lives.append(life(second, 200.5))
+                first.tell(None)
+                while len(nodes.asked) < 2 or len(first.listeners) != 1:
+                    await asyncio.sleep(0.01)
+                second.write(b"and more\n")
+                first.write(b"the rest\n")
+                ring = feed.streams[KEY].ring
+                while ring[-1].text != b"the rest\n":
+                    await asyncio.sleep(0.01)
+                assert b"".join(each.text for each in ring) == b"of the first\nthe rest\n"
+                assert nodes.asked[1]["before"] == 200.5
     finally:
         await feeds.aclose()
         first.spool.close()
@@ -510,7 +512,7 @@ async def test_a_node_whose_clock_is_wrong_speaks_of_its_jobs_in_the_servers_tim
 
 
 def test_viewers_are_told_of_a_wrong_clock_once() -> None:
-    notices = Notices(SystemClock())
+    notices = LogNotices(SystemClock())
     told = asyncio.Event()
     told.set()
     feeds: dict[str, Any] = {
@@ -544,10 +546,11 @@ async def test_viewers_learn_that_a_node_can_not_be_read() -> None:
     signer = GrantSigner(SigningKey.generate(), SystemClock())
     feeds = Feeds(FeedingNodes(speak), signer, SystemClock(), attempt_of)  # type: ignore[arg-type]
     try:
-        async with feeds.of(attempt_began(100), "n1") as feed, asyncio.timeout(60):
-            while not feed.trouble:
-                await asyncio.sleep(0.01)
-        assert feed.trouble == "what the node said can't be read"
+        with feeds.of(attempt_began(100), "n1") as feed:
+            async with asyncio.timeout(60):
+                while not feed.trouble:
+                    await asyncio.sleep(0.01)
+        assert feed.trouble == "it names no cause of a gap"
     finally:
         await feeds.aclose()
 
@@ -568,5 +571,5 @@ async def test_viewers_learn_that_a_node_can_not_be_read() -> None:
 )  # fmt: skip
 def test_what_no_calendar_has_a_date_for_is_not_taken_from_a_node(tell: pb.FeedTell) -> None:
     node = NodeFeed(*[None] * 6)  # type: ignore[arg-type]
-    with pytest.raises(CarrierLost):
+    with pytest.raises(NoAnswer):
         node._take(tell)

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from lattice.domain.logs import LogKind, LogSource
-from lattice.domain.outputs import Holder, OutputFile
+from lattice.domain.outputs import OutputFile, OutputHolder
 from lattice.features.logs.node.filenames import FileNames
 from lattice.features.logs.node.spool import StreamHead, StreamSpool
 from lattice.features.logs.node.tail import FileMark
-from lattice.features.logs.node.writers import Writer
+from lattice.features.logs.node.writers import LogWriter
 from tests.fakes.manual_clock import ManualClock
 
-DAEMON, TASK, OTHER = Writer(20, "0", daemon=True), Writer(21, "0"), Writer(22, "0")
+DAEMON, TASK, OTHER = LogWriter(20, "0", daemon=True), LogWriter(21, "0"), LogWriter(22, "0")
 WRITERS = (DAEMON, TASK, OTHER)
 
 
@@ -34,13 +34,15 @@ def source(tmp_path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-def file(fd: int, inode: int, *holders: Holder) -> OutputFile:
+def file(fd: int, inode: int, *holders: OutputHolder) -> OutputFile:
     return OutputFile(
         fd=fd, device=1, inode=inode, born=None, size=0, path="/o", holders=holders
     )  # fmt: skip
 
 
-def given(names: FileNames, *files: OutputFile, writers: tuple[Writer, ...] = WRITERS) -> list[str]:
+def given(
+    names: FileNames, *files: OutputFile, writers: tuple[LogWriter, ...] = WRITERS
+) -> list[str]:
     found = list(names.take(files, writers))
     for each in found:
         os.close(each.file.fd)
@@ -50,7 +52,7 @@ def given(names: FileNames, *files: OutputFile, writers: tuple[Writer, ...] = WR
 @pytest.mark.spec("LOG-2")
 def test_a_file_is_given_once(tmp_path: Path, source: int) -> None:
     names = FileNames(tmp_path / "job", ManualClock())
-    one = file(source, 5, Holder(21, 1, 3))
+    one = file(source, 5, OutputHolder(21, 1, 3))
     assert given(names, one) == ["stdout 0.3"]
     assert given(names, one) == []
 
@@ -58,15 +60,17 @@ def test_a_file_is_given_once(tmp_path: Path, source: int) -> None:
 @pytest.mark.spec("LOG-2")
 def test_a_file_of_slurmstepd_alone_waits_for_its_task(tmp_path: Path, source: int) -> None:
     names = FileNames(tmp_path / "job", ManualClock())
-    assert given(names, file(source, 5, Holder(20, 2))) == []
-    assert given(names, file(source, 5, Holder(20, 2), Holder(22, 1, 4))) == ["stdout 0.4"]
+    assert given(names, file(source, 5, OutputHolder(20, 2))) == []
+    assert given(names, file(source, 5, OutputHolder(20, 2), OutputHolder(22, 1, 4))) == [
+        "stdout 0.4"
+    ]
     assert list(names.settle()) == []
 
 
 @pytest.mark.spec("LOG-2")
 def test_a_file_whose_task_never_showed_is_the_step_s(tmp_path: Path, source: int) -> None:
     names = FileNames(tmp_path / "job", ManualClock())
-    given(names, file(source, 5, Holder(20, 2)))
+    given(names, file(source, 5, OutputHolder(20, 2)))
     (settled,) = names.settle()
     os.close(settled.file.fd)
     assert (settled.kind, settled.source) == (LogKind.STDOUT, LogSource("0"))
@@ -74,7 +78,7 @@ def test_a_file_whose_task_never_showed_is_the_step_s(tmp_path: Path, source: in
 
 def test_what_waits_is_let_go_in_the_end(tmp_path: Path, source: int) -> None:
     names = FileNames(tmp_path / "job", ManualClock())
-    given(names, file(source, 5, Holder(20, 2)))
+    given(names, file(source, 5, OutputHolder(20, 2)))
     names.close()
 
 
@@ -91,7 +95,7 @@ def test_names_outlive_the_agent(tmp_path: Path, source: int) -> None:
         spool.remember(FileMark(device=1, inode=inode))
         spool.close()
     names = FileNames(folder, ManualClock())
-    seen = given(names, file(source, 6, Holder(20, 2)), file(source, 5, Holder(20, 3)))
+    seen = given(names, file(source, 6, OutputHolder(20, 2)), file(source, 5, OutputHolder(20, 3)))
     assert seen == ["stdout 0~2", "stdout 0"]
 
 
@@ -114,7 +118,7 @@ def settled(names: FileNames) -> list[tuple[str, bool]]:
 def test_what_slurmstepd_keeps_while_a_task_runs_is_labelled(tmp_path: Path, source: int) -> None:
     clock = ManualClock()
     names = FileNames(tmp_path / "job", clock)
-    kept = file(source, 5, Holder(20, 9))
+    kept = file(source, 5, OutputHolder(20, 9))
     given(names, kept)
     clock.advance(3)
     given(names, kept)
@@ -126,7 +130,7 @@ def test_what_slurmstepd_held_for_a_moment_is_not(tmp_path: Path, source: int) -
     clock = ManualClock()
     names = FileNames(tmp_path / "job", clock)
     for pause_s in (0.1, 0.3):
-        given(names, file(source, 5, Holder(20, 9)))
+        given(names, file(source, 5, OutputHolder(20, 9)))
         clock.advance(pause_s)
     clock.advance(60)
     assert settled(names) == [("0", False)]
@@ -138,9 +142,9 @@ def test_a_step_that_is_long_in_beginning_is_not_labelled(tmp_path: Path, source
     clock = ManualClock()
     names = FileNames(tmp_path / "job", clock)
     for _ in range(5):
-        given(names, file(source, 5, Holder(20, 9)), writers=(DAEMON,))
+        given(names, file(source, 5, OutputHolder(20, 9)), writers=(DAEMON,))
         clock.advance(30)
-    given(names, file(source, 5, Holder(20, 9)))
+    given(names, file(source, 5, OutputHolder(20, 9)))
     assert settled(names) == [("0", False)]
 
 
@@ -148,9 +152,9 @@ def test_a_step_that_is_long_in_beginning_is_not_labelled(tmp_path: Path, source
 def test_a_file_that_a_task_has_is_not_labelled(tmp_path: Path, source: int) -> None:
     clock = ManualClock()
     names = FileNames(tmp_path / "job", clock)
-    given(names, file(source, 5, Holder(20, 9)))
+    given(names, file(source, 5, OutputHolder(20, 9)))
     clock.advance(3)
-    (named,) = names.take([file(source, 5, Holder(20, 9), Holder(21, 1, 0))], WRITERS)
+    (named,) = names.take([file(source, 5, OutputHolder(20, 9), OutputHolder(21, 1, 0))], WRITERS)
     os.close(named.file.fd)
     assert not named.labelled
 
@@ -158,8 +162,8 @@ def test_a_file_that_a_task_has_is_not_labelled(tmp_path: Path, source: int) -> 
 @pytest.mark.spec("LOG-2")
 def test_srun_s_own_file_is_labelled_at_once(tmp_path: Path, source: int) -> None:
     names = FileNames(tmp_path / "job", ManualClock())
-    srun = Writer(13, "batch", labels=("o",))
-    (named,) = names.take([file(source, 5, Holder(13, 9))], (srun,))
+    srun = LogWriter(13, "batch", labels=("o",))
+    (named,) = names.take([file(source, 5, OutputHolder(13, 9))], (srun,))
     os.close(named.file.fd)
     assert named.labelled
 
@@ -183,7 +187,7 @@ def test_that_it_is_labelled_outlives_the_agent(tmp_path: Path, source: int) -> 
 def test_what_was_noted_says_nothing_of_now(tmp_path: Path, source: int) -> None:
     clock = ManualClock()
     names = FileNames(tmp_path / "job", clock)
-    given(names, file(source, 5, Holder(20, 9)))
+    given(names, file(source, 5, OutputHolder(20, 9)))
     clock.advance(60)
-    given(names, file(source, 5, Holder(20, 9, step="0", daemon=True)))
+    given(names, file(source, 5, OutputHolder(20, 9, step="0", daemon=True)))
     assert settled(names) == [("0", False)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lattice.features.logs.node.givingway import FLOOD_BYTES, LOWER, WINDOW_MS, GivingWay
+from lattice.features.logs.node.capture import FLOOD_BYTES, LOWER, WINDOW_MS, GivingWay
 
 
 def lowered(reads: list[tuple[int, int]]) -> list[int]:

@@ -9,7 +9,7 @@ import pytest
 
 from lattice.access.grants import GrantChecker, GrantSigner
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.allocation import Allocation, Attempt, State
 from lattice.domain.grant import Act
 from lattice.domain.logchunk import index_frame, read_index
@@ -17,7 +17,7 @@ from lattice.domain.logs import LogKind
 from lattice.domain.outputs import NamedOutputs
 from lattice.domain.privileged import OpenNoted, OpenOutput, OpenOutputFile, digest_of
 from lattice.features.logs.service.intake import LogIntake
-from lattice.features.logs.service.naming import Naming
+from lattice.features.logs.service.log_keys import Naming
 from lattice.features.logs.service.retention import Removed
 from lattice.features.logs.service.seal import Seals, index_digest
 from tests.fakes.cluster import allocation

@@ -16,9 +16,9 @@ import pytest
 
 from lattice.access.grants import GrantSigner
 from lattice.base.errors import Unavailable
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.allocation import Allocation, State
-from lattice.domain.lastoutput import LastOutput
+from lattice.domain.logs import LastOutput
 from lattice.domain.stream import StreamQuestion
 from lattice.features.logs.node.feed import LogFeed
 from lattice.features.logs.node.tail import FileTail
@@ -105,13 +105,13 @@ async def test_a_node_that_does_not_answer_in_time_is_named() -> None:
     assert found is not None
     assert (found.nodes, found.answered) == (2, 1)
     assert found.time == BEGAN + timedelta(seconds=1)
-    assert found.trouble == "n2 did not answer in time"
+    assert found.trouble == "n2: it did not answer within 0.2 s"
 
 
 @pytest.mark.spec("ALLOC-1")
 async def test_nobody_answers_and_nothing_is_made_up() -> None:
     found = await asking(Nodes()).of(job())
-    assert found == LastOutput(nodes=1, answered=0, trouble="Node n1 is not linked.")
+    assert found == LastOutput(nodes=1, answered=0, trouble="Node n1 is not linked")
 
 
 @pytest.mark.spec("ALLOC-1")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lattice.base.fast_start.decode import decode
 from lattice.base.style import Style
-from lattice.client.decode import decode
 from lattice.features.logs.model import LogBlock
 from lattice.features.logs.render.labels import Labels
 from lattice.features.logs.render.lines import LineText

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lattice.base.errors import DataUnavailable, LoginRequired, NotFound, Unavailable, UsageError
-from lattice.cli import argv
-from lattice.client.decode import decode
+from lattice.base.fast_start import argv
+from lattice.base.fast_start.decode import decode
 from lattice.features.logs.command.logs import LOGS
 from lattice.features.logs.model import LogBlock, LogGap, LogNote, LogRecord
 from lattice.features.logs.render.template import Template

@@ -14,7 +14,7 @@ from lattice.domain.logs import LONGEST_LINE_BYTES, Position
 from lattice.features.logs.command.first_error import LOOKS_LIKE
 from lattice.features.logs.model import LogQuery
 from lattice.features.logs.render.highlight import Highlight
-from lattice.features.logs.render.levels import levelled
+from lattice.features.logs.render.lines import levelled
 from lattice.features.logs.service.lines import Lines
 from lattice.features.logs.service.records import LineFilter
 

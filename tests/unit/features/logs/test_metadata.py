@@ -12,14 +12,14 @@ import pytest
 from lattice.access.grants import GrantSigner
 from lattice.adapters.objects.folder import FolderObjectStore
 from lattice.base.errors import Unavailable
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.allocation import State
 from lattice.domain.attempts import attempts_of
 from lattice.domain.logs import Gap, GapCause, LogKind, Position
 from lattice.domain.objects import ObjectStore
 from lattice.features.logs.service import metadata
+from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.metadata import FIRST_LOOK_S, LATER_LOOK_S, Summaries
-from lattice.features.logs.service.naming import AttemptName
 from lattice.features.logs.service.seal import METADATA, Seals
 from tests.fakes.manual_clock import ManualClock
 from tests.unit.features.logs.test_reading import Site, numbered

@@ -12,13 +12,13 @@ import pytest
 
 from lattice.base.errors import DataUnavailable, LatticeError, NotFound, Unavailable
 from lattice.domain.nodejobs import (
-    Absence,
     JobAppeared,
-    JobEnded,
     JobIdentity,
+    NodeJobEnded,
     StartSign,
+    WatchPause,
 )
-from lattice.features.logs.node import collecting as module
+from lattice.features.logs.node import collector as module
 from lattice.features.logs.node import missed as missing
 from lattice.features.logs.node.intake import PastJob
 from lattice.features.logs.node.spool import StreamSpool
@@ -60,7 +60,7 @@ def ran(site: Site, lasted_s: float = 5.0) -> PastJob:
 
 
 def be_away(site: Site, since: float) -> None:
-    site.jobs.absences.put_nowait(Absence(since, moment(site)))
+    site.jobs.absences.put_nowait(WatchPause(since, moment(site)))
 
 
 def notice_late(site: Site) -> None:
@@ -68,7 +68,7 @@ def notice_late(site: Site) -> None:
     identity = JobIdentity("boot", JOB, 0, moment(site))
     job = replace(site.job, identity=identity, started_by=StartSign.SEEN, steps=(), daemons=())
     site.jobs.events.put_nowait(JobAppeared(job))
-    site.jobs.events.put_nowait(JobEnded(job))
+    site.jobs.events.put_nowait(NodeJobEnded(job))
 
 
 @pytest.mark.spec("LOG-3")

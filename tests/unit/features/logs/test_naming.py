@@ -11,8 +11,8 @@ from lattice.base.errors import NotFound, Unavailable
 from lattice.domain.accounts import Account, AccountTree
 from lattice.domain.allocation import Allocation, State
 from lattice.domain.attempts import attempts_of, named
-from lattice.domain.scheduler import Reading
-from lattice.features.logs.service.naming import Naming, name_of
+from lattice.domain.scheduler import SchedulerReading
+from lattice.features.logs.service.log_keys import Naming, name_of
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.manual_clock import ManualClock
@@ -57,7 +57,7 @@ class StaleScheduler(InMemoryScheduler):
 
     newer: tuple[Allocation, ...] = ()
 
-    async def fresh(self, *, nodes: bool = False) -> Reading:
+    async def fresh(self, *, nodes: bool = False) -> SchedulerReading:
         if self.newer:
             self.allocations, self.down = list(self.newer), False
         reading = await super().fresh(nodes=nodes)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lattice.domain.attempts import attempts_of
 from lattice.domain.logs import LogKind
 from lattice.domain.objects import BadKeyPart, check_key, key_of, unescaped
-from lattice.features.logs.service.naming import AttemptName
+from lattice.features.logs.service.log_keys import AttemptName
 from tests.fakes.cluster import allocation
 
 SUBMITTED = datetime(2026, 11, 15, 13, 0, tzinfo=UTC)

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from lattice.features.logs.node import noticing as module
-from lattice.features.logs.node.noticing import LONGEST_WAIT_S, MUCH, WINDOW_S, Noticing
+from lattice.features.logs.node import write_watcher as module
+from lattice.features.logs.node.write_watcher import LONGEST_WAIT_S, MUCH, WINDOW_S, Noticing
 
 SOON_S = 0.1
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lattice.features.logs.node import noting as module
-from lattice.features.logs.node.noting import Noting
-from lattice.features.logs.node.writers import Writer
+from lattice.features.logs.node import file_journal as module
+from lattice.features.logs.node.file_journal import Noting
+from lattice.features.logs.node.writers import LogWriter
 from tests.eventually import eventually_async
 from tests.fakes.in_memory_outputs import InMemoryOutputs
 
@@ -25,9 +25,9 @@ class Bench:
         self.looks: list[bool] = []
         self.noting = Noting(self.port, 7, self._writers, looks_s=(0.0,) * LOOKS)
 
-    async def _writers(self, anew: bool) -> Sequence[Writer]:
+    async def _writers(self, anew: bool) -> Sequence[LogWriter]:
         self.looks.append(anew)
-        return [Writer(pid, "0") for pid in self.pids]
+        return [LogWriter(pid, "0") for pid in self.pids]
 
     def start(self, pid: int) -> None:
         file = self.folder / f"{pid}.out"

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.access.actor import Actor
-from lattice.access.finding import AllocationFinder
+from lattice.access.allocation_finder import AllocationFinder
 from lattice.access.grants import GrantSigner
-from lattice.access.output import OutputDoor
+from lattice.access.output import OutputAccess
 from lattice.base.errors import NotFound, UsageError
 from lattice.domain.allocation import State
 from lattice.domain.logchunk import (
@@ -28,17 +28,17 @@ from lattice.domain.logchunk import (
 )
 from lattice.domain.logs import Gap, GapCause, LogKind, LogSource, Piece, Position, StreamName
 from lattice.domain.stream import NodeStreams
-from lattice.features.logs.api.reading import LogReading as FollowedRecords
 from lattice.features.logs.model import LogBlock, LogGap, LogPage, LogQuery
 from lattice.features.logs.service.archive import Archive
-from lattice.features.logs.service.fedstream import FedStream
-from lattice.features.logs.service.feeds import Feeds, NodeFeed
-from lattice.features.logs.service.naming import Naming
-from lattice.features.logs.service.reading import LogReading
+from lattice.features.logs.service.live_feeds import Feeds, NodeFeed
+from lattice.features.logs.service.live_stream import FedStream
+from lattice.features.logs.service.log_keys import Naming
+from lattice.features.logs.service.log_service import LogService
 from lattice.features.logs.service.records import gap
 from lattice.features.logs.service.retention import Removals
 from lattice.features.logs.service.seal import Seals
 from lattice.features.logs.service.view import StreamView
+from lattice.features.logs.stream_dedup import LogDeduplicator
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -82,9 +82,9 @@ class Site:
         feeds = Feeds(NoNodes(), None, self.clock, Naming(self.scheduler, self.clock).of)  # type: ignore[arg-type]
         self.state = InMemoryStateStore(self.clock)
         sharing = sharing_parts(self.state)
-        self.reading = LogReading(
+        self.reading = LogService(
             self.scheduler,
-            OutputDoor(
+            OutputAccess(
                 AllocationFinder(self.scheduler, self.clock, sharing.shares),
                 sharing.notes,
                 self.clock,
@@ -293,7 +293,7 @@ async def test_streams_and_nodes_and_ranks_are_chosen(site: Site) -> None:
     await site.put("n1", numbered(3, "out"))
     await site.put("n1", numbered(3, "err"), kind=LogKind.STDERR)
     await site.put("n2", numbered(3, "rank4"), source="0.4")
-    assert await site.texts(streams=(LogKind.STDERR,)) == ["err 0", "err 1", "err 2"]
+    assert await site.texts(stream=(LogKind.STDERR,)) == ["err 0", "err 1", "err 2"]
     assert await site.texts(nodes=("n2",)) == ["rank4 0", "rank4 1", "rank4 2"]
     page = await site.page(ranks=(4,))
     assert {each.rank for each in page.records if isinstance(each, LogBlock)} == {4}
@@ -319,7 +319,7 @@ async def test_what_is_before_a_gap_and_after_it_is_not_one_line(site: Site) -> 
     page = await site.page()
     told = [each.text if isinstance(each, LogBlock) else "gap" for each in page.records]
     assert told == ["whole\n", "begu", "gap", "nanother\n"]
-    once = FollowedRecords()
+    once = LogDeduplicator()
     records = [each for record in page.records * 2 for each in once.record(record)]
     assert len(records) == 4, "and by whoever comes back: each once"
 
@@ -360,6 +360,6 @@ async def test_a_gap_that_grows_is_told_again_with_the_larger_figure(site: Site)
     assert await told() == []
     grown(10, 30, 20, 70)
     assert await told() == [70]
-    records = FollowedRecords()
+    records = LogDeduplicator()
     shown = [gap(name, Gap(Position(5, 1), GapCause.QUOTA, size, 2000)) for size in (30, 30, 70)]
     assert [len(tuple(records.record(each))) for each in shown] == [1, 0, 1]

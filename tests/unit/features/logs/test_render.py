@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lattice.base.fast_start.decode import decode
 from lattice.base.style import Style
-from lattice.client.decode import decode
 from lattice.features.logs.model import LogBlock, LogGap, LogNote
 from lattice.features.logs.render.bar import Rate, bar
 from lattice.features.logs.render.highlight import Highlight

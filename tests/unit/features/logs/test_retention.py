@@ -17,7 +17,8 @@ from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.domain.allocation import State
 from lattice.domain.attempts import attempts_of
 from lattice.features.logs.model import LogQuery
-from lattice.features.logs.service.naming import AttemptName
+from lattice.features.logs.section import LogsSection, TenantLogs
+from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.retention import (
     REMOVED,
     SWEEP_EVERY_S,
@@ -25,7 +26,6 @@ from lattice.features.logs.service.retention import (
     Retention,
     RetentionRules,
 )
-from lattice.server.logsection import LogsSection, TenantLogs
 from tests.fakes.in_memory_state import InMemoryStateStore
 from tests.unit.features.logs.test_reading import ALICE, Site, numbered
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from lattice.access.grants import GrantSigner
 from lattice.base.errors import DataUnavailable
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.attempts import attempts_of
 from lattice.domain.logchunk import compress, expand, read_index
 from lattice.domain.logs import GapCause, LogKind
 from lattice.features.logs.model import LogGap, LogNote, LogPage, LogQuery, NoteKind
+from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.metadata import Summaries
-from lattice.features.logs.service.naming import AttemptName
 from lattice.features.logs.service.seal import METADATA, BrokenSeal, Seals
 from tests.fakes.manual_clock import ManualClock
 from tests.unit.domain.test_logchunk import chunk_of
@@ -302,7 +302,7 @@ async def test_what_was_tampered_with_is_never_sealed_anew(site: Sealed) -> None
 
 @pytest.mark.spec("LOG-9")
 async def test_a_download_breaks_off_rather_than_be_short(site: Sealed) -> None:
-    query = LogQuery(nodes=("n1",), streams=(LogKind.STDOUT,))
+    query = LogQuery(nodes=("n1",), stream=(LogKind.STDOUT,))
     end, pieces = await site.reading.raw(ALICE, "7", query, "batch")
     assert len(b"".join([each async for each in pieces])) == end
     changed = site.objects._objects[site.key(3)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lattice.base.errors import PermissionRefused, Unavailable
-from lattice.features.logs.node.shipping import Shipping
+from lattice.features.logs.node.shipper import Shipping
 from lattice.features.logs.node.spool import StreamSpool
 from lattice.wire.carriers import STREAM_OPTIONS
 from lattice.wire.v1 import logs_pb2 as pb

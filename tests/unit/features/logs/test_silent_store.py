@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from lattice.access.finding import AllocationFinder
+from lattice.access.allocation_finder import AllocationFinder
 from lattice.access.grants import GrantSigner
-from lattice.access.output import OutputDoor
+from lattice.access.output import OutputAccess
 from lattice.base.errors import DataUnavailable, Unavailable
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.logs import LogKind, LogSource, Piece, Position
 from lattice.domain.objects import ObjectInfo
 from lattice.domain.stream import NodeStreams
 from lattice.features.logs.model import LogNote, LogQuery, NoteKind
-from lattice.features.logs.service import look
+from lattice.features.logs.service import log_query as look
 from lattice.features.logs.service.archive import Archive
-from lattice.features.logs.service.fedstream import FedStream
-from lattice.features.logs.service.feeds import Feeds, NodeFeed
-from lattice.features.logs.service.naming import Naming
-from lattice.features.logs.service.reading import LogReading
+from lattice.features.logs.service.live_feeds import Feeds, NodeFeed
+from lattice.features.logs.service.live_stream import FedStream
+from lattice.features.logs.service.log_keys import Naming
+from lattice.features.logs.service.log_service import LogService
 from tests.fakes.in_memory_objects import InMemoryObjectStore
 from tests.fakes.sharing import sharing_parts
 from tests.unit.features.logs.test_reading import ALICE, Site
@@ -45,16 +45,16 @@ class AwayNodes(NodeStreams):
 
 
 @pytest.fixture
-def reading(monkeypatch: pytest.MonkeyPatch) -> LogReading:
+def reading(monkeypatch: pytest.MonkeyPatch) -> LogService:
     monkeypatch.setattr(look, "_STORE_S", 0.02)
     monkeypatch.setattr(look, "_STORE_AGAIN_S", 0.02)
     monkeypatch.setattr(look, "_FIRST_WORD_S", 0.2)
     site = Site()
     sharing = sharing_parts(site.state)
     finder = AllocationFinder(site.scheduler, site.clock, sharing.shares)
-    return LogReading(
+    return LogService(
         site.scheduler,
-        OutputDoor(finder, sharing.notes, site.clock),
+        OutputAccess(finder, sharing.notes, site.clock),
         Archive(SilentStore(site.clock)),
         Feeds(
             AwayNodes(),
@@ -67,7 +67,7 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> LogReading:
 
 
 @pytest.mark.spec("LOG-3")
-async def test_with_nothing_at_hand_there_is_no_answer(reading: LogReading) -> None:
+async def test_with_nothing_at_hand_there_is_no_answer(reading: LogService) -> None:
     with pytest.raises(DataUnavailable, match="does not answer"):
         await reading.page(ALICE, "7", LogQuery())
     with pytest.raises(DataUnavailable):
@@ -76,7 +76,7 @@ async def test_with_nothing_at_hand_there_is_no_answer(reading: LogReading) -> N
 
 @pytest.mark.spec("LOG-3")
 async def test_with_a_part_at_hand_what_is_missing_is_said(
-    reading: LogReading, monkeypatch: pytest.MonkeyPatch
+    reading: LogService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And whoever would keep it is refused."""
     fed = FedStream()

@@ -26,7 +26,7 @@ from lattice.domain.logs import GapCause, LogKind, LogSource, Position
 from lattice.features.logs.node import openchunk, spool
 from lattice.features.logs.node.capture import Stream
 from lattice.features.logs.node.openchunk import OpenChunk
-from lattice.features.logs.node.spool import Stored, StreamHead, StreamSpool
+from lattice.features.logs.node.spool import StoredChunk, StreamHead, StreamSpool
 from lattice.features.logs.node.tail import FileTail
 
 HEAD = StreamHead(node="n1", job_id=7, started=1.5, kind=LogKind.STDOUT, source=LogSource("batch"))
@@ -176,7 +176,7 @@ class Spooling(RuleBasedStateMachine):
                 self.store += b"".join(text for _, text in frames_of(content, index))
                 self.chunks.append(index)
             end = index.end
-            stored = Stored(number, end.offset, end.line, index.last, len(self.chunks))
+            stored = StoredChunk(number, end.offset, end.line, index.last, len(self.chunks))
             self.stream.spool.took(number, stored)
 
         self._act(act)
@@ -300,7 +300,7 @@ def test_renamed_and_deleted_files_are_read_on(stream: Stream, writer: Writer) -
 def test_a_node_that_lost_what_it_knew_goes_on_where_the_store_ends(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.write(b"stored\n")
-    kept = StreamSpool(tmp_path / "spool", HEAD, Stored(1, 7, 1))
+    kept = StreamSpool(tmp_path / "spool", HEAD, StoredChunk(1, 7, 1))
     tail = FileTail(os.open(writer.path, os.O_RDONLY), kept.mark, kept.end.offset)
     stream = Stream(tail, kept, late=True)
     assert stream.advance(1_700_000_000_000, 1 << 20) is None

@@ -14,8 +14,8 @@ from lattice.domain.attempts import attempts_of
 from lattice.domain.logchunk import index_frame, read_index
 from lattice.domain.logs import Gap, GapCause, LogKind, Position
 from lattice.features.logs.service.archive import Archive, Span
-from lattice.features.logs.service.naming import AttemptName
-from lattice.features.logs.service.ranges import Resolved, StoredChunk
+from lattice.features.logs.service.log_keys import AttemptName
+from lattice.features.logs.service.ranges import ChunkRange, Resolved
 from lattice.features.logs.service.stored import StoredStream
 from tests.fakes.cluster import allocation
 from tests.fakes.in_memory_objects import InMemoryObjectStore
@@ -153,13 +153,13 @@ SENT = st.lists(
 )
 
 
-def _chunks(sent: list[Sent]) -> list[StoredChunk]:
+def _chunks(sent: list[Sent]) -> list[ChunkRange]:
     chunks = []
     for number, each in enumerate(sent):
         content = each.content
         index = read_index(content, len(content))
         key = f"chunk_{(7 * number) % 11:06d}"
-        chunks.append(StoredChunk(key, index, BEGAN + timedelta(seconds=number)))
+        chunks.append(ChunkRange(key, index, BEGAN + timedelta(seconds=number)))
     return chunks
 
 

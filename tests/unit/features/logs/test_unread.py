@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.domain.nodejobs import Absence
+from lattice.domain.nodejobs import WatchPause
 from lattice.features.logs.node.unread import NOT_SEEN, Unfollowed, UnreadJobs
 
 NOON = 1794744000.0
@@ -21,7 +21,7 @@ def fresh(folder: Path) -> UnreadJobs:
 @pytest.mark.spec("LOG-3")
 def test_a_time_away_is_the_reason_for_a_job_of_that_time(tmp_path: Path) -> None:
     unread = fresh(tmp_path)
-    unread.add_absence(Absence(NOON + 100, NOON + 116))
+    unread.add_absence(WatchPause(NOON + 100, NOON + 116))
     away = "the agent was away from 2026-11-15T12:01:40Z to 2026-11-15T12:01:56Z"
     assert unread.of(7, NOON + 103, NOON + 108) == Unfollowed(away)
     assert unread.of(7, NOON + 90, NOON + 300) == Unfollowed(away)
@@ -32,7 +32,7 @@ def test_a_time_away_is_the_reason_for_a_job_of_that_time(tmp_path: Path) -> Non
 @pytest.mark.spec("LOG-3")
 def test_moments_are_shown_in_the_time_of_the_servers(tmp_path: Path) -> None:
     unread = fresh(tmp_path)
-    unread.add_absence(Absence(NOON + 400, NOON + 416))
+    unread.add_absence(WatchPause(NOON + 400, NOON + 416))
     away = "the agent was away from 2026-11-15T12:01:40Z to 2026-11-15T12:01:56Z"
     assert unread.of(7, NOON + 103, NOON + 108, ahead_s=300) == Unfollowed(away)
 
@@ -57,7 +57,7 @@ def test_a_job_is_known_by_its_number_and_its_time(tmp_path: Path) -> None:
 def test_an_agent_that_starts_again_knows_the_same(tmp_path: Path) -> None:
     unread = fresh(tmp_path)
     unread.add_job(7, NOON + 10.5, "the file is gone")
-    unread.add_absence(Absence(NOON + 100, NOON + 116))
+    unread.add_absence(WatchPause(NOON + 100, NOON + 116))
     again = UnreadJobs(tmp_path / "unread.json", NOON + 5000)
     for span in ((10, 15), (101, 102), (200, 201)):
         moments = (NOON + span[0], NOON + span[1])
@@ -83,7 +83,7 @@ def test_every_time_away_stays_the_reason_however_many_there_were(
     for pause, lasted in spans:
         since = at + pause
         at = since + lasted
-        unread.add_absence(Absence(since, at))
+        unread.add_absence(WatchPause(since, at))
         away.append((since, at))
     assert all("away" in unread.of(7, *span).reason for span in away)
 

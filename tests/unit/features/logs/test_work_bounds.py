@@ -12,19 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.access.admission import Admission
-from lattice.access.finding import AllocationFinder
-from lattice.access.output import OutputDoor
+from lattice.access.allocation_finder import AllocationFinder
+from lattice.access.output import OutputAccess
 from lattice.base.errors import RateLimited
 from lattice.domain.logs import Gap, GapCause, Position
 from lattice.features.logs.model import LogBlock, LogPage, LogQuery, LogRecord, NoteKind
 from lattice.features.logs.service import archive, view
 from lattice.features.logs.service.archive import Archive
-from lattice.features.logs.service.bounds import PageBudget, WorkBounds
-from lattice.features.logs.service.feeds import Feeds
-from lattice.features.logs.service.naming import Naming
+from lattice.features.logs.service.bounds import Admission, PageBudget, WorkBounds
+from lattice.features.logs.service.live_feeds import Feeds
+from lattice.features.logs.service.log_keys import Naming
+from lattice.features.logs.service.log_service import LogService
 from lattice.features.logs.service.patterns import LinePattern
-from lattice.features.logs.service.reading import LogReading
 from tests.eventually import eventually_async
 from tests.fakes.sharing import sharing_parts
 from tests.unit.features.logs.test_reading import (
@@ -48,9 +47,9 @@ class BoundedSite(Site):
         self.bounds = WorkBounds(budget or PageBudget(), **bounds)
         sharing = sharing_parts(self.state)
         finder = AllocationFinder(self.scheduler, self.clock, sharing.shares)
-        self.reading = LogReading(
+        self.reading = LogService(
             self.scheduler,
-            OutputDoor(finder, sharing.notes, self.clock),
+            OutputAccess(finder, sharing.notes, self.clock),
             Archive(self.objects),
             Feeds(NoNodes(), None, self.clock, Naming(self.scheduler, self.clock).of),  # type: ignore[arg-type]
             self.clock,

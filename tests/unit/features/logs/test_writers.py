@@ -14,10 +14,10 @@ from lattice.domain.nodejobs import (
     StartSign,
     StepId,
 )
-from lattice.domain.outputs import Holder, OutputFile
+from lattice.domain.outputs import OutputFile, OutputHolder
 from lattice.features.logs.node.writers import (
+    LogWriter,
     ProcessLook,
-    Writer,
     is_kept,
     is_labelled,
     stream_of,
@@ -60,10 +60,10 @@ SEEN = {
 def test_first_processes_srun_and_daemons_of_steps() -> None:
     told = job(step("batch", 11, 12, 13), step("0", 21, 22, tasks={21: 3}))
     assert writers_of(told, SEEN.get) == (
-        Writer(11, "batch"),
-        Writer(13, "batch"),
-        Writer(21, "0"),
-        Writer(20, "0", daemon=True),
+        LogWriter(11, "batch"),
+        LogWriter(13, "batch"),
+        LogWriter(21, "0"),
+        LogWriter(20, "0", daemon=True),
     )
 
 
@@ -72,12 +72,12 @@ def test_a_process_that_is_gone_is_left_out() -> None:
 
 
 def file(*holders: tuple[int, ...]) -> OutputFile:
-    held = tuple(Holder(*each) for each in holders)
+    held = tuple(OutputHolder(*each) for each in holders)
     return OutputFile(fd=3, device=1, inode=2, born=None, size=0, path="/o", holders=held)
 
 
 WRITERS = (
-    Writer(11, "batch"), Writer(20, "0", daemon=True), Writer(21, "0"), Writer(22, "0"),
+    LogWriter(11, "batch"), LogWriter(20, "0", daemon=True), LogWriter(21, "0"), LogWriter(22, "0"),
 )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def test_a_second_file_of_the_same_writer_has_a_name_of_its_own() -> None:
     assert stream_of(file((11, 1)), WRITERS, taken)[1] == LogSource("batch", None, 2)
 
 
-def labelling(*words: str) -> tuple[Writer, ...]:
+def labelling(*words: str) -> tuple[LogWriter, ...]:
     """The script's shell and its srun."""
     seen = SEEN | {13: ProcessLook(11, "srun", "\0".join(words))}
     return writers_of(job(step("batch", 11, 13)), seen.get)
@@ -157,5 +157,5 @@ def test_slurmstepd_keeps_a_file_when_its_step_has_a_task() -> None:
     held = file((20, 9))
     assert is_kept(held, WRITERS)
     assert not is_kept(held, WRITERS[:2])
-    assert not is_kept(held, (*WRITERS[:2], Writer(31, "1")))
+    assert not is_kept(held, (*WRITERS[:2], LogWriter(31, "1")))
     assert not is_kept(file((11, 9)), WRITERS)

@@ -9,23 +9,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lattice.base.errors import ConfigurationError, Unavailable
-from lattice.domain.draining import (
+from lattice.domain.drains import (
     AGAIN_AFTER_S,
     HOUR_S,
     LEDGER,
     MOST_CLAIMS,
     BadLedger,
-    Ledger,
+    DrainLedger,
     claimed,
     has_room,
     read_ledger,
     written,
 )
-from lattice.domain.node import Health, Node, NodeState
+from lattice.domain.node import HealthState, Node, NodeState
 from lattice.domain.nodeset import NodeSet
-from lattice.features.nodes.service.draining import DrainTerms, FailedNodeDrain, in_service
-from lattice.server.draining import terms_of
-from lattice.server.sections import NodeAgentSection
+from lattice.features.nodes.service.drains import DrainTerms, FailedNodeDrain, in_service
+from lattice.server.config.sections import NodeAgentSection
 from tests.fakes.in_memory_operator import InMemoryNodeOperator
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
@@ -80,14 +79,14 @@ class Cluster:
 
 @pytest.mark.spec("DIAG-4")
 async def test_a_site_that_says_nothing_drains_its_nodes_itself() -> None:
-    assert terms_of(NodeAgentSection()) is None
+    assert NodeAgentSection().drain_terms is None
     said = NodeAgentSection(drain_failed=True, drain_after_s=5, drain_most_per_hour=2)
-    assert terms_of(said) == DrainTerms(after_s=5, most_per_hour=2)
+    assert said.drain_terms == DrainTerms(after_s=5, most_per_hour=2)
 
 
 @pytest.mark.spec("DIAG-4")
-@pytest.mark.parametrize("health", [Health.UNKNOWN, Health.HEALTHY, Health.WARNING])
-async def test_a_node_that_is_not_in_failure_stays(health: Health) -> None:
+@pytest.mark.parametrize("health", [HealthState.UNKNOWN, HealthState.HEALTHY, HealthState.WARNING])
+async def test_a_node_that_is_not_in_failure_stays(health: HealthState) -> None:
     cluster = Cluster()
     cluster.nodes.judge("n1", health, "7 GPUs instead of 8")
     await cluster.pass_(600)
@@ -100,7 +99,7 @@ async def test_a_failure_that_passes_drains_nothing() -> None:
     for _ in range(5):
         cluster.nodes.fail("n1")
         await cluster.pass_(AFTER_S - 5)
-        cluster.nodes.judge("n1", Health.HEALTHY)
+        cluster.nodes.judge("n1", HealthState.HEALTHY)
         await cluster.pass_(5)
     assert cluster.operator.acts == []
 
@@ -108,7 +107,7 @@ async def test_a_failure_that_passes_drains_nothing() -> None:
 @pytest.mark.spec("DIAG-4")
 async def test_what_a_lost_agent_said_drains_nothing() -> None:
     cluster = Cluster()
-    cluster.nodes.judge("n1", Health.FAILURE, "GPU is lost", linked=False)
+    cluster.nodes.judge("n1", HealthState.FAILURE, "GPU is lost", linked=False)
     await cluster.pass_(600)
     assert cluster.operator.acts == []
 
@@ -205,7 +204,7 @@ async def test_work_goes_on() -> None:
 
 async def test_words_of_an_agent_are_made_harmless_and_cut() -> None:
     cluster = Cluster()
-    cluster.nodes.judge("n1", Health.FAILURE, "\x1b[2Jowned\n" + "x" * 1000)
+    cluster.nodes.judge("n1", HealthState.FAILURE, "\x1b[2Jowned\n" + "x" * 1000)
     await cluster.pass_(AFTER_S + 5)
     ((_, _, reason),) = cluster.operator.acts
     assert len(reason) <= 200
@@ -240,13 +239,13 @@ async def test_the_next_failure_of_a_node_that_was_sound_is_another() -> None:
     cluster = Cluster()
     cluster.nodes.fail("n1")
     await cluster.pass_(AFTER_S + 5)
-    cluster.nodes.judge("n1", Health.UNKNOWN)
+    cluster.nodes.judge("n1", HealthState.UNKNOWN)
     await cluster.pass_(60)
     cluster.nodes.fail("n1")
     await cluster.operator.resume(NodeSet(["n1"]))
     await cluster.pass_(AFTER_S + 5)
     assert cluster.drained == ["n1"], "that nobody looked is not that it was sound"
-    cluster.nodes.judge("n1", Health.HEALTHY)
+    cluster.nodes.judge("n1", HealthState.HEALTHY)
     await cluster.pass_(5)
     cluster.nodes.fail("n1")
     await cluster.pass_(AFTER_S + 5)
@@ -290,7 +289,7 @@ async def test_a_server_that_dies_after_it_drained_has_drained() -> None:
     cluster = Cluster()
     cluster.nodes.fail("n1")
     now = cluster.clock.now().timestamp()
-    await cluster.store.put(LEDGER, written(claimed(Ledger(), "n1", now)))
+    await cluster.store.put(LEDGER, written(claimed(DrainLedger(), "n1", now)))
     await cluster.operator.drain(NodeSet(["n1"]), "lattice: gpu_health: failure: lost")
     server = FailedNodeDrain(
         cluster.nodes,
@@ -313,7 +312,7 @@ async def test_one_that_dies_before_it_drained_is_followed_by_another() -> None:
     cluster = Cluster(most_per_hour=1)
     cluster.nodes.fail("n1")
     now = cluster.clock.now().timestamp()
-    await cluster.store.put(LEDGER, written(claimed(Ledger(), "n1", now)))
+    await cluster.store.put(LEDGER, written(claimed(DrainLedger(), "n1", now)))
     await cluster.pass_(AGAIN_AFTER_S + AFTER_S + 5)
     assert cluster.drained == ["n1"]
 
@@ -340,7 +339,7 @@ async def test_a_node_that_is_sound_again_does_not_make_room() -> None:
     cluster = Cluster(most_per_hour=1)
     cluster.nodes.fail("n1")
     await cluster.pass_(AFTER_S + 5)
-    cluster.nodes.judge("n1", Health.HEALTHY)
+    cluster.nodes.judge("n1", HealthState.HEALTHY)
     cluster.nodes.fail("n2")
     await cluster.pass_(600)
     assert cluster.drained == ["n1"]
@@ -352,7 +351,9 @@ async def test_a_node_that_is_sound_again_does_not_make_room() -> None:
     st.lists(
         st.tuples(
             st.sampled_from(NAMES),
-            st.sampled_from([Health.FAILURE, Health.FAILURE, Health.HEALTHY, Health.UNKNOWN]),
+            st.sampled_from(
+                [HealthState.FAILURE, HealthState.FAILURE, HealthState.HEALTHY, HealthState.UNKNOWN]
+            ),
             st.sampled_from(["", "undrain"]),
             st.integers(5, 900),
         ),
@@ -361,7 +362,7 @@ async def test_a_node_that_is_sound_again_does_not_make_room() -> None:
     st.integers(1, 3),
 )
 async def test_whatever_happens_no_hour_has_more_and_no_failure_is_drained_twice(
-    events: list[tuple[str, Health, str, int]], most: int
+    events: list[tuple[str, HealthState, str, int]], most: int
 ) -> None:
     cluster = Cluster(most_per_hour=most)
     servers = [cluster.server, cluster.another()]
@@ -376,7 +377,7 @@ async def test_whatever_happens_no_hour_has_more_and_no_failure_is_drained_twice
             for server in servers:
                 before = len(cluster.drained)
                 await server.look()
-                if health is Health.HEALTHY:
+                if health is HealthState.HEALTHY:
                     sound_since[node] = True
                 for each in cluster.drained[before:]:
                     assert sound_since[each], f"{each} was drained twice for one failure"
@@ -389,7 +390,7 @@ async def test_whatever_happens_no_hour_has_more_and_no_failure_is_drained_twice
 # What is written down.
 
 
-async def ledger_of(store: InMemoryStateStore) -> Ledger:
+async def ledger_of(store: InMemoryStateStore) -> DrainLedger:
     entry = await store.get(LEDGER)
     return read_ledger(entry.value if entry else None)
 
@@ -405,7 +406,7 @@ async def test_a_ledger_that_does_not_read_drains_nothing() -> None:
 
 
 async def test_the_ledger_has_an_end() -> None:
-    ledger = Ledger()
+    ledger = DrainLedger()
     for number in range(MOST_CLAIMS):
         ledger = claimed(ledger, f"node-with-a-long-name-{number:05}", number * HOUR_S)
     now = MOST_CLAIMS * HOUR_S * 2

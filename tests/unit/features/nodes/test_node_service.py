@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from lattice.domain.node import Node, NodeState
-from lattice.domain.scheduler import LiveCluster, Reading
+from lattice.domain.scheduler import LiveCluster, SchedulerReading
 from lattice.domain.source import LIVE, Source
 from lattice.features.nodes.service.nodes import NodeService
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -24,7 +24,7 @@ async def test_nodes_tell_their_own_age(monkeypatch: pytest.MonkeyPatch) -> None
         nodes_read_at=clock.now() - timedelta(seconds=4),
     )
     source = Source(name=LIVE, ok=True, as_of=clock.now(), age_s=1.0)
-    monkeypatch.setattr(scheduler, "live", lambda: Reading(cluster, source))
+    monkeypatch.setattr(scheduler, "live", lambda: SchedulerReading(cluster, source))
     answer = await NodeService(scheduler).nodes(frozenset(), "")
     assert answer.sources[0].age_s == 5.0
     assert answer.sources[0].as_of == clock.now() - timedelta(seconds=4)

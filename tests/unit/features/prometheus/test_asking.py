@@ -14,7 +14,7 @@ from lattice.base.clock import SystemClock
 from lattice.base.errors import PermissionRefused, RateLimited, Unavailable, UsageError
 from lattice.domain.metricstore import BadQuery, SeriesPoints, StoreSilent
 from lattice.features.prometheus.model import PrometheusQuestion
-from lattice.features.prometheus.service.asking import WEIGHT, PrometheusService
+from lattice.features.prometheus.service.queries import WEIGHT, PrometheusService
 from tests.fakes.cluster import populated
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.manual_clock import ManualClock

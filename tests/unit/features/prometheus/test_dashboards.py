@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from lattice.domain.metric import CATALOGUE, PREFIX
-from lattice.features.prometheus.service.parsing import parse
-from lattice.features.prometheus.service.scoping import CallerFilter, scoped
+from lattice.features.prometheus.service.parser import parse
+from lattice.features.prometheus.service.scope import CallerFilter, scoped
 from lattice.features.prometheus.service.tree import Selector, selectors
 
 FOLDER = Path(__file__).parents[4] / "infra/grafana"

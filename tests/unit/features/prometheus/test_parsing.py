@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lattice.features.prometheus.service.lexing import NotUnderstood
-from lattice.features.prometheus.service.parsing import (
+from lattice.features.prometheus.service.lexer import NotUnderstood
+from lattice.features.prometheus.service.parser import (
     AGGREGATIONS,
     FUNCTIONS,
     parse,
     parse_selector,
 )
-from lattice.features.prometheus.service.scoping import CallerFilter, scoped
+from lattice.features.prometheus.service.scope import CallerFilter, scoped
 from lattice.features.prometheus.service.tree import Matcher, Type, selectors, type_of
 from tests.examples import examples
 

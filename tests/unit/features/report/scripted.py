@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from lattice.access.finding import AllocationFinder
-from lattice.access.output import OutputDoor
+from lattice.access.allocation_finder import AllocationFinder
+from lattice.access.output import OutputAccess
 from lattice.base.errors import Unavailable
 from lattice.domain.accounted import AccountedUse
 from lattice.domain.allocation import State
@@ -73,7 +73,7 @@ class ScriptedStore:
     ) -> tuple[SeriesPoints, ...]:
         self._ask(promql)
         times = [start + step * step_s for step in range(int((end - start) / step_s) + 1)]
-        if promql.startswith("count("):
+        if promql.startswith("count ("):
             return (SeriesPoints({}, tuple((time, self.measured) for time in times)),)
         (series,) = set(_SERIES.findall(promql))
         if series not in self.coarse:
@@ -173,7 +173,7 @@ class Site:
     def service(self, **more: Any) -> ReportService:
         sharing = sharing_parts(InMemoryStateStore(self.clock))
         finder = AllocationFinder(self.scheduler, self.clock, sharing.shares)
-        door = OutputDoor(finder, sharing.notes, self.clock)
+        door = OutputAccess(finder, sharing.notes, self.clock)
         return ReportService(
             self.scheduler, door, self.meter(), self.kept, self.clock, more.get("limits")
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,8 +14,9 @@ from lattice.domain.measured import Shown
 from lattice.domain.metric import Provenance
 from lattice.domain.metricstore import StoreSilent
 from lattice.domain.runsummary import MOST_POINTS, RunSummary, Use, Waste
-from lattice.features.report.service.questions import coarse_question
+from lattice.features.report.service.questions import coarse_question, coarse_steps
 from lattice.features.report.service.reckoning import LARGEST_TASK, WHOLE_NODES
+from lattice.observe.windows import RunWindow
 from tests.unit.features.report.scripted import GIB, HOUR_S, Site
 
 
@@ -236,9 +238,36 @@ async def test_what_is_to_be_kept_waits_for_the_store() -> None:
 @pytest.mark.spec("TOP-4")
 def test_a_question_needs_nothing_that_only_one_store_knows() -> None:
     site = Site()
-    life = site.meter()._life(site.attempt)
+    steps = coarse_steps(RunWindow.of(site.attempt, 2e9), 30.0)
     for metric in Shown:
-        question = coarse_question(life, metric)
+        question = str(coarse_question(steps, metric))
         assert question.count("(") == question.count(")")
         for only_one in ("label_set", "rollup", "share_le", "increase_pure", "first_over_time"):
             assert only_one not in question
+
+
+@pytest.mark.spec("TOP-5")
+@pytest.mark.parametrize(
+    ("samples", "rate_s"), [(7200.0, 60), (240.0, 75), (None, 75)], ids=["1 s", "30 s", "unknown"]
+)
+async def test_rates_are_as_close_as_the_run_was_measured(
+    samples: float | None, rate_s: int
+) -> None:
+    site = Site()
+    site.store.tell("max cpu_seconds_total", n1=1.0, n2=1.0)
+    if samples is not None:
+        site.store.tell("count cpu_seconds_total", n1=samples, n2=samples)
+    await site.meter().whole(site.attempt)
+    rates = [re.findall(r"rate\([^\[]*\[(\d+)s\]", each) for each in site.store.questions]
+    assert {int(each) for found in rates for each in found} == {rate_s}
+    assert any('"busiest"' in each for each in site.store.questions)
+
+
+@pytest.mark.spec("TOP-4", "SRC-2")
+async def test_a_run_that_nobody_owns_is_never_asked_about() -> None:
+    site = Site()
+    job = replace(site.attempt, allocation=replace(site.attempt.allocation, user=""))
+    for found in (await site.meter().summary(job), await site.meter().whole(job)):
+        assert found.origin.reason == "Slurm does not say whose it is"
+        assert all(each.value is None for each in found.used)
+    assert site.store.questions == []

@@ -13,7 +13,8 @@ from lattice.access.limits import Questions, Sessions
 from lattice.base.errors import DataUnavailable, NotFound, RateLimited
 from lattice.domain.allocation import State
 from lattice.domain.runsummary import Use
-from lattice.features.report.convert import report_message
+from lattice.wire.convert import message_of
+from lattice.wire.v1 import report_pb2 as pb
 from tests.unit.features.report.scripted import Site
 
 ALICE = Actor(sub="sub-alice", user="alice")
@@ -108,7 +109,7 @@ async def test_grpc_says_the_same(measured: bool) -> None:
     if measured:
         site.busy()
     report = await site.service().report(ALICE, "42")
-    message = report_message(report)
+    message = message_of(report, pb.Report)
     told = {each.name: each.value if each.HasField("value") else None for each in
             message.summary.used}  # fmt: skip
     assert told == {each.name: each.value for each in report.summary.used}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.base.errors import Unavailable
-from lattice.domain.sharing import ReadRecord, Standing, Way
+from lattice.domain.sharing import ReadKind, ReadRecord, Standing
 from lattice.features.sharing.model import MOST_HOURS, noted
 from lattice.features.sharing.service import reads
 from lattice.features.sharing.service.reads import KEPT, READS, WrittenReads
@@ -39,7 +39,12 @@ def counts(records: tuple[ReadRecord, ...]) -> tuple[int, int, int]:
 
 def test_an_hour_is_one_record() -> None:
     records: tuple[ReadRecord, ...] = ()
-    for second, way in ((0, Way.READ), (60, Way.FOLLOW), (3599, Way.READ), (3600, Way.DOWNLOAD)):
+    for second, way in (
+        (0, ReadKind.READ),
+        (60, ReadKind.FOLLOW),
+        (3599, ReadKind.READ),
+        (3600, ReadKind.DOWNLOAD),
+    ):
         records = noted(records, at(second), way, goes_on=False)
     assert [each.times for each in records] == [3, 1]
     assert records[0].last == at(3599).last
@@ -48,27 +53,29 @@ def test_an_hour_is_one_record() -> None:
 
 @pytest.mark.spec("AUTH-7")
 def test_another_right_is_another_record() -> None:
-    records = noted((), at(0), Way.READ, goes_on=False)
-    records = noted(records, at(1, Standing.TENANT_ADMIN), Way.READ, goes_on=False)
+    records = noted((), at(0), ReadKind.READ, goes_on=False)
+    records = noted(records, at(1, Standing.TENANT_ADMIN), ReadKind.READ, goes_on=False)
     assert [each.standing for each in records] == [Standing.SHARED, Standing.TENANT_ADMIN]
 
 
 _steps = st.lists(
-    st.tuples(st.integers(0, 7200), st.sampled_from(Way), st.booleans()), min_size=1, max_size=120
+    st.tuples(st.integers(0, 7200), st.sampled_from(ReadKind), st.booleans()),
+    min_size=1,
+    max_size=120,
 )
 
 
 @pytest.mark.spec("AUTH-7")
 @given(_steps)
-def test_nothing_is_forgotten_however_long_it_goes(steps: list[tuple[int, Way, bool]]) -> None:
+def test_nothing_is_forgotten_however_long_it_goes(steps: list[tuple[int, ReadKind, bool]]) -> None:
     records: tuple[ReadRecord, ...] = ()
-    second, expected = 0, dict.fromkeys(Way, 0)
+    second, expected = 0, dict.fromkeys(ReadKind, 0)
     for pause_s, way, goes_on in steps:
         second += pause_s
         records = noted(records, at(second), way, goes_on=goes_on)
-        expected[way] += not goes_on and way is not Way.LIST
+        expected[way] += not goes_on and way is not ReadKind.LIST
     assert counts(records) == (
-        expected[Way.READ], expected[Way.FOLLOW], expected[Way.DOWNLOAD],
+        expected[ReadKind.READ], expected[ReadKind.FOLLOW], expected[ReadKind.DOWNLOAD],
     )  # fmt: skip
     assert len(records) <= MOST_HOURS
     assert (records[0].first, records[-1].last) == (at(steps[0][0]).first, at(second).last)
@@ -81,7 +88,7 @@ class Site:
         self.state = InMemoryStateStore(self.clock)
         self.notes = WrittenReads(self.state, self.clock)
 
-    async def read(self, reader: str = "bob", way: Way = Way.READ, job: int = 7) -> None:
+    async def read(self, reader: str = "bob", way: ReadKind = ReadKind.READ, job: int = 7) -> None:
         read = JOB if job == 7 else allocation(job, "alice", "research")
         await self.notes.note(reader, Standing.SHARED, read, way)
 
@@ -104,7 +111,7 @@ async def test_page_after_page_is_one_read_and_one_write(site: Site) -> None:
     assert site.state.space.revision == 2
     site.clock.advance(11)
     await site.read()
-    await site.read(way=Way.DOWNLOAD)
+    await site.read(way=ReadKind.DOWNLOAD)
     assert await site.times() == {"bob": 3}
 
 
@@ -112,7 +119,7 @@ async def test_page_after_page_is_one_read_and_one_write(site: Site) -> None:
 async def test_two_servers_lose_no_read_of_one_reader(site: Site) -> None:
     other = WrittenReads(site.state.another(), site.clock)
     for _ in range(5):
-        await asyncio.gather(site.read(), other.note("bob", Standing.SHARED, JOB, Way.READ))
+        await asyncio.gather(site.read(), other.note("bob", Standing.SHARED, JOB, ReadKind.READ))
         site.clock.advance(11)
     assert await site.times() == {"bob": 10}
 
@@ -171,7 +178,7 @@ async def test_the_log_keeps_the_reads_that_were_pushed_out(
     written = WrittenReads(state, clock, log)
     for job in range(100, 160):
         job_read = allocation(job, "alice", "research")
-        await written.note("root", Standing.SYSTEM_ADMIN, job_read, Way.READ)
+        await written.note("root", Standing.SYSTEM_ADMIN, job_read, ReadKind.READ)
         clock.advance(1)
     assert len(state.space.entries) < 60
     assert [target.split("@")[0] for _, target, _, _ in log.acts] == [
@@ -193,7 +200,7 @@ async def test_without_the_state_it_says_why(site: Site) -> None:
 async def test_one_whose_beginning_is_unknown_is_not_read_by_others(site: Site) -> None:
     unsure = allocation(7, "alice", "research", first_submitted=None)
     with pytest.raises(Unavailable, match="first submitted"):
-        await site.notes.note("bob", Standing.SHARED, unsure, Way.READ)
+        await site.notes.note("bob", Standing.SHARED, unsure, ReadKind.READ)
 
 
 async def test_a_key_that_can_not_be_read_hurts_nobody(site: Site) -> None:
@@ -205,7 +212,7 @@ async def test_a_key_that_can_not_be_read_hurts_nobody(site: Site) -> None:
 
 async def test_a_full_record_stays_small(site: Site) -> None:
     for _ in range(60):
-        await site.read("a-rather-long-user-name", Way.FOLLOW)
+        await site.read("a-rather-long-user-name", ReadKind.FOLLOW)
         site.clock.advance(3600)
     (entry,) = site.state.space.entries.values()
     assert len(entry.value) < 1500, "20 000 of them stay below 30 MB"

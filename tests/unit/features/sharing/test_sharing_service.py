@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from lattice.access.actor import Actor, Role
-from lattice.access.finding import AllocationFinder
+from lattice.access.allocation_finder import AllocationFinder
 from lattice.base.errors import NotFound, Unavailable, UsageError
 from lattice.domain.accounts import AccountTree
 from lattice.domain.allocation import Array
-from lattice.domain.sharing import Standing, Way
+from lattice.domain.sharing import ReadKind, Standing
 from lattice.features.allocations.service import AllocationService
 from lattice.features.sharing.model import ShareTerms
 from lattice.features.sharing.service import sharing as sharing_module
@@ -187,7 +187,7 @@ async def test_a_key_that_can_not_be_read_shares_nothing(site: Site) -> None:
 @pytest.mark.spec("AUTH-7")
 async def test_the_card_tells_the_owner_and_nobody_else(site: Site) -> None:
     await site.service.share(ALICE, "1", "bob")
-    await site.parts.notes.note("carol", Standing.TENANT_ADMIN, site.job, Way.READ)
+    await site.parts.notes.note("carol", Standing.TENANT_ADMIN, site.job, ReadKind.READ)
     own = await site.cards.card(ALICE, "1")
     assert [each.user for each in own.shares] == ["bob"]
     assert [(each.reader, each.times) for each in own.readers] == [("carol", 1)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lattice.base.errors import UsageError
 from lattice.domain.labels import read_comment
 from lattice.domain.sbatch import script_words, short_options
-from lattice.domain.vcluster import Kind, Vcluster, Vclusters
+from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
 from lattice.features.submit.model import SubmitRequest
 from lattice.features.submit.service.options import (
     job_name,
@@ -21,8 +21,8 @@ from lattice.features.submit.service.options import (
 
 VIEWS = Vclusters(
     (
-        Vcluster("hpc", Kind.HPC, "batch"),
-        Vcluster("night", Kind.SERVICE, "batch", "low"),
+        Vcluster("hpc", VclusterKind.HPC, "batch"),
+        Vcluster("night", VclusterKind.SERVICE, "batch", "low"),
     )
 )
 

@@ -13,7 +13,7 @@ import pytest
 
 from lattice.base.call import IDEMPOTENCY_KEY
 from lattice.base.errors import NotFound, PermissionRefused, UsageError
-from lattice.cli import argv
+from lattice.base.fast_start import argv
 from lattice.features.submit.command.cancel import CANCEL, cancel
 from lattice.features.submit.command.submit import SUBMIT, submit, wrapped
 from tests.fakes import answers

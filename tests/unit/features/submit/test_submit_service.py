@@ -21,7 +21,7 @@ from lattice.domain.allocation import Array, State
 from lattice.domain.submission import ProgramRefused, Unsure
 from lattice.domain.vcluster import Vclusters
 from lattice.features.submit.model import SubmitRequest
-from lattice.features.submit.service.submitting import SubmitService, waits
+from lattice.features.submit.service.submissions import SubmitService, waits
 from tests.fakes.cluster import allocation, populated
 from tests.fakes.in_memory_gate import InMemoryGate
 from tests.fakes.in_memory_state import InMemoryStateStore

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.domain.alert import Alert, Phase, Progress, Rule, Severity
+from lattice.domain.alert import Alert, AlertRule, Phase, Progress, Severity
 from lattice.domain.measured import JobSnapshot
-from lattice.domain.metric import CATALOGUE, Absence, Kind, Labels, Provenance, Sample
+from lattice.domain.metric import CATALOGUE, Absence, Labels, MetricKind, Provenance, Sample
+from lattice.domain.node_snapshot import NodeAlert, NodeMeasured, NodeOver
 from lattice.domain.nodejobs import JobIdentity
-from lattice.domain.nodelook import NodeAlert, NodeMeasured, NodeOver
 from lattice.domain.telemetry import Mode
 from lattice.features.telemetry.convert.batches import (
     BadSamples,
@@ -24,7 +24,7 @@ from lattice.features.telemetry.convert.batches import (
     series_of,
 )
 from lattice.features.telemetry.convert.looks import (
-    BadTell,
+    BadSnapshot,
     LookAsked,
     Want,
     alert_message,
@@ -188,7 +188,7 @@ def test_a_job_that_cant_be_one_is_counted_whole(job: pb.JobSamples) -> None:
 def test_garbage_makes_no_number(garbage: bytes) -> None:
     try:
         told = tell_of(garbage, "n1", 7)
-    except BadTell:
+    except BadSnapshot:
         return
     if isinstance(told, NodeMeasured):
         for sample in told.sight.now.samples:
@@ -244,7 +244,7 @@ def test_one_series_of_a_metric_can_be_absent() -> None:
     ],
 )
 def test_a_snapshot_that_cant_be_one_is_refused(told: pb.SnapshotTold) -> None:
-    with pytest.raises(BadTell):
+    with pytest.raises(BadSnapshot):
         snapshot_of(told, 7)
 
 
@@ -265,13 +265,15 @@ def test_a_sight_has_the_counters_of_before_and_all_of_now() -> None:
     assert (told.sight.firing, told.sight.progress) == ((ALERT,), progress)
     assert told.sight.judged_since == T0 - 500
     sight.judged_since = float("nan")
-    with pytest.raises(BadTell, match="no moment"):
+    with pytest.raises(BadSnapshot, match="no moment"):
         tell_of(pb.LookTell(sight=sight).SerializeToString(), "n1", 7)
-    assert all(CATALOGUE[each.metric].kind is Kind.COUNTER for each in told.sight.before.samples)
+    assert all(
+        CATALOGUE[each.metric].kind is MetricKind.COUNTER for each in told.sight.before.samples
+    )
 
 
 ALERT = Alert(
-    rule=Rule.GPU_IDLE,
+    rule=AlertRule.GPU_IDLE,
     subject="GPU-1",
     phase=Phase.FIRING,
     severity=Severity.WARNING,
@@ -311,7 +313,7 @@ def test_an_alert_that_cant_be_one_is_refused(wrong: dict[str, Any]) -> None:
     message = alert_message(ALERT)
     for name, value in wrong.items():
         setattr(message, name, value)
-    with pytest.raises(BadTell):
+    with pytest.raises(BadSnapshot):
         alert_of(message)
 
 
@@ -333,7 +335,7 @@ def test_an_opening_says_what_is_wanted_of_which_attempt() -> None:
     ],
 )
 def test_a_question_that_is_none_is_refused(opening: bytes) -> None:
-    with pytest.raises(BadTell):
+    with pytest.raises(BadSnapshot):
         opening_of(opening)
 
 

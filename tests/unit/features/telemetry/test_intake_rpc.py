@@ -13,9 +13,9 @@ from grpc import aio
 from lattice.domain.peer import PeerIdentity, PeerKind
 from lattice.features.telemetry.convert.batches import Unpacked
 from lattice.features.telemetry.rpc import MetricIntakeRpc
-from lattice.features.telemetry.service.writing import Taken
+from lattice.features.telemetry.service.sample_writer import TakenSamples
 from lattice.wire import peerguard
-from lattice.wire.door import Context, Door
+from lattice.wire.door import Context, GuardingInterceptor
 from lattice.wire.v1 import telemetry_pb2 as pb
 from lattice.wire.v1.telemetry_pb2_grpc import (
     MetricIntakeStub,
@@ -28,9 +28,9 @@ class Intake:
     def __init__(self) -> None:
         self.asked: list[tuple[str, Unpacked]] = []
 
-    async def store(self, node: str, batch: Unpacked) -> Taken:
+    async def store(self, node: str, batch: Unpacked) -> TakenSamples:
         self.asked.append((node, batch))
-        return Taken(3, 1, "why")
+        return TakenSamples(3, 1, "why")
 
 
 def _as_node(name: str) -> Token[PeerIdentity]:
@@ -77,7 +77,7 @@ async def test_a_node_is_told_of_its_own_jobs() -> None:
     await told.aclose()  # type: ignore[attr-defined]
 
 
-class _AsNode(Door):
+class _AsNode(GuardingInterceptor):
     """Takes everybody for n1."""
 
     async def admit(self, rpc: str, context: Context) -> None:  # noqa: ARG002

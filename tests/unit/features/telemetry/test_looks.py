@@ -12,23 +12,25 @@ import pytest
 from lattice.access.grants import GrantChecker, GrantSigner
 from lattice.base.clock import SystemClock
 from lattice.base.errors import Unavailable
-from lattice.base.signing import SigningKey
-from lattice.domain.alert import Alert, Phase, Rule, Severity
+from lattice.base.signatures import SigningKey
+from lattice.domain.alert import Alert, AlertRule, Phase, Severity
 from lattice.domain.allocation import State
 from lattice.domain.attempts import AttemptFinder, JobAttempt, attempts_of
 from lattice.domain.grant import Act
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Sample
-from lattice.domain.nodejobs import JobIdentity
-from lattice.domain.nodelook import (
+from lattice.domain.node_snapshot import (
     NodeAlert,
     NodeBack,
     NodeMeasured,
     NodeNews,
     NodeOver,
+    NodeSnapshot,
     NodeStale,
+    NodeUnreachable,
 )
-from lattice.domain.stream import Lane, Session, StreamKind, StreamQuestion, digest_of
+from lattice.domain.nodejobs import JobIdentity
+from lattice.domain.stream import CarrierLost, Lane, Session, StreamKind, StreamQuestion, digest_of
 from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.telemetry.convert.looks import (
     Want,
@@ -36,10 +38,11 @@ from lattice.features.telemetry.convert.looks import (
     opening_of,
     sight_message,
 )
-from lattice.features.telemetry.service import following
-from lattice.features.telemetry.service.followed import Followed
-from lattice.features.telemetry.service.following import Means
-from lattice.features.telemetry.service.looks import AgentLooks
+from lattice.features.telemetry.service import node_follow as following
+from lattice.features.telemetry.service.followed import FollowedNews
+from lattice.features.telemetry.service.node_follow import Means
+from lattice.features.telemetry.service.node_snapshots import AgentSnapshots
+from lattice.observe import node_stream
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.eventually import eventually_async
 from tests.fakes.cluster import ACCOUNTS, allocation
@@ -73,7 +76,7 @@ def sight(
 
 def alert(phase: Phase = Phase.FIRING, subject: str = "") -> Alert:
     return Alert(
-        rule=Rule.OOM_KILL,
+        rule=AlertRule.OOM_KILL,
         subject=subject,
         phase=phase,
         severity=Severity.CRITICAL,
@@ -135,7 +138,7 @@ class Site:
             ),
             patience=lambda interval_s: 2 * interval_s,
         )
-        self.looks = AgentLooks(self.means)
+        self.looks = AgentSnapshots(self.means)
 
     def linked_to(self, node: str) -> str:  # noqa: ARG002
         return "r1"
@@ -169,7 +172,7 @@ class _Breakable(QueueCarrier):
             await asyncio.wait((receiving, breaking), return_when=asyncio.FIRST_COMPLETED)
             if receiving.done():
                 return receiving.result()
-            raise following.CarrierLost("cut")
+            raise CarrierLost("cut")
         finally:
             receiving.cancel()
             breaking.cancel()
@@ -177,7 +180,7 @@ class _Breakable(QueueCarrier):
 
 @pytest.fixture
 async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
-    monkeypatch.setattr(following, "_PAUSES_S", (0.01,))
+    monkeypatch.setattr(node_stream, "_PAUSES_S", (0.01,))
     monkeypatch.setattr(following, "_OVER_PAUSE_S", 0.01)
     site = Site()
     yield site
@@ -441,18 +444,16 @@ async def test_a_node_cannot_fill_the_server_with_alerts(site: Site) -> None:
 @pytest.mark.spec("WATCH-1")
 async def test_a_slow_follower_loses_measurements_and_no_alert() -> None:
     lost: list[int] = []
-    slow = Followed(most=5, on_lost=lambda: lost.append(1))
+    slow = FollowedNews(most=5, on_lost=lambda: lost.append(1))
     measured = [
-        NodeMeasured(
-            following.NodeSight(node="n1", before=None, now=snapshot(float(each), float(each)))
-        )
+        NodeMeasured(NodeSnapshot(node="n1", before=None, now=snapshot(float(each), float(each))))
         for each in range(20)
     ]
     alerts = [NodeAlert("n1", alert(subject=str(each))) for each in range(20)]
     for number, each in zip(measured, alerts, strict=True):
         slow.give(number)
         slow.give(each)
-    slow.give(NodeStale(following.NodeSilence("n1", "x")))
+    slow.give(NodeStale(NodeUnreachable("n1", "x")))
     found = [await anext(slow) for _ in range(21)]
     assert [each for each in found if isinstance(each, NodeAlert)] == alerts
     assert (slow.lost, len(lost)) == (20, 20)
@@ -467,7 +468,7 @@ async def test_a_slow_follower_loses_measurements_and_no_alert() -> None:
 async def test_when_nobody_follows_any_more_the_streams_end(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site.looks._follows, "_idle_s", 0.01)
+    monkeypatch.setattr(site.looks._follows._streams, "_idle_s", 0.01)
     async with site.looks.follow(site.attempt):
         assert site.looks.followed == 2
     await until(lambda: site.looks.followed == 0)

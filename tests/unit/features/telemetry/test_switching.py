@@ -7,14 +7,14 @@ from datetime import timedelta
 import pytest
 
 from lattice.access.actor import Actor, Role
-from lattice.access.finding import AllocationFinder
+from lattice.access.allocation_finder import AllocationFinder
 from lattice.base.errors import JobEnded, NotFound, Unavailable, UsageError
 from lattice.domain.allocation import Array, State
-from lattice.domain.sharing import Standing, Way
+from lattice.domain.sharing import ReadKind, Standing
 from lattice.domain.telemetry import Mode
-from lattice.features.telemetry.model import TelemetryOrder
+from lattice.features.telemetry.model import Telemetry, TelemetryOrder
+from lattice.features.telemetry.service.mode_switch import TelemetrySwitching
 from lattice.features.telemetry.service.modes import MODES, AgreedModes
-from lattice.features.telemetry.service.switching import TelemetrySwitching
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
@@ -63,13 +63,13 @@ def site() -> Site:
     return Site()
 
 
-def order(mode: Mode = Mode.DEBUG, duration_s: int = 0) -> TelemetryOrder:
-    return TelemetryOrder(mode=mode, duration_s=duration_s)
+def order(mode: Mode = Mode.DEBUG, duration_s: int = 0, name: str = "1") -> TelemetryOrder:
+    return TelemetryOrder(id=name, mode=mode, duration_s=duration_s)
 
 
 @pytest.mark.spec("WATCH-3")
 async def test_debug_lasts_half_an_hour_if_nothing_is_said(site: Site) -> None:
-    told = await site.service.switch(ALICE, "1", order())
+    told = await site.service.switch(ALICE, order())
     assert (told.allocation, told.mode, told.interval_s) == ("1", Mode.DEBUG, 1.0)
     assert told.until == site.clock.now() + timedelta(minutes=30)
     assert (told.set_by, told.debug_now, told.debug_most) == ("alice", 1, 3)
@@ -80,8 +80,8 @@ async def test_debug_lasts_half_an_hour_if_nothing_is_said(site: Site) -> None:
 @pytest.mark.spec("WATCH-3")
 async def test_back_to_the_usual_is_as_if_nobody_had_switched(site: Site) -> None:
     before = await site.service.telemetry(ALICE, "1")
-    await site.service.switch(ALICE, "1", order(duration_s=7200))
-    assert await site.service.switch(ALICE, "1", order(Mode.PROD)) == before
+    await site.service.switch(ALICE, order(duration_s=7200))
+    assert await site.service.switch(ALICE, order(Mode.PROD)) == before
     assert before.set_by == ""
 
 
@@ -89,14 +89,17 @@ async def test_back_to_the_usual_is_as_if_nobody_had_switched(site: Site) -> Non
 @pytest.mark.parametrize("actor", [BOB, ADMIN, READER])
 async def test_only_the_owner_switches(site: Site, actor: Actor) -> None:
     with pytest.raises(NotFound, match="1"):
-        await site.service.switch(actor, "1", order())
+        await site.service.switch(actor, order())
     assert site.acts == []
     assert site.modes.of(site.job.ref).mode is Mode.PROD
 
 
 @pytest.mark.spec("AUTH-12")
 async def test_anothers_and_nobodys_are_one_answer(site: Site) -> None:
-    for ask in (site.service.telemetry, lambda *who: site.service.switch(*who, order())):
+    async def switch(actor: Actor, name: str) -> Telemetry:
+        return await site.service.switch(actor, order(name=name))
+
+    for ask in (site.service.telemetry, switch):
         told = []
         for name in ("1", "777"):
             with pytest.raises(NotFound) as absent:
@@ -107,16 +110,16 @@ async def test_anothers_and_nobodys_are_one_answer(site: Site) -> None:
 
 @pytest.mark.spec("AUTH-7")
 async def test_who_may_read_it_sees_how_closely_it_is_measured(site: Site) -> None:
-    await site.service.switch(ALICE, "1", order())
+    await site.service.switch(ALICE, order())
     assert (await site.service.telemetry(ADMIN, "1")).mode is Mode.DEBUG
 
 
 @pytest.mark.parametrize("duration_s", [-5, 1, 9, 24 * 3600 + 1])
 async def test_not_for_ever_and_not_for_nothing(site: Site, duration_s: int) -> None:
     with pytest.raises(UsageError, match="can't last"):
-        await site.service.switch(ALICE, "1", order(duration_s=duration_s))
+        await site.service.switch(ALICE, order(duration_s=duration_s))
     with pytest.raises(UsageError, match="usual"):
-        await site.service.switch(ALICE, "1", order(Mode.PROD, 600))
+        await site.service.switch(ALICE, order(Mode.PROD, 600))
 
 
 async def test_what_is_over_is_not_switched(site: Site) -> None:
@@ -125,13 +128,13 @@ async def test_what_is_over_is_not_switched(site: Site) -> None:
         allocation(1, "alice", "research", state=State.COMPLETED, ended=site.clock.now())
     ]
     with pytest.raises(JobEnded, match="over"):
-        await site.service.switch(ALICE, "1", order())
+        await site.service.switch(ALICE, order())
 
 
 async def test_one_whose_beginning_is_not_known_yet_has_no_name_to_switch(site: Site) -> None:
     site.scheduler.allocations = [allocation(1, "alice", "research", first_submitted=None)]
     with pytest.raises(Unavailable, match="first submitted"):
-        await site.service.switch(ALICE, "1", order())
+        await site.service.switch(ALICE, order())
 
 
 @pytest.mark.spec("WATCH-3")
@@ -141,17 +144,17 @@ async def test_of_an_array_one_task_is_named(site: Site) -> None:
         for task in range(3)
     ]
     with pytest.raises(UsageError, match="3 parts"):
-        await site.service.switch(ALICE, "10", order())
-    told = await site.service.switch(ALICE, "10_1", order())
+        await site.service.switch(ALICE, order(name="10"))
+    told = await site.service.switch(ALICE, order(name="10_1"))
     assert told.allocation == "10_1"
     assert (await site.service.telemetry(ALICE, "10_2")).mode is Mode.PROD
 
 
 @pytest.mark.spec("WATCH-3", "AUTH-7")
 async def test_in_audit_the_owner_sees_who_looked(site: Site) -> None:
-    await site.parts.notes.note("root", Standing.SYSTEM_ADMIN, site.job, Way.READ)
+    await site.parts.notes.note("root", Standing.SYSTEM_ADMIN, site.job, ReadKind.READ)
     assert (await site.service.telemetry(ALICE, "1")).readers == ()
-    told = await site.service.switch(ALICE, "1", order(Mode.AUDIT))
+    told = await site.service.switch(ALICE, order(Mode.AUDIT))
     assert (told.interval_s, told.until) == (30.0, None)
     assert [(each.reader, each.reads) for each in told.readers] == [("root", 1)]
     # Who else looks is nobody's business but hers.

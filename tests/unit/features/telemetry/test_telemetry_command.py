@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lattice.base.errors import UsageError
-from lattice.cli import argv
+from lattice.base.fast_start import argv
 from lattice.features.telemetry.command import TELEMETRY
 from tests.fakes.shell import FakeShell
 

@@ -14,9 +14,12 @@ from lattice.domain.allocation import NodeGpus, State
 from lattice.domain.telemetry import Mode
 from lattice.features.telemetry.convert.stamps import Stamps
 from lattice.features.telemetry.convert.told import StampedRun, ToldJobs
-from lattice.features.telemetry.service import telling as telling_module
+from lattice.features.telemetry.service import job_settings_publisher as telling_module
+from lattice.features.telemetry.service.job_settings_publisher import (
+    JobSettingsPublisher,
+    run_under_way,
+)
 from lattice.features.telemetry.service.modes import MODES, AgreedModes, SwitchedMode
-from lattice.features.telemetry.service.telling import JobTelling, run_under_way
 from tests.eventually import eventually_async
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
@@ -48,13 +51,13 @@ class Site:
             usual=Mode.PROD,
             debug_most=5,
         )
-        self.telling = JobTelling(self.scheduler, self.modes, self.clock)
+        self.telling = JobSettingsPublisher(self.scheduler, self.modes, self.clock)
         self.sensitive: set[str] = set()
 
-    def stamping(self) -> JobTelling:
+    def stamping(self) -> JobSettingsPublisher:
         """Of a site that trusts its nodes."""
         self.scheduler.accounts = ACCOUNTS
-        self.telling = JobTelling(
+        self.telling = JobSettingsPublisher(
             self.scheduler,
             self.modes,
             self.clock,

@@ -9,7 +9,7 @@ import pytest
 
 from lattice.base.errors import Unavailable
 from lattice.domain.metricstore import SeriesPoints
-from lattice.features.telemetry.service.writing import SampleWriting, Taken
+from lattice.features.telemetry.service.sample_writer import SampleWriting, TakenSamples
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.supervised import SupervisedLoops
@@ -50,7 +50,7 @@ async def test_what_many_bring_goes_in_one_write() -> None:
         told = await asyncio.gather(
             *(writing.write(series(10, node=f"n{number}")) for number in range(50))
         )
-    assert told == [Taken(10)] * 50
+    assert told == [TakenSamples(10)] * 50
     assert [len(write) for write in store.writes] == [500]
     assert (writing.waiting, writing.counts.writes_total) == (0, 1)
 
@@ -77,7 +77,7 @@ async def test_who_waits_is_told_when_the_store_is_silent() -> None:
         )
         assert [type(each) for each in ends] == [Unavailable] * 5
         store.away = False
-        assert await writing.write(series(1)) == Taken(1)
+        assert await writing.write(series(1)) == TakenSamples(1)
     assert writing.counts.write_failures_total == 1
 
 
@@ -94,9 +94,9 @@ async def test_more_than_can_wait_is_not_taken() -> None:
         with pytest.raises(Unavailable, match="100 samples wait"):
             await writing.write(series(1))
         store.go.set()
-        assert await asyncio.gather(*brought) == [Taken(10)] * 14
+        assert await asyncio.gather(*brought) == [TakenSamples(10)] * 14
         # One that is larger than all that may wait is taken when nothing does.
-        assert await writing.write(series(300)) == Taken(300)
+        assert await writing.write(series(300)) == TakenSamples(300)
 
 
 @pytest.mark.spec("TOP-2")
@@ -109,7 +109,7 @@ async def test_one_bad_series_costs_itself_and_nobody_elses() -> None:
         told = await asyncio.gather(
             writing.write(series(10)), writing.write(bad), writing.write(series(10, "lattice_c"))
         )
-    assert told[0] == told[2] == Taken(10)
+    assert told[0] == told[2] == TakenSamples(10)
     assert (told[1].stored, told[1].refused) == (40, 1)
     assert "not liked" in told[1].reason
     assert len(store.named("lattice_b")) == 20
@@ -159,7 +159,7 @@ async def test_a_caller_who_left_takes_nothing_from_the_others() -> None:
         left.cancel()
         await settled()
         store.go.set()
-        assert await stays == Taken(2)
+        assert await stays == TakenSamples(2)
 
 
 async def test_what_nobody_waits_for_any_more_is_not_written() -> None:
@@ -172,7 +172,7 @@ async def test_what_nobody_waits_for_any_more_is_not_written() -> None:
             each.cancel()
         await settled()
         store.go.set()
-        assert await asyncio.gather(*brought[:4], *brought[6:]) == [Taken(1)] * 6
+        assert await asyncio.gather(*brought[:4], *brought[6:]) == [TakenSamples(1)] * 6
     assert writing.waiting == 0
     assert [store.named(f"lattice_{n}") == {} for n in range(8)].count(True) == 2
 
@@ -191,5 +191,5 @@ async def test_a_defect_ends_one_write_and_not_the_writer(
         for _ in range(6):
             with pytest.raises(Unavailable):
                 await writing.write(series(1, "lattice_bug"))
-        assert await writing.write(series(1)) == Taken(1)
+        assert await writing.write(series(1)) == TakenSamples(1)
     assert "not foreseen" in caplog.text

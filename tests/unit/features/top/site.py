@@ -10,13 +10,13 @@ from datetime import timedelta
 from typing import Any
 
 from lattice.access.actor import Actor
-from lattice.access.finding import AllocationFinder
+from lattice.access.allocation_finder import AllocationFinder
 from lattice.access.limits import CallerLimits
-from lattice.access.output import OutputDoor
+from lattice.access.output import OutputAccess
 from lattice.domain.attempts import JobAttempt
 from lattice.domain.metric import PREFIX
 from lattice.domain.metricstore import SeriesPoints
-from lattice.domain.nodelook import NodeSight, NodeSilence
+from lattice.domain.node_snapshot import NodeSnapshot, NodeUnreachable
 from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.top.model import TopAnswer, TopQuery
 from lattice.features.top.service.looking import TopService
@@ -98,7 +98,7 @@ class CountedLooks(InMemoryNodeLooks):
         *,
         only: Collection[str] | None = None,
         within_s: float = 3.0,
-    ) -> tuple[tuple[NodeSight, ...], tuple[NodeSilence, ...]]:
+    ) -> tuple[tuple[NodeSnapshot, ...], tuple[NodeUnreachable, ...]]:
         self.asked.append(only)
         return await super().look(attempt, only=only, within_s=within_s)
 
@@ -131,7 +131,7 @@ class Site:
         finder = AllocationFinder(self.scheduler, self.clock, self.sharing.shares)
         return TopService(
             self.scheduler,
-            OutputDoor(finder, self.sharing.notes, self.clock),
+            OutputAccess(finder, self.sharing.notes, self.clock),
             self.store if self.with_store else None,
             self.looks,
             lambda _: self.mode,

@@ -8,13 +8,11 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lattice.domain.measured import SHOWN, Making, Shown
 from lattice.domain.metricstore import SeriesPoints
-from lattice.features.top.service.climbs import Climbs, of_all, step_s
-from lattice.features.top.service.promql import OwnerFilter
+from lattice.features.top.service.climbs import Climbs, of_all
+from lattice.observe.metric_query import OwnerFilter
 
 OWNER = OwnerFilter((("alloc", "1"), ("attempt", "1"), ("user", "alice")))
 CPU = Shown.CPU_UTILIZATION
@@ -74,10 +72,3 @@ def test_the_whole_is_of_all_nodes() -> None:
 def test_who_has_no_counter_asks_nothing() -> None:
     gauges = tuple(each for each in Shown if SHOWN[each].making is Making.LAST)
     assert Climbs(OWNER, gauges).query(2e9, 600, 30.0) is None
-
-
-@given(st.integers(1, 10**8), st.floats(0.1, 3600))
-def test_a_node_is_looked_at_a_bounded_number_of_times(duration_s: int, interval_s: float) -> None:
-    step = step_s(duration_s, interval_s)
-    assert duration_s / step <= 240
-    assert step <= max(interval_s, 1, math.ceil(duration_s / 240))

@@ -18,7 +18,7 @@ from lattice.features.top.command import screen
 from lattice.features.top.command.question import Question
 from lattice.features.top.command.screen_app import LiveTop
 from lattice.features.top.command.screen_job import JobSize, job_size
-from lattice.features.top.command.screen_state import ScreenState
+from lattice.features.top.command.screen_state import TopScreenState
 from lattice.features.top.model import TopAnswer, TopMode
 from tests.fakes.shell import FakeShell, StillClock
 from tests.unit.features.top.screens import GIB, NOW, answer, row
@@ -42,7 +42,7 @@ class Desk:
 def live(
     desk: Desk, mode: TopMode = TopMode.PER_NODE, *, first: TopAnswer | None = None, **look: Any
 ) -> LiveTop:
-    state = ScreenState(mode, SIZE)
+    state = TopScreenState(mode, SIZE)
     state.take(first or answer(mode, past=True), 0.0)
     style = Style(zone=NOW.tzinfo, **{"colour": True} | look)
     return LiveTop(desk, state, style, StillClock(), interval_s=3600.0)

@@ -11,8 +11,8 @@ from lattice.base.style import Style
 from lattice.base.text import cells
 from lattice.domain.measured import Shown
 from lattice.features.top.command.screen_job import JobSize
-from lattice.features.top.command.screen_state import ScreenState
-from lattice.features.top.command.screen_view import Line, View
+from lattice.features.top.command.screen_state import TopScreenState
+from lattice.features.top.command.screen_view import Line, ScreenView
 from lattice.features.top.model import TopAnswer, TopMode
 from lattice.features.top.render.spark import GPU, HOST
 from tests.unit.features.top.screens import GIB, NOW, answer, later, row
@@ -20,15 +20,15 @@ from tests.unit.features.top.screens import GIB, NOW, answer, later, row
 SIZE = JobSize(cpus=24, memory_bytes=int(96 * GIB), node_count=3)
 
 
-def state_of(given: TopAnswer, size: JobSize = SIZE) -> ScreenState:
-    state = ScreenState(given.mode, size)
+def state_of(given: TopAnswer, size: JobSize = SIZE) -> TopScreenState:
+    state = TopScreenState(given.mode, size)
     state.take(given, 100.0)
     return state
 
 
-def lines(state: ScreenState, width: int = 80, *, after_s: float = 0.0) -> list[Line]:
+def lines(state: TopScreenState, width: int = 80, *, after_s: float = 0.0) -> list[Line]:
     now = NOW + timedelta(seconds=after_s)
-    return View(state, Style(zone=NOW.tzinfo), width, now).lines(100.0 + after_s)
+    return ScreenView(state, Style(zone=NOW.tzinfo), width, now).lines(100.0 + after_s)
 
 
 def texts(*given: object, **more: object) -> list[str]:

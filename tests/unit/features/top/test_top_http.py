@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from lattice.base.clock import SystemClock
-from lattice.client.decode import decode
+from lattice.base.fast_start.decode import decode
 from lattice.features.top.model import TopAnswer
 from tests.fakes.cluster import populated
 from tests.fakes.manual_clock import ManualClock

@@ -22,11 +22,11 @@ from lattice.domain.allocation import State
 from lattice.domain.measured import Shown
 from lattice.domain.metric import Absence, Provenance, Sample
 from lattice.domain.metricstore import BadQuery, StoreSilent
-from lattice.domain.nodelook import NodeSilence
+from lattice.domain.node_snapshot import NodeUnreachable
 from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.top.model import RowKind, TopAnswer, TopCell, TopMode, TopQuery, TopRow
+from lattice.features.top.operations import TopRequest
 from lattice.features.top.service.attempt import Stretch
-from lattice.features.top.service.promql import OwnerFilter
 from lattice.features.top.service.shaping import (
     JUST_BEGUN,
     NO_GPUS,
@@ -35,7 +35,10 @@ from lattice.features.top.service.shaping import (
     ONE_SAMPLE,
     TOO_SHORT,
 )
-from lattice.features.top.service.stored import Stored
+from lattice.features.top.service.stored import StoredValues
+from lattice.observe.metric_query import OwnerFilter
+from lattice.wire.convert import value_of
+from lattice.wire.v1.top_pb2 import QueryMetricsRequest
 from tests.fakes.node_looks import sight, snapshot
 from tests.unit.features.top.site import ALICE, BOB, Site
 
@@ -89,7 +92,7 @@ async def test_a_store_that_hangs_counts_as_silent() -> None:
         async def query(self, *_: object, **__: object) -> Any:
             await asyncio.Event().wait()
 
-    stored = Stored(Hanging(), now_s=0.0, grace_s=0.01)  # type: ignore[arg-type]
+    stored = StoredValues(Hanging(), now_s=0.0, grace_s=0.01)  # type: ignore[arg-type]
     owner = OwnerFilter((("alloc", "1"), ("attempt", "1"), ("user", "alice")))
     with pytest.raises(StoreSilent):
         await stored.look(owner, TopQuery(), Stretch(2e9, 3600, True, None), 30.0, ("n1",))
@@ -141,7 +144,7 @@ async def test_a_node_that_is_gone_has_a_reason_and_no_value() -> None:
     site.store.alive("n1")
     site.store.alive("n2", ago_s=200.0)
     gone = site.clock.now().timestamp() - 40
-    site.looks.silences["n2"] = NodeSilence("n2", "node lost", gone)
+    site.looks.silences["n2"] = NodeUnreachable("n2", "node lost", gone)
     answer = await site.look(mode=TopMode.PER_NODE)
     lost = row(answer, "n2")
     assert lost.reason == "node lost, for 40 s"
@@ -163,7 +166,7 @@ async def test_at_most_sixteen_nodes_are_asked_why_and_not_again_at_once() -> No
     site = Site("n[1-40]", 40)
     service = site.service()
     for number in range(1, 41):
-        site.looks.silences[f"n{number}"] = NodeSilence(f"n{number}", "its agent is not linked")
+        site.looks.silences[f"n{number}"] = NodeUnreachable(f"n{number}", "its agent is not linked")
     await service.look(ALICE, "1", TopQuery(mode=TopMode.PER_NODE))
     await service.look(ALICE, "1", TopQuery(mode=TopMode.PER_NODE))
     assert len(site.looks.asked) == 1
@@ -232,7 +235,7 @@ async def test_a_job_without_a_sample_yet_says_so_and_not_for_how_long_there_is_
     assert cell(answer.rows[0], Shown.IO_LATENCY_P99).reason == answer.rows[0].reason
     site.clock.advance(5)
     site.looks.sights.clear()
-    site.looks.silences["n1"] = NodeSilence("n1", "it does not know this job")
+    site.looks.silences["n1"] = NodeUnreachable("n1", "it does not know this job")
     answer = await site.look()
     assert answer.rows[0].reason == "it does not know this job; the job has just begun"
 
@@ -458,3 +461,13 @@ async def test_where_nodes_are_missing_the_total_is_asked_for_without_them() -> 
     assert " and last_over_time(" not in site.store.asked[0]
     assert " and last_over_time(" in site.store.asked[2]
     assert str(answer.origin.coverage) == "1/2 nodes"
+
+
+def test_a_message_of_grpc_has_the_same_defaults() -> None:
+    assert value_of(QueryMetricsRequest(id="1"), TopRequest) == TopRequest(id="1")
+    asked = QueryMetricsRequest(id="1", mode="per_gpu", duration_s=300, attempt=2, history=True)
+    assert value_of(asked, TopRequest) == TopRequest(
+        id="1", mode=TopMode.PER_GPU, duration_s=300, attempt=2, history=True
+    )
+    with pytest.raises(UsageError):
+        value_of(QueryMetricsRequest(id="1", mode="all"), TopRequest)

@@ -5,24 +5,26 @@ from __future__ import annotations
 import pytest
 
 from lattice.domain.measured import Shown
-from lattice.domain.metric import Provenance, Reading
-from lattice.domain.nodelook import NodeSight
-from lattice.features.watch.model import Figure
-from lattice.features.watch.service.figures import Figures
+from lattice.domain.metric import MetricReading, Provenance
+from lattice.domain.node_snapshot import NodeSnapshot
+from lattice.features.watch.model import WatchFigure
+from lattice.features.watch.service.figures import WatchFigures
 from tests.fakes.node_looks import CARD, OTHER_CARD, absent, card, sample, sight, snapshot
 
 
-def seen(node: str, at: float, *readings: Reading, before: tuple[Reading, ...] = ()) -> NodeSight:
+def seen(
+    node: str, at: float, *readings: MetricReading, before: tuple[MetricReading, ...] = ()
+) -> NodeSnapshot:
     return sight(node, snapshot(at, *readings), snapshot(at - 30, *before))
 
 
-def by_metric(figures: tuple[Figure, ...]) -> dict[Shown, Figure]:
+def by_metric(figures: tuple[WatchFigure, ...]) -> dict[Shown, WatchFigure]:
     return {each.metric: each for each in figures}
 
 
 @pytest.mark.spec("TOP-1", "WATCH-1", "SRC-1")
 def test_a_summary_is_the_mean_over_gpus_and_the_total_of_memory() -> None:
-    figures = Figures((Shown.GPU_UTILIZATION, Shown.GPU_MEMORY_USED), 2)
+    figures = WatchFigures((Shown.GPU_UTILIZATION, Shown.GPU_MEMORY_USED), 2)
     two = (*card(30, used=90, memory=(10e9, 80e9)),)
     two += card(30, uuid=OTHER_CARD, used=60, memory=(20e9, 80e9))
     figures.take(seen("n1", 30, *two))
@@ -39,7 +41,7 @@ def test_a_summary_is_the_mean_over_gpus_and_the_total_of_memory() -> None:
 
 @pytest.mark.spec("SRC-1", "SRC-2")
 def test_what_nobody_measured_has_a_reason_and_no_number() -> None:
-    figures = Figures((Shown.GPU_UTILIZATION, Shown.CPU_UTILIZATION), 1)
+    figures = WatchFigures((Shown.GPU_UTILIZATION, Shown.CPU_UTILIZATION), 1)
     figures.take(seen("n1", 30, absent("gpu_utilization_percent", "the driver is broken")))
     told = figures.drained()
     assert told is not None
@@ -50,9 +52,19 @@ def test_what_nobody_measured_has_a_reason_and_no_number() -> None:
     assert cpu.reason
 
 
+def test_a_metric_that_is_named_twice_is_told_once() -> None:
+    figures = WatchFigures((Shown.GPU_UTILIZATION, Shown.CPU_UTILIZATION, Shown.GPU_UTILIZATION), 1)
+    figures.take(seen("n1", 30, *card(30, used=90)))
+    told = figures.drained()
+    assert told is not None
+    both = [Shown.GPU_UTILIZATION, Shown.CPU_UTILIZATION]
+    assert [each.metric for each in told.summary] == both
+    assert [each.metric for each in told.nodes[0].figures] == both
+
+
 @pytest.mark.spec("SRC-1", "SRC-2")
 def test_a_rate_needs_two_looks() -> None:
-    figures = Figures((Shown.CPU_UTILIZATION,), 1)
+    figures = WatchFigures((Shown.CPU_UTILIZATION,), 1)
     figures.take(sight("n1", snapshot(0, sample("cpu_seconds_total", 10, 0))))
     first = figures.drained()
     assert first is not None
@@ -67,7 +79,7 @@ def test_a_rate_needs_two_looks() -> None:
 
 @pytest.mark.spec("SRC-2")
 def test_the_whole_nodes_traffic_is_marked() -> None:
-    figures = Figures((Shown.NETWORK_TX_BYTES,), 1)
+    figures = WatchFigures((Shown.NETWORK_TX_BYTES,), 1)
     now = sample("network_tx_bytes_total", 3000, 30, scope="node")
     before = sample("network_tx_bytes_total", 0, 0, scope="node")
     figures.take(seen("n1", 30, now, before=(before,)))
@@ -78,7 +90,7 @@ def test_the_whole_nodes_traffic_is_marked() -> None:
 
 @pytest.mark.spec("WATCH-1")
 def test_a_slow_reader_is_told_the_newest_of_each_node() -> None:
-    figures = Figures((Shown.GPU_UTILIZATION,), 1)
+    figures = WatchFigures((Shown.GPU_UTILIZATION,), 1)
     for at, used in ((30, 10), (60, 20), (90, 30)):
         figures.take(seen("n1", at, *card(at, used=used)))
     told = figures.drained()
@@ -89,7 +101,7 @@ def test_a_slow_reader_is_told_the_newest_of_each_node() -> None:
 
 @pytest.mark.spec("SRC-1", "SRC-2")
 def test_a_node_that_does_not_answer_is_in_no_summary() -> None:
-    figures = Figures((Shown.GPU_UTILIZATION,), 2)
+    figures = WatchFigures((Shown.GPU_UTILIZATION,), 2)
     figures.take(seen("n1", 30, *card(30, used=100)))
     figures.take(seen("n2", 30, *card(30, used=0)))
     figures.drained()
@@ -103,7 +115,7 @@ def test_a_node_that_does_not_answer_is_in_no_summary() -> None:
 
 @pytest.mark.spec("WATCH-1")
 def test_the_worst_is_the_worst_of_all() -> None:
-    figures = Figures((Shown.GPU_TEMPERATURE,), 2)
+    figures = WatchFigures((Shown.GPU_TEMPERATURE,), 2)
     for node, hot in (("n1", 60), ("n2", 85)):
         figures.take(seen(node, 30, sample("gpu_temperature_celsius", hot, 30, gpu_uuid=CARD)))
     told = figures.drained()

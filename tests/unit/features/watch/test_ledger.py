@@ -9,22 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lattice.base.errors import UsageError
-from lattice.domain.alert import Phase, Rule, Severity
-from lattice.domain.nodelook import SETTLED_S, NodeSilence
+from lattice.domain.alert import AlertRule, Phase, Severity
+from lattice.domain.node_snapshot import SETTLED_S, NodeUnreachable
 from lattice.features.watch.model import NODE_LOST, NodeWord, WatchAlert, WatchNode, WatchRecord
 from lattice.features.watch.service.cursor import WatchCursor, read_cursor, write_cursor
-from lattice.features.watch.service.ledger import LOST_AFTER_S, Ledger
+from lattice.features.watch.service.ledger import LOST_AFTER_S, AlertLedger
 from tests.fakes.node_looks import BEGUN, CARD, alert, sight, snapshot
 
 NOW = BEGUN + 100
 SESSION = "0123456789abcdef" * 2
 
 
-def told(ledger: Ledger) -> list[WatchRecord]:
+def told(ledger: AlertLedger) -> list[WatchRecord]:
     return ledger.drained(NOW)
 
 
-def brief(ledger: Ledger) -> list[tuple[str, str, str]]:
+def brief(ledger: AlertLedger) -> list[tuple[str, str, str]]:
     """Node, what, and how it is."""
     found = []
     for each in told(ledger):
@@ -36,19 +36,19 @@ def brief(ledger: Ledger) -> list[tuple[str, str, str]]:
     return found
 
 
-def look(ledger: Ledger, *firing: object, at: float = NOW, fresh: bool = False) -> None:
+def look(ledger: AlertLedger, *firing: object, at: float = NOW, fresh: bool = False) -> None:
     before = None if fresh else snapshot(at - BEGUN - 30)
     alerts = tuple(firing)
     ledger.measured(sight("n1", snapshot(at - BEGUN), before, firing=alerts), at)  # type: ignore[arg-type]
 
 
-def silence(reason: str = "its link is lost", since: float | None = NOW) -> NodeSilence:
-    return NodeSilence("n1", reason, since)
+def silence(reason: str = "its link is lost", since: float | None = NOW) -> NodeUnreachable:
+    return NodeUnreachable("n1", reason, since)
 
 
 @pytest.mark.spec("WATCH-2")
 def test_an_alert_is_told_when_it_fires_and_when_it_clears() -> None:
-    ledger = Ledger()
+    ledger = AlertLedger()
     ledger.alert("n1", alert())
     look(ledger, alert())
     ledger.alert("n1", alert())
@@ -63,14 +63,14 @@ def test_an_alert_is_told_when_it_fires_and_when_it_clears() -> None:
 
 @pytest.mark.spec("WATCH-2")
 def test_who_begins_to_look_is_told_what_stands() -> None:
-    ledger = Ledger()
-    look(ledger, alert(), alert(rule=Rule.XID, severity=Severity.CRITICAL))
+    ledger = AlertLedger()
+    look(ledger, alert(), alert(rule=AlertRule.XID, severity=Severity.CRITICAL))
     assert brief(ledger) == [("n1", "gpu_idle", "firing"), ("n1", "xid", "firing")]
 
 
 @pytest.mark.spec("WATCH-2")
 def test_what_the_node_does_not_say_any_more_has_cleared() -> None:
-    ledger = Ledger()
+    ledger = AlertLedger()
     look(ledger, alert())
     told(ledger)
     look(ledger)
@@ -79,7 +79,7 @@ def test_what_the_node_does_not_say_any_more_has_cleared() -> None:
 
 @pytest.mark.spec("WATCH-1", "WATCH-2")
 def test_a_node_that_stops_answering_makes_its_alerts_unknown_at_once() -> None:
-    ledger = Ledger()
+    ledger = AlertLedger()
     ledger.alert("n1", alert())
     told(ledger)
     ledger.silent(silence(), NOW)
@@ -90,7 +90,7 @@ def test_a_node_that_stops_answering_makes_its_alerts_unknown_at_once() -> None:
 
 @pytest.mark.spec("WATCH-1")
 def test_a_node_that_stays_silent_is_lost_once_and_critically() -> None:
-    ledger = Ledger()
+    ledger = AlertLedger()
     look(ledger, at=NOW - 25)
     ledger.silent(silence(since=NOW - 25), NOW)
     assert brief(ledger) == [("n1", "node", "stale")]
@@ -112,7 +112,7 @@ def test_a_node_that_stays_silent_is_lost_once_and_critically() -> None:
 
 @pytest.mark.spec("WATCH-1")
 def test_a_job_begins_before_its_agent_knows_of_it() -> None:
-    ledger = Ledger()
+    ledger = AlertLedger()
     ledger.silent(silence("it does not know this job", since=None), NOW)
     ledger.look(NOW + 1)
     look(ledger, at=NOW + 2, fresh=True)
@@ -121,7 +121,7 @@ def test_a_job_begins_before_its_agent_knows_of_it() -> None:
 
 @pytest.mark.spec("WATCH-1")
 def test_a_node_that_was_never_heard_is_told_of_too() -> None:
-    ledger = Ledger()
+    ledger = AlertLedger()
     ledger.silent(silence(since=None), NOW)
     ledger.look(NOW + 5)
     assert brief(ledger) == [("n1", "node", "stale")]
@@ -131,7 +131,7 @@ def test_a_node_that_was_never_heard_is_told_of_too() -> None:
 
 @pytest.mark.spec("WATCH-2")
 def test_who_has_begun_anew_can_not_clear_what_it_never_saw() -> None:
-    ledger = Ledger()
+    ledger = AlertLedger()
     ledger.alert("n1", alert())
     look(ledger, fresh=True)
     told(ledger)
@@ -143,7 +143,7 @@ def test_who_has_begun_anew_can_not_clear_what_it_never_saw() -> None:
 
 @pytest.mark.spec("WATCH-1")
 def test_an_agent_that_restarts_soon_is_not_a_node_lost() -> None:
-    ledger = Ledger()
+    ledger = AlertLedger()
     look(ledger)
     ledger.silent(silence(), NOW)
     look(ledger, at=NOW + 4, fresh=True)
@@ -154,7 +154,7 @@ def test_an_agent_that_restarts_soon_is_not_a_node_lost() -> None:
 @pytest.mark.spec("WATCH-2")
 def test_a_judge_that_begins_anew_does_not_clear_what_stood() -> None:
     """An agent that restarted has forgotten: that it says nothing does not mean all is well."""
-    ledger = Ledger()
+    ledger = AlertLedger()
     ledger.alert("n1", alert())
     told(ledger)
     look(ledger, fresh=True)
@@ -167,7 +167,7 @@ def test_a_judge_that_begins_anew_does_not_clear_what_stood() -> None:
 
 @pytest.mark.spec("WATCH-2")
 def test_a_judge_that_begins_anew_and_finds_it_again_says_so_with_the_first_since() -> None:
-    ledger = Ledger()
+    ledger = AlertLedger()
     ledger.alert("n1", alert())
     look(ledger, fresh=True)
     told(ledger)
@@ -177,7 +177,7 @@ def test_a_judge_that_begins_anew_and_finds_it_again_says_so_with_the_first_sinc
     assert (again.phase, again.since.timestamp()) == (Phase.FIRING, BEGUN)
 
 
-def anew(ledger: Ledger, *firing: object, at: float, judged: float) -> None:
+def anew(ledger: AlertLedger, *firing: object, at: float, judged: float) -> None:
     """A look by a judge that says since when it looks."""
     seen = sight("n1", snapshot(at - BEGUN), snapshot(at - BEGUN - 30), firing=tuple(firing))  # type: ignore[arg-type]
     ledger.measured(replace(seen, judged_since=judged), at)
@@ -186,7 +186,7 @@ def anew(ledger: Ledger, *firing: object, at: float, judged: float) -> None:
 @pytest.mark.spec("WATCH-2")
 def test_a_reconnect_clears_nothing_that_a_new_judge_can_not_know() -> None:
     """The agent was begun anew while the node was not heard, and has looked twice since."""
-    ledger = Ledger()
+    ledger = AlertLedger()
     ledger.alert("n1", alert())
     ledger.silent(silence(), NOW)
     told(ledger)
@@ -201,7 +201,7 @@ def test_a_reconnect_clears_nothing_that_a_new_judge_can_not_know() -> None:
 
 @pytest.mark.spec("WATCH-2")
 def test_a_judge_that_was_there_all_the_time_is_believed_at_once() -> None:
-    ledger = Ledger()
+    ledger = AlertLedger()
     ledger.alert("n1", alert())
     ledger.silent(silence(), NOW)
     ledger.back("n1", 40.0, NOW + 40)
@@ -212,7 +212,7 @@ def test_a_judge_that_was_there_all_the_time_is_believed_at_once() -> None:
 
 @pytest.mark.spec("WATCH-2")
 def test_a_judge_as_young_as_its_job_is_believed_on_what_it_saw_begin() -> None:
-    ledger = Ledger()
+    ledger = AlertLedger()
     anew(ledger, at=BEGUN + 5, judged=BEGUN)
     ledger.alert("n1", alert(since=BEGUN + 10, time=BEGUN + 20))
     told(ledger)
@@ -221,7 +221,7 @@ def test_a_judge_as_young_as_its_job_is_believed_on_what_it_saw_begin() -> None:
 
 
 def test_all_that_is_told_at_once_says_that_more_follows() -> None:
-    ledger = Ledger()
+    ledger = AlertLedger()
     for node in ("n1", "n2", "n3"):
         ledger.alert(node, alert())
     assert [each.follows for each in told(ledger)] == [True, True, False]  # type: ignore[union-attr]
@@ -231,14 +231,14 @@ def test_all_that_is_told_at_once_says_that_more_follows() -> None:
 
 @pytest.mark.spec("WATCH-2")
 def test_a_clear_of_what_never_fired_is_no_news() -> None:
-    ledger = Ledger()
+    ledger = AlertLedger()
     ledger.alert("n1", alert(phase=Phase.CLEARED))
     assert told(ledger) == []
 
 
 @pytest.mark.spec("WATCH-2")
 def test_a_job_that_is_done_on_a_node_leaves_nothing_standing() -> None:
-    ledger = Ledger()
+    ledger = AlertLedger()
     ledger.alert("n1", alert())
     told(ledger)
     ledger.over("n1", NOW)
@@ -247,13 +247,13 @@ def test_a_job_that_is_done_on_a_node_leaves_nothing_standing() -> None:
 
 
 class TestAnotherReplica:
-    def resumed(self, ledger: Ledger) -> Ledger:
+    def resumed(self, ledger: AlertLedger) -> AlertLedger:
         cursor = write_cursor(WatchCursor(SESSION, alerts=ledger.known))
-        return Ledger(read_cursor(cursor).alerts)
+        return AlertLedger(read_cursor(cursor).alerts)
 
     @pytest.mark.spec("WATCH-2")
     def test_tells_of_nothing_twice(self) -> None:
-        ledger = Ledger()
+        ledger = AlertLedger()
         ledger.alert("n1", alert())
         other = self.resumed(ledger)
         look(other, alert())
@@ -261,7 +261,7 @@ class TestAnotherReplica:
 
     @pytest.mark.spec("WATCH-2")
     def test_tells_of_the_end_of_what_it_did_not_see_begin(self) -> None:
-        ledger = Ledger()
+        ledger = AlertLedger()
         ledger.alert("n1", alert())
         other = self.resumed(ledger)
         look(other)
@@ -271,7 +271,7 @@ class TestAnotherReplica:
 
     @pytest.mark.spec("WATCH-1")
     def test_does_not_lose_a_node_again(self) -> None:
-        ledger = Ledger()
+        ledger = AlertLedger()
         ledger.silent(silence(), NOW)
         ledger.look(NOW + LOST_AFTER_S)
         other = self.resumed(ledger)
@@ -283,7 +283,7 @@ class TestAnotherReplica:
 
     @pytest.mark.spec("WATCH-2")
     def test_an_unknown_one_stays_so(self) -> None:
-        ledger = Ledger()
+        ledger = AlertLedger()
         ledger.alert("n1", alert())
         ledger.silent(silence(), NOW)
         other = self.resumed(ledger)
@@ -309,11 +309,11 @@ def test_of_one_alert_phases_follow_each_other_whatever_happens(story: list[obje
         Phase.UNKNOWN: {Phase.FIRING, Phase.CLEARED},
         Phase.CLEARED: {Phase.FIRING, Phase.UNKNOWN},
     }
-    ledger, now = Ledger(), NOW
+    ledger, now = AlertLedger(), NOW
     last: dict[tuple[str, str, str], Phase] = {}
     for step in story:
         if step == "resume":
-            ledger = Ledger(read_cursor(_cursor(ledger)).alerts)
+            ledger = AlertLedger(read_cursor(_cursor(ledger)).alerts)
         now = happen(ledger, step, now)
         for record in ledger.drained(now):
             if isinstance(record, WatchAlert):
@@ -323,7 +323,7 @@ def test_of_one_alert_phases_follow_each_other_whatever_happens(story: list[obje
     assert standing == {key: each for key, each in last.items() if each is not Phase.CLEARED}
 
 
-def happen(ledger: Ledger, step: object, now: float) -> float:
+def happen(ledger: AlertLedger, step: object, now: float) -> float:
     """One step of a story; what time it is after it."""
     phases = {"fire": Phase.FIRING, "clear": Phase.CLEARED, "unknown": Phase.UNKNOWN}
     match step:
@@ -343,7 +343,7 @@ def happen(ledger: Ledger, step: object, now: float) -> float:
     return now
 
 
-def _cursor(ledger: Ledger) -> str:
+def _cursor(ledger: AlertLedger) -> str:
     return write_cursor(WatchCursor(SESSION, alerts=ledger.known))
 
 

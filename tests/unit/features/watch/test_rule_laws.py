@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lattice.domain.alert import Alert, Phase
 from lattice.domain.measured import JobSnapshot
-from lattice.domain.metric import CATALOGUE, Absence, Per, Reading, Sample, labelled
+from lattice.domain.metric import CATALOGUE, Absence, MetricReading, Per, Sample, labelled
 from lattice.features.watch.node.judging import AlertJudge
 from tests.fakes.node_looks import BEGUN, CARD, OTHER_CARD, snapshot
 
@@ -24,9 +24,9 @@ _EVERY_SERIES = sorted(CATALOGUE)
 
 
 @st.composite
-def readings(draw: st.DrawFn, time: float) -> list[Reading]:
+def readings(draw: st.DrawFn, time: float) -> list[MetricReading]:
     """Some series measured, some said to be absent, some not told of; each once."""
-    found: dict[tuple[str, object], Reading] = {}
+    found: dict[tuple[str, object], MetricReading] = {}
     for name in draw(st.lists(st.sampled_from(_EVERY_SERIES), max_size=12)):
         metric = CATALOGUE[name]
         values = {each: draw(st.sampled_from(_LABELS[each])) for each in metric.labels}

@@ -6,15 +6,18 @@ from collections.abc import Iterable
 
 import pytest
 
-from lattice.domain.alert import Alert, Phase, Progress, Rule, Severity
+from lattice.domain.alert import Alert, AlertRule, Phase, Progress, Severity
 from lattice.domain.measured import JobSnapshot
-from lattice.domain.metric import Absence, Reading, labelled
-from lattice.features.watch.node.judging import AlertJudge, Bounds, judge_factory
+from lattice.domain.metric import Absence, MetricReading, labelled
+from lattice.features.watch.node.judging import AlertJudge, judge_factory
+from lattice.observe.thresholds import Thresholds
 from tests.fakes.node_looks import BEGUN, CARD, OTHER_CARD, absent, card, sample, snapshot
 
 
 def judged(
-    judge: AlertJudge, looks: Iterable[tuple[float, Iterable[Reading]]], output: float | None = None
+    judge: AlertJudge,
+    looks: Iterable[tuple[float, Iterable[MetricReading]]],
+    output: float | None = None,
 ) -> list[Alert]:
     """All changes, in their order; looks are seconds and readings."""
     return [
@@ -26,7 +29,7 @@ def phases(changes: Iterable[Alert]) -> list[tuple[str, str]]:
     return [(each.rule.value, each.phase.value) for each in changes]
 
 
-def idle(*looks: tuple[float, float | None]) -> list[tuple[float, Iterable[Reading]]]:
+def idle(*looks: tuple[float, float | None]) -> list[tuple[float, Iterable[MetricReading]]]:
     return [(at, card(at, used=used)) for at, used in looks]
 
 
@@ -36,7 +39,7 @@ class TestAGpuThatIdles:
         judge = AlertJudge()
         assert judged(judge, idle((0, 3), (30, 4), (60, 2))) == []
         (fired,) = judged(judge, idle((90, 3)))
-        assert (fired.rule, fired.subject, fired.phase) == (Rule.GPU_IDLE, CARD, Phase.FIRING)
+        assert (fired.rule, fired.subject, fired.phase) == (AlertRule.GPU_IDLE, CARD, Phase.FIRING)
         assert (fired.value, fired.bound, fired.unit) == (3, 10, "%")
         assert (fired.since, fired.time) == (BEGUN, BEGUN + 90)
         assert "3 %" in fired.words
@@ -120,7 +123,7 @@ class TestAHang:
         assert hanging(judge, (0, 30), watts=380) == []
         assert hanging(judge, (60, 90)) == []
         (fired,) = hanging(judge, (120,))
-        assert (fired.rule, fired.severity) == (Rule.GPU_HANG, Severity.CRITICAL)
+        assert (fired.rule, fired.severity) == (AlertRule.GPU_HANG, Severity.CRITICAL)
         assert (fired.value, fired.bound, fired.unit) == (90, 160, "W")
         assert fired.since == BEGUN + 60
         assert "hang" in fired.words
@@ -192,7 +195,7 @@ class TestGpuMemory:
 
 def traffic(
     *looks: tuple[float, float, float], scope: str = "job"
-) -> list[tuple[float, Iterable[Reading]]]:
+) -> list[tuple[float, Iterable[MetricReading]]]:
     return [
         (
             at,
@@ -246,7 +249,7 @@ class Storage:
             if took_s <= edge:
                 self.counts[edge] += count
 
-    def look(self, at: float, *, beyond: float = 0.0) -> tuple[float, Iterable[Reading]]:
+    def look(self, at: float, *, beyond: float = 0.0) -> tuple[float, Iterable[MetricReading]]:
         total = max(self.counts.values()) + beyond
         buckets = {f"{edge:g}": count for edge, count in self.counts.items()} | {"+Inf": total}
         return at, [
@@ -325,7 +328,7 @@ class TestIoLatency:
 
 
 class TestOomKill:
-    def killed(self, at: float, count: float) -> tuple[float, Iterable[Reading]]:
+    def killed(self, at: float, count: float) -> tuple[float, Iterable[MetricReading]]:
         return at, [
             sample("memory_oom_kills_total", count, at),
             sample("memory_limit_bytes", 4 * 1024**3, at),
@@ -335,7 +338,11 @@ class TestOomKill:
     def test_a_kill_fires_at_once_and_passes_after_ten_minutes(self) -> None:
         judge = AlertJudge()
         (fired,) = judged(judge, [self.killed(0, 0), self.killed(30, 1)])
-        assert (fired.rule, fired.severity, fired.value) == (Rule.OOM_KILL, Severity.CRITICAL, 1)
+        assert (fired.rule, fired.severity, fired.value) == (
+            AlertRule.OOM_KILL,
+            Severity.CRITICAL,
+            1,
+        )
         assert "4 GiB" in fired.words
         assert "--mem" in fired.remedy
         assert judged(judge, [self.killed(60, 1), self.killed(630, 1)]) == []
@@ -361,7 +368,7 @@ class TestOomKill:
 
 
 class TestThrottle:
-    def slowed(self, at: float, **reasons: float) -> tuple[float, Iterable[Reading]]:
+    def slowed(self, at: float, **reasons: float) -> tuple[float, Iterable[MetricReading]]:
         return at, [
             sample("gpu_throttled", value, at, gpu_uuid=CARD, reason=reason)
             for reason, value in reasons.items()
@@ -396,7 +403,7 @@ class TestThrottle:
 
 
 class TestXid:
-    def errors(self, at: float, **xids: float) -> tuple[float, Iterable[Reading]]:
+    def errors(self, at: float, **xids: float) -> tuple[float, Iterable[MetricReading]]:
         counted = [
             sample("gpu_xid_total", count, at, gpu_uuid=CARD, xid=number.removeprefix("x"))
             for number, count in xids.items()
@@ -407,7 +414,7 @@ class TestXid:
     @pytest.mark.spec("WATCH-2")
     def test_one_that_appears_on_a_card_that_was_watched(self) -> None:
         (fired,) = judged(AlertJudge(), [self.errors(0), self.errors(30, x79=1)])
-        assert (fired.rule, fired.severity) == (Rule.XID, Severity.CRITICAL)
+        assert (fired.rule, fired.severity) == (AlertRule.XID, Severity.CRITICAL)
         assert fired.subject == f"{CARD}/xid79"
         assert "fallen off the bus" in fired.words
 
@@ -446,13 +453,13 @@ class TestXid:
 
 
 class TestEcc:
-    def counted(self, at: float, count: float) -> tuple[float, Iterable[Reading]]:
+    def counted(self, at: float, count: float) -> tuple[float, Iterable[MetricReading]]:
         return at, [sample("gpu_ecc_uncorrected_total", count, at, gpu_uuid=CARD)]
 
     @pytest.mark.spec("WATCH-2")
     def test_a_rise_fires(self) -> None:
         (fired,) = judged(AlertJudge(), [self.counted(0, 2), self.counted(30, 3)])
-        assert (fired.rule, fired.severity, fired.value) == (Rule.ECC, Severity.CRITICAL, 1)
+        assert (fired.rule, fired.severity, fired.value) == (AlertRule.ECC, Severity.CRITICAL, 1)
 
     @pytest.mark.spec("WATCH-2")
     def test_a_reload_of_the_driver_is_no_rise(self) -> None:
@@ -462,7 +469,7 @@ class TestEcc:
 
 @pytest.mark.spec("WATCH-2")
 def test_bounds_are_the_sites() -> None:
-    judge = AlertJudge(Bounds(gpu_memory_percent=50))
+    judge = AlertJudge(Thresholds(gpu_memory_percent=50))
     assert phases(judged(judge, [(0, card(0, memory=(60e9, 100e9)))])) == [("gpu_memory", "firing")]
 
 
@@ -475,7 +482,7 @@ def test_a_snapshot_from_before_changes_nothing() -> None:
 
 
 def test_a_judge_for_each_life() -> None:
-    make = judge_factory(Bounds())
+    make = judge_factory(Thresholds())
     first, second = make(), make()
     for at in (0, 30, 90):
         first.see(snapshot(at, *card(at, used=0)), None)

@@ -14,11 +14,11 @@ from lattice.domain.allocation import State
 from lattice.domain.measured import Shown
 from lattice.features.watch.command.until import UntilFigure, parse_until
 from lattice.features.watch.model import (
-    Figure,
-    NoteKind,
     WatchEnd,
+    WatchFigure,
     WatchMeasured,
     WatchNote,
+    WatchNoteKind,
     WatchState,
 )
 
@@ -32,7 +32,7 @@ def told(
         time=NOW + timedelta(seconds=after_s),
         resolution_s=30,
         nodes=(),
-        summary=(Figure(metric=metric, value=value),),
+        summary=(WatchFigure(metric=metric, value=value),),
         measured=1,
         node_count=1,
     )
@@ -87,7 +87,7 @@ def test_nobody_knows_what_was_while_nobody_looked() -> None:
     assert not until.met(told(0, 5))
     assert not until.met(told(400, 5))
     assert not until.met(told(430, 5))
-    lost: Any = WatchNote(kind=NoteKind.DISCONNECTED, time=NOW)
+    lost: Any = WatchNote(kind=WatchNoteKind.DISCONNECTED, time=NOW)
     other = parse_until("gpu_utilization<10 for 30s")
     assert not other.met(told(0, 5))
     assert not other.met(lost)

@@ -12,11 +12,11 @@ import pytest
 
 from lattice.base.command import Option
 from lattice.base.errors import UsageError
+from lattice.base.fast_start import argv
+from lattice.base.fast_start.decode import decode
 from lattice.base.style import Style
-from lattice.cli import argv
-from lattice.client.decode import decode
-from lattice.features.watch.api import KINDS
 from lattice.features.watch.command.watch import WATCH
+from lattice.features.watch.operations import KINDS
 from lattice.features.watch.render.values import number, span
 from tests.eventually import eventually
 from tests.fakes.shell import FakeFollowed, FakeShell

@@ -20,11 +20,12 @@ from lattice.client.tokens import FixedToken
 from lattice.domain.alert import Phase, Severity
 from lattice.domain.allocation import State
 from lattice.domain.measured import Shown
-from lattice.domain.nodelook import NodeMeasured
-from lattice.features.watch import api
-from lattice.features.watch.convert import query_of
-from lattice.features.watch.model import NoteKind, WatchAlert, WatchNote, WatchRecord
-from lattice.server.compose import Faces
+from lattice.domain.node_snapshot import NodeMeasured
+from lattice.features.watch import operations
+from lattice.features.watch.model import WatchAlert, WatchNote, WatchNoteKind, WatchRecord
+from lattice.features.watch.stream_dedup import WatchDeduplicator
+from lattice.server.listeners.faces import Faces
+from lattice.wire.convert import value_of
 from lattice.wire.v1 import watch_pb2 as pb
 from lattice.wire.v1 import watch_pb2_grpc
 from tests.fakes.cluster import populated
@@ -123,7 +124,7 @@ async def test_messages_over_grpc(running: Running, tmp_path: Path) -> None:
     async with aio.insecure_channel(address) as channel:
         stub: Any = watch_pb2_grpc.WatchServiceStub(channel)
         call = stub.StreamMetrics(
-            pb.StreamMetricsRequest(id="1", metrics=["gpu_utilization", "memory_used"]),
+            pb.StreamMetricsRequest(id="1", metrics=["gpu_utilization", "memory_used"] * 2),
             metadata=metadata,
         )
         told = [record async for record in call]
@@ -140,10 +141,10 @@ async def test_messages_over_grpc(running: Running, tmp_path: Path) -> None:
 
 
 def test_a_metric_that_is_none_over_grpc() -> None:
-    asked = pb.StreamMetricsRequest(id="1", metrics=["gpu_utilization", "gpu_utilization"])
-    assert query_of(asked).metrics == (Shown.GPU_UTILIZATION,)
-    with pytest.raises(UsageError, match="no such metric"):
-        query_of(pb.StreamMetricsRequest(id="1", metrics=["nonsense"]))
+    asked = pb.StreamMetricsRequest(id="1", metrics=["gpu_utilization"])
+    assert value_of(asked, operations.WatchRequest).metrics == (Shown.GPU_UTILIZATION,)
+    with pytest.raises(UsageError, match="nonsense"):
+        value_of(pb.StreamMetricsRequest(id="1", metrics=["nonsense"]), operations.WatchRequest)
 
 
 TIME = "2026-11-15T14:02:11Z"
@@ -200,10 +201,10 @@ def test_the_sdk_goes_on_where_a_server_died_and_tells_no_alert_twice(
 
 
 def test_signs_of_life_are_for_who_asks() -> None:
-    alive = WatchNote(kind=NoteKind.ALIVE, time=SystemClock().now())
-    assert list(api.WatchReading().record(alive)) == []
-    assert list(api.WatchReading().alive(alive.time)) == []
-    reading = api.WatchReading(signs_of_life=True)
+    alive = WatchNote(kind=WatchNoteKind.ALIVE, time=SystemClock().now())
+    assert list(WatchDeduplicator().record(alive)) == []
+    assert list(WatchDeduplicator().alive(alive.time)) == []
+    reading = WatchDeduplicator(signs_of_life=True)
     assert list(reading.record(alive)) == [alive]
     assert [each.type for each in reading.alive(alive.time)] == ["note"]
 
@@ -219,13 +220,13 @@ class TestWhatIsOfOneMoment:
         )  # fmt: skip
 
     def test_it_is_held_until_it_is_whole(self) -> None:
-        reading = api.WatchReading()
+        reading = WatchDeduplicator()
         first, second = self.alert("n1", follows=True), self.alert("n2", follows=False)
         assert list(reading.record(first)) == []
         assert list(reading.record(second)) == [first, second]
 
     def test_an_end_that_is_no_news_ends_it_too(self) -> None:
-        reading = api.WatchReading()
+        reading = WatchDeduplicator()
         list(reading.record(self.alert("n9", follows=False)))
         first = self.alert("n1", follows=True)
         list(reading.record(first))
@@ -234,7 +235,7 @@ class TestWhatIsOfOneMoment:
         ]
 
     def test_what_was_held_is_not_lost_with_the_connection(self) -> None:
-        reading = api.WatchReading()
+        reading = WatchDeduplicator()
         list(reading.record(self.alert("n1", follows=True)))
         told = list(reading.lost("it went away", SystemClock().now()))
         assert [each.type for each in told] == ["alert", "note"]
@@ -244,4 +245,4 @@ class TestWhatIsOfOneMoment:
 
 def test_a_name_that_is_none() -> None:
     with pytest.raises(UsageError):
-        api.watch("../42")
+        operations.watch("../42")

@@ -12,31 +12,37 @@ from typing import Any
 import pytest
 
 from lattice.access.actor import Actor
-from lattice.access.finding import AllocationFinder
+from lattice.access.allocation_finder import AllocationFinder
 from lattice.access.limits import Sessions
-from lattice.access.output import OutputDoor
+from lattice.access.output import OutputAccess
 from lattice.base.errors import NotFound, RateLimited, UsageError
 from lattice.domain.alert import Phase, Progress
 from lattice.domain.allocation import Allocation, Attempt, ExitCode, Reason, State
 from lattice.domain.measured import Shown
-from lattice.domain.nodelook import NodeAlert, NodeMeasured, NodeOver, NodeSilence, NodeStale
+from lattice.domain.node_snapshot import (
+    NodeAlert,
+    NodeMeasured,
+    NodeOver,
+    NodeStale,
+    NodeUnreachable,
+)
 from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.watch.model import (
-    NoteKind,
     WatchAlert,
     WatchEnd,
     WatchMeasured,
     WatchMode,
     WatchNote,
+    WatchNoteKind,
     WatchProgress,
     WatchQuery,
     WatchRecord,
     WatchState,
 )
-from lattice.features.watch.service.gettingon import QUIET_S
 from lattice.features.watch.service.ledger import LOST_AFTER_S
-from lattice.features.watch.service.watch import Sources, Told
-from lattice.features.watch.service.watching import Watching
+from lattice.features.watch.service.progress import QUIET_S
+from lattice.features.watch.service.watch import Told, WatchSources
+from lattice.features.watch.service.watches import WatchService
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_scheduler import InMemoryScheduler
 from tests.fakes.in_memory_state import InMemoryStateStore
@@ -106,11 +112,11 @@ class Site:
         self.state = InMemoryStateStore(self.clock)
         self.sharing = sharing_parts(self.state)
 
-    def watching(self, *, limits: CountedLimits | None = None) -> Watching:
+    def watching(self, *, limits: CountedLimits | None = None) -> WatchService:
         finder = AllocationFinder(self.scheduler, self.clock, self.sharing.shares)
-        return Watching(
-            Sources(self.scheduler, self.looks, self.clock, lambda _: self.mode, TICK_S),
-            OutputDoor(finder, self.sharing.notes, self.clock),
+        return WatchService(
+            WatchSources(self.scheduler, self.looks, self.clock, lambda _: self.mode, TICK_S),
+            OutputAccess(finder, self.sharing.notes, self.clock),
             limits or self.limits,
         )
 
@@ -307,7 +313,7 @@ async def test_a_node_that_stops_answering_is_stale_then_lost() -> None:
     site.looks.tell(measured("n2", 60, firing=(alert(),)))
     await watched.until(WatchAlert, phase=Phase.FIRING)
     now = site.clock.now().timestamp()
-    site.looks.tell(NodeStale(NodeSilence("n2", "its link is lost", now)))
+    site.looks.tell(NodeStale(NodeUnreachable("n2", "its link is lost", now)))
     unknown = await watched.until(WatchAlert)
     assert (unknown.phase, unknown.value) == (Phase.UNKNOWN, None)
     site.clock.advance(LOST_AFTER_S)
@@ -355,12 +361,12 @@ async def test_while_slurm_is_silent_nothing_has_ended() -> None:
     await watched.until(WatchState)
     site.scheduler.down = True
     site.clock.advance(60)
-    assert (await watched.until(WatchNote)).kind is NoteKind.SLURM_AWAY
+    assert (await watched.until(WatchNote)).kind is WatchNoteKind.SLURM_AWAY
     site.looks.tell(measured("n1", 150, firing=(alert(),)))
     await watched.until(WatchAlert)
     site.scheduler.down = False
     site.end()
-    assert (await watched.until(WatchNote)).kind is NoteKind.SLURM_BACK
+    assert (await watched.until(WatchNote)).kind is WatchNoteKind.SLURM_BACK
     await watched.until(WatchEnd)
 
 

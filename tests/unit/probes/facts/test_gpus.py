@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lattice.domain.jobfacts import FactKind
-from lattice.domain.node import NOT_LOOKED, Health, NodeHealth
+from lattice.domain.node import NOT_LOOKED, HealthState, NodeHealth
 from lattice.probes.facts.gpus import Widths, gpu_facts
 from lattice.probes.gpuhealth import CardCondition, GpuLook
 
@@ -44,7 +44,7 @@ def test_each_card_is_judged_by_itself(widths: Widths) -> None:
             CardCondition(uuid=BAD, xids={79: 1}),
         ),
     )
-    health = NodeHealth(Health.FAILURE, (f"{BAD}: XID 79",))
+    health = NodeHealth(HealthState.FAILURE, (f"{BAD}: XID 79",))
     (good, bad), absences = gpu_facts((GOOD, BAD), look, health, widths)
     assert (good.health, good.words, good.pcie_width) == ("ok", "", 8)
     assert (good.nvlinks, good.nvlink_bytes_s) == (18, 956e9)
@@ -57,7 +57,7 @@ def test_each_card_is_judged_by_itself(widths: Widths) -> None:
 @pytest.mark.spec("DIAG-4")
 def test_what_lasts_of_a_card_in_the_nodes_judgement_is_its_own(widths: Widths) -> None:
     look = GpuLook(time=1.0, cards=(CardCondition(uuid=GOOD),))
-    health = NodeHealth(Health.WARNING, (f"{GOOD} is slowed down (hw_thermal)",))
+    health = NodeHealth(HealthState.WARNING, (f"{GOOD} is slowed down (hw_thermal)",))
     (card,), _ = gpu_facts((GOOD,), look, health, widths)
     assert (card.health, card.words) == ("warning", f"{GOOD} is slowed down (hw_thermal)")
 

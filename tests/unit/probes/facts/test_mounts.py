@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from lattice.domain.jobfacts import FactKind
 from lattice.domain.probed import MountLook, MountsLook
-from lattice.probes.facts.lustre import file_system_of, lustre_counts, read_llite
-from lattice.probes.facts.mounts import mount_facts
+from lattice.probes.facts.mounts import file_system_of, lustre_counts, mount_facts, read_llite
 from lattice.probes.facts.nfs import MountCounts, read_mountstats
 from tests.fakes.fact_trees import captured
 

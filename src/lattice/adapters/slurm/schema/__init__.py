@@ -1,7 +1,7 @@
-"""One tolerant decoder a schema version, and what they have in common.
+"""One tolerant decoder for each schema version, and their common parts.
 
-A decoder turns one raw record into one domain object, or None where the record has no identity.
-It never raises: a wrongly typed or missing field costs that field.
+A decoder turns one raw record into one domain object, or None if the record has no identity. It
+never raises: a missing field or a field of a wrong type affects only that field.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from lattice.adapters.slurm.placing import Placing
+from lattice.adapters.slurm.tenancy import Placing
 from lattice.domain.allocation import Allocation
 from lattice.domain.node import Node
 
@@ -20,7 +20,7 @@ Raw = bytes | msgspec.Raw
 
 @dataclass(frozen=True, slots=True)
 class PastRow:
-    """One row of the accounting store: one run of a job. `restarts` is None where nobody says."""
+    """One accounting row: one run of a job. `restarts` is None if the schema does not have it."""
 
     allocation: Allocation
     restarts: int | None = None
@@ -45,11 +45,11 @@ class AssociationRow:
 
 
 class Schema(Protocol):
-    """What one version of slurmrestd's answers means."""
+    """Decodes the answers of one slurmrestd version."""
 
     @property
     def version(self) -> str:
-        """As it stands in the path: `v0.0.38`."""
+        """As in the path: `v0.0.38`."""
 
     def job(self, raw: Raw, placing: Placing) -> Allocation | None:
         """One record of slurmctld's job list."""

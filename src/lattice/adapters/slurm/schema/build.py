@@ -1,8 +1,8 @@
-"""From the facts of a record to the domain object: what every schema version has in common.
+"""Builds domain objects from the facts of a record: the common part of all schema versions.
 
-Pure. This is where Slurm's habits are known: a running job's end time is only expected, a waiting
-job's start time too, an array's waiting tasks are one record, a requeued job's submit time is that
-of the requeue.
+Pure. It handles Slurm's conventions. A running job's end time is only expected, and so is a waiting
+job's start time. An array's waiting tasks are one record. A requeued job's submit time is that of
+the requeue.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from datetime import datetime
 import msgspec
 
 from lattice.adapters.slurm.gres import gpus_of
-from lattice.adapters.slurm.placing import Placing
 from lattice.adapters.slurm.reasons import ending_reason, reason_of
 from lattice.adapters.slurm.schema import PastRow, fields
+from lattice.adapters.slurm.tenancy import Placing
 from lattice.domain.allocation import (
     Allocation,
     Array,
@@ -32,7 +32,7 @@ _SUCCESS = ExitCode(0)
 
 
 class JobFacts(msgspec.Struct, kw_only=True, gc=False):
-    """A job's record in plain values: seconds, minutes, Slurm's words. None is "not told"."""
+    """A job's record in plain values: seconds, minutes, Slurm's words. None means "not known"."""
 
     job_id: int | None
     name: str | None = None
@@ -74,7 +74,7 @@ class JobFacts(msgspec.Struct, kw_only=True, gc=False):
 
 
 def live_of(facts: JobFacts, placing: Placing) -> Allocation | None:
-    """A job as slurmctld tells it, or None if it has no identity."""
+    """A job from slurmctld, or None if it has no identity."""
     restarts = fields.count(facts.restarts) or 0
     # While the old run of a requeued job still completes, Slurm already counts the next one.
     attempt = restarts if facts.requeueing and restarts else restarts + 1
@@ -82,8 +82,8 @@ def live_of(facts: JobFacts, placing: Placing) -> Allocation | None:
 
 
 def past_of(facts: JobFacts, placing: Placing) -> PastRow | None:
-    """A row of the accounting store, or None if it has no identity."""
-    # The store keeps the reason of the moment it was told; "None" there says nothing.
+    """An accounting row, or None if it has no identity."""
+    # slurmdbd stores the reason of one moment; "None" there has no meaning.
     facts.reason = None if facts.reason == _NO_REASON else facts.reason
     facts.nodes = None if facts.nodes == _NO_NODES else facts.nodes
     allocation = _allocation(facts, placing, 1)
@@ -91,7 +91,7 @@ def past_of(facts: JobFacts, placing: Placing) -> PastRow | None:
 
 
 def plausible_exit(code: ExitCode | None, state: State) -> ExitCode | None:
-    """The exit code, unless it is the 0 that slurmrestd gives where it lost the real one."""
+    """The exit code, except the 0 that slurmrestd returns when it lost the real one."""
     if code == _SUCCESS and state is not State.COMPLETED:
         return None
     return code
@@ -100,7 +100,7 @@ def plausible_exit(code: ExitCode | None, state: State) -> ExitCode | None:
 def tres_of_list(
     entries: Iterable[tuple[str | None, str | None, int | None]],
 ) -> dict[str, str]:
-    """The accounting store's list of (type, name, count) as slurmctld's strings have it."""
+    """The list (type, name, count) of slurmdbd in the format of slurmctld's strings."""
     return {
         f"{kind}/{name}" if name else kind: str(count)
         for kind, name, count in entries
@@ -165,7 +165,7 @@ def _allocation(facts: JobFacts, placing: Placing, attempt: int) -> Allocation |
 
 
 def _times(facts: JobFacts, nodes: str) -> tuple[datetime | None, datetime | None, datetime | None]:
-    # started, ended, expected start. A REQUEUED row of the accounting store is a run that ended.
+    # started, ended, expected start. A REQUEUED accounting row is a run that ended.
     state = facts.state
     start = fields.moment(facts.start)
     over = state.finished or state in (State.COMPLETING, State.REQUEUED)
@@ -179,7 +179,7 @@ def _times(facts: JobFacts, nodes: str) -> tuple[datetime | None, datetime | Non
 
 
 def _elapsed(facts: JobFacts, started: datetime | None, ended: datetime | None) -> int | None:
-    # Only where it stands still: while it runs, whoever shows it counts to the moment of showing.
+    # Only while the time is fixed: for a running job the renderer computes it.
     if facts.state is State.SUSPENDED:
         return fields.count(facts.ran_before_suspend_s)
     if started is None or ended is None:
@@ -189,7 +189,7 @@ def _elapsed(facts: JobFacts, started: datetime | None, ended: datetime | None) 
 
 
 def _suspended(facts: JobFacts, started: datetime | None) -> int:
-    # `suspend_time` is the last suspend or resume, `pre_sus_time` what the job had run by then.
+    # `suspend_time` is the last suspend or resume, `pre_sus_time` the run time until then.
     changed = fields.moment(facts.suspend)
     ran_s = fields.count(facts.ran_before_suspend_s)
     if started is None or changed is None or ran_s is None:
@@ -229,8 +229,8 @@ def _name(job_id: int, array: Array | None, het: Heterogeneous | None) -> str:
     return f"{het.job_id}+{het.offset}" if het is not None else str(job_id)
 
 
-class NodeFacts(msgspec.Struct, kw_only=True, gc=False):
-    """A node's record in plain values; memory in mebibytes as Slurm counts it."""
+class SlurmNodeFacts(msgspec.Struct, kw_only=True, gc=False):
+    """A node's record in plain values; memory in mebibytes, as in Slurm."""
 
     name: str | None
     words: tuple[str, ...] = ()
@@ -248,7 +248,7 @@ class NodeFacts(msgspec.Struct, kw_only=True, gc=False):
     booted: int | None = None
 
 
-def node_of(facts: NodeFacts) -> Node | None:
+def node_of(facts: SlurmNodeFacts) -> Node | None:
     """A node, or None if it has no name."""
     name = fields.text(facts.name)
     if not name:
@@ -278,7 +278,7 @@ _BUSY = frozenset({"mixed", "allocated", "completing"})
 
 
 def node_state(words: tuple[str, ...]) -> NodeState:
-    """What Slurm's base state and flags mean for people. Not responding is not yet down."""
+    """Maps Slurm's base state and flags to one state. Not responding is not yet down."""
     have = set(words)
     if have & {"down", "error", "fail", "failing"}:
         return NodeState.DOWN

@@ -1,6 +1,6 @@
-"""Field readings that every schema shares: bounded text, times, TRES, states, lenient records.
+"""Parsers of fields that all schemas share: limited text, times, TRES, states, lenient records.
 
-Pure. A wrongly typed or senseless value becomes "not told"; nothing here raises.
+Pure. A value that is invalid or of a wrong type becomes None or a default; nothing here raises.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lattice.domain.allocation import ExitCode, State
 
 TEXT_LIMIT = 1024
 LIST_LIMIT = 64 * 1024
-"""Node lists and paths may be long; a list of 10 000 oddly named nodes fits."""
+"""Node lists and paths may be long; a list of 10 000 irregularly named nodes fits."""
 
 LARGEST_ID = 2**32 - 1
 _LATEST = 253_402_300_799  # the last second of the year 9999, where datetime ends
@@ -29,26 +29,26 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 def text(value: str | None, limit: int = TEXT_LIMIT) -> str:
-    """The text, or empty, cut at a length no honest value reaches."""
+    """The text, or an empty string, cut at a length that no real value reaches."""
     return value[:limit] if value else ""
 
 
 def moment(seconds: int | None) -> datetime | None:
-    """A time; 0 and Slurm's markers for "none" are not one."""
+    """A time; None for 0 and for Slurm's markers for "none"."""
     if not seconds or not 0 < seconds <= _LATEST or seconds in (_NO_VALUE, _INFINITE):
         return None
     return datetime.fromtimestamp(seconds, UTC)
 
 
 def count(value: int | None) -> int | None:
-    """A number of things; negative ones and Slurm's markers are not one."""
+    """A count; None for negative values and for Slurm's markers."""
     if value is None or not 0 <= value < _NO_VALUE:
         return None
     return value
 
 
 def amount(digits: str | None) -> int | None:
-    """A count out of a TRES string."""
+    """A count from a TRES string."""
     return int(digits) if digits and digits.isascii() and digits.isdigit() else None
 
 
@@ -62,18 +62,18 @@ def wait_status(value: int | None) -> ExitCode | None:
 
 _AMOUNT = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})?", re.ASCII)
 _MOST_BYTES = 2**63
-"""More than any message carries."""
+"""More than a message can carry."""
 _UNITS = {"": 20, "K": 10, "M": 20, "G": 30, "T": 40, "P": 50}
 
 
 def tres_of(listing: str | None) -> dict[str, str]:
-    """`cpu=2,mem=512M,gres/gpu:a100=4` as a mapping; what does not fit is left out."""
+    """Parses `cpu=2,mem=512M,gres/gpu:a100=4`; skips malformed parts."""
     pairs = (part.partition("=") for part in (listing or "")[:LIST_LIMIT].split(","))
     return {key: value for key, mark, value in pairs if mark}
 
 
 def memory_bytes(value: str) -> int | None:
-    """`512M` and the like in bytes; Slurm's bare number is mebibytes."""
+    """`512M` and similar in bytes; a number without a unit is in mebibytes."""
     number = value.rstrip("KMGTPkmgtp")
     shift = _UNITS.get(value[len(number) :].upper())
     if shift is None or not _AMOUNT.fullmatch(number):
@@ -83,7 +83,7 @@ def memory_bytes(value: str) -> int | None:
 
 
 def gpus_in(tres: dict[str, str]) -> int:
-    """GPUs of all types. The untyped entry is the sum where both are given."""
+    """GPUs of all types. If both are given, the untyped entry is the sum."""
     if "gres/gpu" in tres:
         return _small(tres["gres/gpu"])
     return sum(_small(value) for key, value in tres.items() if key.startswith("gres/gpu:"))
@@ -93,7 +93,7 @@ def _small(value: str) -> int:
     return int(value) if value.isascii() and value.isdigit() and len(value) <= 10 else 0
 
 
-# Slurm's own order: the first of these flags that is set is the word squeue shows.
+# Slurm's own order: squeue shows the first of these flags that is set.
 _FLAG_ORDER = (
     State.COMPLETING,
     State.STAGE_OUT,
@@ -125,7 +125,7 @@ def state_of(words: str | Iterable[str] | None) -> State:
 
 
 def record(raw: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[StructT]) -> StructT | None:
-    """One record. A wrongly typed field costs that field; None if it is no object at all."""
+    """One record. A field of a wrong type is skipped; None if it is no object."""
     try:
         return decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError):
@@ -157,7 +157,7 @@ def _fitting(value: dict[Any, Any], kind: type[StructT]) -> StructT:
 def _fields(
     kind: type[msgspec.Struct],
 ) -> list[tuple[msgspec.structs.FieldInfo, type[msgspec.Struct] | None]]:
-    """Each field, and the struct in it if there is one. msgspec reads the annotations each time."""
+    """Each field, and its struct type if any. Cached: msgspec reads the annotations each time."""
     return [(field, _struct_in(field.type)) for field in msgspec.structs.fields(kind)]
 
 

@@ -1,19 +1,50 @@
-"""Every schema version Lattice knows, in one list."""
+"""Every schema version that Lattice supports, in one list."""
 
 from __future__ import annotations
 
 from lattice.adapters.slurm.schema import Schema
+from lattice.adapters.slurm.schema.modern import ModernSchema
 from lattice.adapters.slurm.schema.v0_0_38 import SchemaV0038
-from lattice.adapters.slurm.schema.v0_0_39 import SchemaV0039
-from lattice.adapters.slurm.schema.v0_0_40 import SchemaV0040
-from lattice.adapters.slurm.schema.v0_0_41 import SchemaV0041
-from lattice.adapters.slurm.schema.v0_0_42 import SchemaV0042
-from lattice.adapters.slurm.schema.v0_0_43 import SchemaV0043
-from lattice.adapters.slurm.schema.v0_0_44 import SchemaV0044
+
+
+class SchemaV0044(ModernSchema):
+    """Slurm 25.11."""
+
+    version = "v0.0.44"
+
+
+class SchemaV0043(ModernSchema):
+    """Slurm 25.05."""
+
+    version = "v0.0.43"
+
+
+class SchemaV0042(ModernSchema):
+    """Slurm 24.11."""
+
+    version = "v0.0.42"
+
+
+class SchemaV0041(ModernSchema):
+    """Slurm 24.05."""
+
+    version = "v0.0.41"
+
+
+class SchemaV0040(ModernSchema):
+    """Slurm 23.11."""
+
+    version = "v0.0.40"
+
+
+class SchemaV0039(ModernSchema):
+    """Slurm 23.02."""
+
+    version = "v0.0.39"
 
 
 def known_schemas() -> tuple[Schema, ...]:
-    """One decoder each, oldest first."""
+    """One decoder for each version, oldest first."""
     return (
         SchemaV0038(),
         SchemaV0039(),

@@ -1,9 +1,8 @@
-"""The shapes that v0.0.39 and every later schema share; each version's module builds on this.
+"""The record formats that v0.0.39 and all later schemas share; `known` has the subclasses.
 
-From v0.0.39 on Slurm writes numbers that can be missing as `{"set", "infinite", "number"}`, one
-field at a time over the versions; from v0.0.40 states are lists (a base state and flags) and exit
-codes are objects. Every reading here takes either shape, so a field that changes its shape in a
-point release costs nothing.
+From v0.0.39 on Slurm writes optional numbers as `{"set", "infinite", "number"}`, more fields with
+each version. From v0.0.40 on states are lists (a base state and flags), and exit codes are objects.
+The parsers here accept either format. So a field may change its format in a point release.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ from typing import ClassVar
 
 import msgspec
 
-from lattice.adapters.slurm.placing import Placing
 from lattice.adapters.slurm.schema import PastRow, Raw, fields
 from lattice.adapters.slurm.schema.build import (
     JobFacts,
-    NodeFacts,
+    SlurmNodeFacts,
     live_of,
     node_of,
     past_of,
@@ -24,6 +22,7 @@ from lattice.adapters.slurm.schema.build import (
     tres_of_list,
 )
 from lattice.adapters.slurm.schema.people import PeopleSchema
+from lattice.adapters.slurm.tenancy import Placing
 from lattice.domain.allocation import Allocation, ExitCode
 from lattice.domain.node import Node
 
@@ -202,7 +201,7 @@ _NODES = msgspec.json.Decoder(_Node)
 
 
 class ModernSchema(PeopleSchema):
-    """What the versions have in common; a version names itself and overrides what differs."""
+    """The common part of the versions; a subclass sets its version and overrides differences."""
 
     version: ClassVar[str] = ""
 
@@ -224,7 +223,7 @@ class ModernSchema(PeopleSchema):
         if node is None:
             return None
         return node_of(
-            NodeFacts(
+            SlurmNodeFacts(
                 name=node.name,
                 words=tuple(_words(node.state)),
                 partitions=tuple(_words(node.partitions)),

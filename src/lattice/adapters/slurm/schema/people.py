@@ -1,4 +1,4 @@
-"""Accounts and associations: told in one shape by every schema version so far."""
+"""Accounts and associations: they have the same format in every schema version so far."""
 
 from __future__ import annotations
 

@@ -1,19 +1,18 @@
 """Schema v0.0.38 (Slurm 22.05), as recorded from a real one.
 
-Plain numbers with null for "not set", a job's state as one word, exit codes as raw wait status.
-The accounting side says `SUCCESS` and 0 for jobs that failed, so its exit code is believed only
-for jobs that completed.
+Numbers are plain, with null for "not set". A job's state is one word. Exit codes are raw wait
+status. The accounting side returns `SUCCESS` and 0 for jobs that failed. So a 0 is trusted only for
+jobs that completed.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from lattice.adapters.slurm.placing import Placing
 from lattice.adapters.slurm.schema import PastRow, Raw, fields
 from lattice.adapters.slurm.schema.build import (
     JobFacts,
-    NodeFacts,
+    SlurmNodeFacts,
     live_of,
     node_of,
     past_of,
@@ -21,6 +20,7 @@ from lattice.adapters.slurm.schema.build import (
     tres_of_list,
 )
 from lattice.adapters.slurm.schema.people import PeopleSchema
+from lattice.adapters.slurm.tenancy import Placing
 from lattice.domain.allocation import Allocation, ExitCode
 from lattice.domain.node import Node
 
@@ -180,7 +180,7 @@ class SchemaV0038(PeopleSchema):
         if node is None:
             return None
         return node_of(
-            NodeFacts(
+            SlurmNodeFacts(
                 name=node.name,
                 words=(node.state or "", *(node.state_flags or ())),
                 partitions=tuple(node.partitions or ()),

@@ -1,1 +1,1 @@
-"""The use cases: enrolling and renewing (`enrolment`), believing and refusing (`trust`)."""
+"""Enrolment and renewal (`enrolment`), trust and refusal (`trust`)."""

@@ -1,8 +1,8 @@
-"""How a node gets a certificate: once with a token, and then with the one it has.
+"""Certificates for nodes: the first for a token, later ones for the current certificate.
 
-Enrolment is open to whoever can reach the server, so it says the same to every token that does
-not hold (wrong, used, expired, another node's), at the cost of one look, and is held to a rate.
-The token is spent by the commit that expects it unspent: of two that race, one wins.
+Everybody who reaches the server can call enrolment. So it has a rate limit, and one lookup and one
+answer for every invalid token: wrong, used, expired or another node's. The commit that uses a token
+expects it unused, so of two concurrent calls one succeeds.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import math
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -17,11 +18,10 @@ from typing import Protocol
 
 from lattice.access.actor import Actor
 from lattice.base.clock import Clock
-from lattice.base.errors import PermissionRefused, Unavailable, UsageError
+from lattice.base.errors import PermissionRefused, RateLimited, Unavailable, UsageError
 from lattice.domain.peer import Issued, PeerIdentity
 from lattice.domain.state import Change, Delete, Expect, Put, StateStore
 from lattice.features.agents.model import Credentials, Enrolment
-from lattice.features.agents.service.bucket import Bucket
 from lattice.features.agents.service.generations import (
     is_spent,
     next_generation,
@@ -32,16 +32,38 @@ from lattice.features.agents.service.records import (
     CERTIFICATE,
     ENROLMENTS,
     REVOKED,
-    BadRecord,
+    BadTrustRecord,
     Certificate,
+    EnrolmentToken,
     Revocation,
-    Token,
     at,
     read,
     token_key,
     written,
 )
 from lattice.features.agents.service.trust import TrustedNodes, in_quarantine, node_named
+
+
+class Bucket:
+    """A token bucket: `burst` calls at once, `per_s` in the long run."""
+
+    def __init__(self, per_s: float, burst: int, clock: Clock) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._clock = clock
+        self._left = float(burst)
+        self._at = clock.monotonic()
+
+    def take(self) -> None:
+        """Take one token; raises `RateLimited` with the seconds to wait."""
+        now = self._clock.monotonic()
+        self._left = min(self._burst, self._left + (now - self._at) * self._per_s)
+        self._at = now
+        if self._left < 1:
+            wait_s = math.ceil((1 - self._left) / self._per_s)
+            raise RateLimited("Too many enrolments at once.", retry_after_s=wait_s)
+        self._left -= 1
+
 
 _log = logging.getLogger("lattice.agents")
 DEFAULT_LIFE_S = 3600
@@ -54,7 +76,7 @@ _TRIES = 8
 
 
 class NodeAuthority(Protocol):
-    """What signs for the cluster, and what nodes must believe."""
+    """Signs certificates for the cluster and has the bundle that nodes trust."""
 
     @property
     def cluster(self) -> str: ...
@@ -74,7 +96,7 @@ class NodeAuthority(Protocol):
 
 
 class EnrolmentService:
-    """Tokens out, certificates out. `believed` is what a node needs besides its certificate."""
+    """Makes tokens and certificates. `grant_keys` and `replicas` go to each node with them."""
 
     def __init__(
         self,
@@ -99,14 +121,14 @@ class EnrolmentService:
         self._bucket = Bucket(_PER_S, _BURST, clock)
 
     async def create(self, actor: Actor, node: str, life_s: int = 0) -> Enrolment:
-        """A token for one node, which is kept nowhere but in the answer."""
+        """Make a token for one node. Only the answer has it; the store has its digest."""
         node_named(node)
         life_s = life_s or DEFAULT_LIFE_S
         if not _SHORTEST_S <= life_s <= _LONGEST_S:
             raise UsageError("A token lives from a minute to a week.", hint="Such as --for 1h.")
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         expires = self._clock.now().timestamp() + life_s
-        record = Token(node=node, expires=expires, by=actor.sub)
+        record = EnrolmentToken(node=node, expires=expires, by=actor.sub)
         key = token_key(token)
         swept = await self._spent()
         await self._store.commit([Expect(key, 0)], [Put(key, written(record)), *swept])
@@ -114,20 +136,20 @@ class EnrolmentService:
         return Enrolment(node=node, token=token, expires=at(expires))
 
     async def _spent(self) -> list[Delete]:
-        """Tokens nobody came for in time; each new one takes some of them away."""
+        """Expired tokens to delete, at most 50; each new token removes some."""
         now = self._clock.now().timestamp()
         gone = []
         for entry in (await self._store.list(ENROLMENTS)).entries:
             try:
-                over = read(entry.value, Token).expires <= now
-            except BadRecord:
+                over = read(entry.value, EnrolmentToken).expires <= now
+            except BadTrustRecord:
                 over = True
             if over:
                 gone.append(Delete(entry.key))
         return gone[:_SWEPT_AT_ONCE]
 
     async def enrol(self, token: str, node: str, csr: str) -> Credentials:
-        """A first certificate, for whoever holds the token. Spends it."""
+        """Sign a first certificate for a token and delete the token. Raises `PermissionRefused`."""
         self._bucket.take()
         if self._is_development(token):
             return await self._enrol_in_development(node, csr)
@@ -146,10 +168,10 @@ class EnrolmentService:
         )
         return self._credentials(record.node, issued)
 
-    def _holding(self, value: bytes | None, node: str) -> Token | None:
+    def _holding(self, value: bytes | None, node: str) -> EnrolmentToken | None:
         try:
-            record = read(value or b"", Token)
-        except BadRecord:
+            record = read(value or b"", EnrolmentToken)
+        except BadTrustRecord:
             return None
         holds = record.expires > self._clock.now().timestamp() and node == record.node
         return record if holds else None
@@ -157,13 +179,13 @@ class EnrolmentService:
     async def _sign_first(
         self, node: str, csr: str, expect: Sequence[Expect], changes: Sequence[Change]
     ) -> Issued | None:
-        """A certificate of the next generation, signed with these changes; None if one is late."""
+        """Sign a certificate and commit it with `changes`; None if all 8 commits fail."""
         key = CERTIFICATE + node
         for _ in range(_TRIES):
             entry = await self._store.get(key)
             try:
                 record = read(entry.value, Certificate) if entry else None
-            except BadRecord:
+            except BadTrustRecord:
                 record = None
             after = await self._revoked(node)
             issued, signed = self._sign(node, csr, record, after)
@@ -173,11 +195,11 @@ class EnrolmentService:
         return None
 
     async def _revoked(self, node: str) -> datetime | None:
-        # Asked of the store itself: a certificate must not come before a revocation just made.
+        # Read from the store itself: the cache may not have a new revocation yet.
         entry = await self._store.get(REVOKED + node)
         try:
             return at(read(entry.value, Revocation).at) if entry else None
-        except BadRecord:
+        except BadTrustRecord:
             return self._clock.now()
 
     def _sign(
@@ -210,9 +232,10 @@ class EnrolmentService:
         return self._credentials(node, issued)
 
     async def renew(self, peer: PeerIdentity, csr: str) -> Credentials:
-        """A further certificate, for a node that is believed now. Works while the store is away.
+        """Sign a further certificate for a trusted node. Works without the state store.
 
-        One that is spent gets none, and puts its node in quarantine: two hold certificates of it.
+        A spent certificate is refused and puts its node in quarantine: two parties then hold
+        certificates of it.
         """
         self._trust.admit(peer)
         node = peer.name
@@ -232,7 +255,7 @@ class EnrolmentService:
         raise _elsewhere(node)
 
     async def _is_noted(self, node: str, revision: int | None, signed: Certificate) -> bool:
-        """False if the record changed meanwhile: what was signed is thrown away."""
+        """False if the record changed meanwhile; the caller then discards the certificate."""
         reason = "the state is away"
         if revision is not None:
             key = CERTIFICATE + node
@@ -241,7 +264,7 @@ class EnrolmentService:
                 return await self._store.commit([Expect(key, revision)], [put]) is not None
             except Unavailable as error:
                 reason = error.message
-        # The list will show the one before; the node must not go without.
+        # The list shows the certificate before; the node must still get its renewal.
         _log.warning("renewal not noted", extra={"node": node, "reason": reason})
         return True
 

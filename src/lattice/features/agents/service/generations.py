@@ -1,14 +1,14 @@
 """Which of a node's certificates is in use, and which are spent. Pure.
 
-A renewal has the generation after that of the certificate that asked for it. A generation is spent
-once a later one was used, and not before: an answer may get lost, and a node may crash between the
-answer and the first use. So one certificate can have several successors, of one generation. Only
-the one that is used first has successors of its own: no two lines can go on side by side.
+A renewal has the generation after that of the certificate that requested it. A generation is spent
+as soon as a later one was used. It is not spent before: the answer may get lost, or the node may
+crash before it uses the answer. So one certificate can have several successors of one generation.
+Only the first of them in use can have successors, so two lines can't continue side by side.
 
-A spent certificate that asks for a renewal means that two hold certificates of one node.
+A spent certificate that requests a renewal means that two parties hold certificates of one node.
 
-The invariant: **`used` never falls, and one generation has one certificate that was used.** Whoever
-changes the record commits with its revision as a fence.
+The invariant: **`used` never falls, and one generation has one certificate that was used.** Every
+commit that changes the record expects its revision.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from lattice.features.agents.service.records import Certificate
 
 
 def is_spent(record: Certificate | None, peer: PeerIdentity) -> bool:
-    """True if a later certificate of the node was used, or another one of its generation.
+    """True if a later certificate of the node, or another of its generation, was used.
 
-    One without a generation was made elsewhere, and ends by its own date alone.
+    A certificate without a generation was made elsewhere. Only its own date ends it.
     """
     if record is None or not peer.generation:
         return False
@@ -32,9 +32,9 @@ def is_spent(record: Certificate | None, peer: PeerIdentity) -> bool:
 
 
 def next_generation(record: Certificate | None, peer: PeerIdentity | None = None) -> int:
-    """That of the next certificate to be signed, for `peer` or for an enrolment.
+    """The generation of the next certificate, for `peer` or for an enrolment.
 
-    An enrolment, and a certificate made elsewhere, begin above all that were signed before.
+    An enrolment, and a certificate made elsewhere, start above all generations signed before.
     """
     if peer is not None and peer.generation:
         return peer.generation + 1
@@ -44,7 +44,7 @@ def next_generation(record: Certificate | None, peer: PeerIdentity | None = None
 def with_signed(
     record: Certificate | None, issued: Issued, generation: int, now_s: float
 ) -> Certificate:
-    """The record once this certificate is signed."""
+    """The record after this certificate was signed."""
     return Certificate(
         serial=f"{issued.serial:x}",
         issued=now_s,
@@ -56,13 +56,13 @@ def with_signed(
 
 
 def with_used(record: Certificate | None, peer: PeerIdentity) -> Certificate | None:
-    """The record once this certificate was used; None if that changes nothing."""
+    """The record after this certificate was used; None if that changes nothing."""
     used = record.used if record else 0
     if peer.generation <= used:
         return None
     serial = serial_of(peer)
     if record is None or peer.generation > record.generation:
-        # Its signing was not noted: the store was away.
+        # The store was away when this certificate was signed, so it has no record of that.
         return Certificate(
             serial=serial,
             issued=peer.not_before.timestamp(),
@@ -75,5 +75,5 @@ def with_used(record: Certificate | None, peer: PeerIdentity) -> Certificate | N
 
 
 def serial_of(peer: PeerIdentity) -> str:
-    """As records have it."""
+    """The serial in hexadecimal, as in records."""
     return f"{peer.serial:x}"

@@ -1,9 +1,11 @@
-"""What is agreed about agents, by key. Values are JSON; fields of later versions are passed over.
+"""The keys of agents in the state store. Values are JSON; unknown fields are ignored.
 
-enrolments/SHA256      a token that was not used yet
-trust/revoked/NODE     certificates up to this moment are refused
-trust/quarantine/NODE  all are refused until an administrator has looked
-trust/certificate/NODE the newest one signed, and which generation was used last
+Keys::
+
+    enrolments/SHA256       a token that was not used yet
+    trust/revoked/NODE      certificates up to this moment are refused
+    trust/quarantine/NODE   all are refused until an administrator restores the node
+    trust/certificate/NODE  the newest certificate, and which generation was used last
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ QUARANTINE = "trust/quarantine/"
 CERTIFICATE = "trust/certificate/"
 
 
-class BadRecord(Exception):
-    """A value under one of the keys that is not what it should be."""
+class BadTrustRecord(Exception):
+    """The value of a key can't be parsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
-    """An enrolment that may still happen. Moments are Unix seconds."""
+class EnrolmentToken:
+    """A token that was not used yet. Times are Unix seconds."""
 
     node: str
     expires: float
@@ -47,43 +49,43 @@ class Quarantine:
     at: float
     why: str
     spent: bool = False
-    """True if a spent certificate asked for another: none from before may come back."""
+    """True if a spent certificate requested a renewal. Then the node must enrol again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """The newest one signed. `generation` is the highest so far."""
+    """The newest certificate. `generation` is the highest so far."""
 
     serial: str
     issued: float
     expires: float
     generation: int = 0
     used: int = 0
-    """The newest generation that was used: those before it are spent."""
+    """The newest generation that was used; earlier ones are spent."""
     used_serial: str = ""
 
 
-R = TypeVar("R", Token, Revocation, Quarantine, Certificate)
+R = TypeVar("R", EnrolmentToken, Revocation, Quarantine, Certificate)
 
 
-def written(record: Token | Revocation | Quarantine | Certificate) -> bytes:
-    """The value of a key."""
+def written(record: EnrolmentToken | Revocation | Quarantine | Certificate) -> bytes:
+    """The record as JSON."""
     return msgspec.json.encode(record)
 
 
 def read(value: bytes, kind: type[R]) -> R:
-    """The record under a key; raises `BadRecord`."""
+    """Parse the value of a key; raises `BadTrustRecord`."""
     try:
         return msgspec.json.decode(value, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRecord(str(error)) from None
+        raise BadTrustRecord(str(error)) from None
 
 
 def token_key(token: str) -> str:
-    """Where a token is kept, which only its holder can tell."""
+    """The key of a token. It has the digest, so the store never holds the token."""
     return ENROLMENTS + hashlib.sha256(token.encode()).hexdigest()
 
 
 def at(seconds: float) -> datetime:
-    """Unix seconds as a moment."""
+    """Unix seconds as a UTC datetime."""
     return datetime.fromtimestamp(seconds, UTC)

@@ -1,9 +1,9 @@
-"""Whom the cluster believes: asked before every call of a node, changed by administrators.
+"""Which nodes the cluster trusts: checked before every call of a node.
 
-Reading is from a cached copy of the agreed state, so that it costs nothing and goes on while the
-store is away: a revocation can't be made in that time, so none is missed. Before there is a first
-copy nobody is admitted. A replica can't be revoked: it holds the authority's key, so what ends
-its trust is another authority.
+Checks read a cached snapshot of the state store, so they cost little and work while the store is
+away. Nobody can revoke a node in that time, so no revocation is missed. Without a first snapshot no
+node is admitted. A replica can't be revoked: it holds the authority's key, so only another
+authority ends its trust.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lattice.features.agents.service.records import (
     CERTIFICATE,
     QUARANTINE,
     REVOKED,
-    BadRecord,
+    BadTrustRecord,
     Certificate,
     Quarantine,
     R,
@@ -43,7 +43,7 @@ _REMEMBERED_S = 600.0
 _TRIES = 5
 _NOTE_S = 1.0
 _NOTE_AGAIN_S = 10.0
-"""A call waits so long at most for its certificate's first use to be agreed, and so seldom."""
+"""A call waits at most 1 s to record a first use; after a failure, 10 s pass before a retry."""
 
 
 def node_named(name: str) -> str:
@@ -55,13 +55,13 @@ def node_named(name: str) -> str:
 
 
 def in_quarantine(node: str, *, spent: bool = False) -> PermissionRefused:
-    """What a node in quarantine is answered: how an administrator lets it back in."""
+    """The error for a node in quarantine, with the commands that end it."""
     text = f"{node} is in quarantine; admin: lattice admin restore {node}"
     return PermissionRefused(f"{text}, then lattice admin enrol {node}" if spent else text)
 
 
 class TrustedNodes:
-    """Says who may speak. `view` is a copy of the keys under `trust/`."""
+    """Admits or refuses nodes. `view` is a snapshot of the keys under `trust/`."""
 
     def __init__(
         self,
@@ -78,16 +78,15 @@ class TrustedNodes:
         self._presences = presences
         self._suspects: dict[str, tuple[float, Quarantine]] = {}
         self._noted: dict[str, int] = {}
-        """Serials whose use this replica wrote down; its copy may not have it yet."""
+        """Serials of uses that this replica recorded; its snapshot may not have them yet."""
         self._unnoted: dict[str, tuple[float, PeerIdentity]] = {}
-        """Uses that could not be written down, and when that was tried."""
+        """Uses that could not be recorded, with the time of the last try."""
 
     def admit(self, peer: PeerIdentity) -> None:
-        """Return if this certificate is believed now, else raise `PermissionRefused`.
+        """Return if this certificate is trusted now, else raise `PermissionRefused`.
 
-        TLS has shown that the authority signed it and that it was valid when the connection was
-        made; this looks again at each call. Streams that are open outlive their certificate: what
-        ends them is `watch`.
+        TLS verified the signature and the dates when the connection began; each call checks again.
+        Open streams outlive their certificate; `watch` ends them.
         """
         if peer.cluster != self._cluster:
             raise PermissionRefused("The certificate is that of another cluster.")
@@ -111,7 +110,7 @@ class TrustedNodes:
             raise in_quarantine(peer.name, spent=quarantine.spent)
 
     def revoked_at(self, node: str) -> datetime | None:
-        """Up to when its certificates are refused, as last read. Raises `Unavailable`."""
+        """Certificates up to this time are refused, by the snapshot. Raises `Unavailable`."""
         record = self._record(REVOKED + node, Revocation)
         return at(record.at) if record else None
 
@@ -122,14 +121,14 @@ class TrustedNodes:
         return self._record(QUARANTINE + node, Quarantine)
 
     def refused_now(self, node: str) -> bool:
-        """True if the node was revoked or is in quarantine, whatever its certificate."""
+        """True if the node is revoked or in quarantine, for any certificate."""
         return self.revoked_at(node) is not None or self._quarantine_of(node) is not None
 
     async def certificate(self, node: str) -> tuple[int | None, Certificate | None]:
-        """The node's record and the revision to expect of it. Raises `PermissionRefused`.
+        """The node's record and its revision, from the store. Raises `PermissionRefused`.
 
-        Asked of the store itself. While that is away the revision is None, and the record is the
-        last one read with what was used here since.
+        While the store is away the revision is None. The record then comes from the snapshot, with
+        the uses that this replica saw since.
         """
         key = CERTIFICATE + node
         try:
@@ -140,17 +139,17 @@ class TrustedNodes:
             return None, (with_used(record, unnoted[1]) or record) if unnoted else record
         try:
             return (entry.revision, read(entry.value, Certificate)) if entry else (0, None)
-        except BadRecord:
+        except BadTrustRecord:
             raise PermissionRefused(
                 f"the record of {node}'s certificates can't be read; "
                 f"admin: lattice admin enrol {node}"
             ) from None
 
     async def note_use(self, peer: PeerIdentity) -> None:
-        """Agree that this certificate was used, so that those before it are spent.
+        """Record that this certificate was used, so that those before it are spent.
 
-        Costs nothing where it is known already. Does not raise: while the store is away the node
-        goes on, and the use is noted with a later call.
+        Returns at once if the use is known. Does not raise: while the store is away the node
+        continues, and a later call records the use.
         """
         if peer.kind is not PeerKind.NODE or not self._is_first_use(peer):
             return
@@ -186,9 +185,9 @@ class TrustedNodes:
                 return
 
     async def quarantine(self, node: str, why: str, *, spent: bool = False) -> None:
-        """Believe the node no more until an administrator has looked. Does not raise.
+        """Refuse the node until an administrator restores it. Does not raise.
 
-        Where the store is away, this replica remembers by itself for a while. `spent`: two hold
+        Without the store this replica alone remembers it, for 10 minutes. `spent`: two parties hold
         certificates of the node, so it has to enrol again.
         """
         _log.warning("node in quarantine", extra={"node": node, "reason": why})
@@ -206,20 +205,21 @@ class TrustedNodes:
         del self._suspects[node]
 
     async def watch(self, lost: Callable[[str], None]) -> None:
-        """Tell of each node as it is revoked or put in quarantine, until cancelled.
+        """Call `lost` for each node that is revoked or put in quarantine, until cancelled.
 
-        Its open links and streams are to end; one with a newer certificate dials again at once.
+        The caller ends the node's links and streams. An agent with a newer certificate reconnects
+        at once.
         """
         async with self._view.changes() as batches:
             async for batch in batches:
                 for change in batch:
-                    # A key of another form is nobody's certificate, and must not end the watch.
+                    # Ignore other keys: they must not end the watch.
                     for prefix in (REVOKED, QUARANTINE):
                         if change.entry is not None and change.key.startswith(prefix):
                             lost(change.key.removeprefix(prefix))
 
     async def revoke(self, actor: Actor, node: str, reason: str) -> Agent:
-        """Refuse every certificate the node has now; a new enrolment is needed."""
+        """Refuse every certificate that the node has now. It must enrol again."""
         node_named(node)
         if not reason.strip():
             raise UsageError("A revocation needs a reason.", hint="Add --reason TEXT.")
@@ -231,12 +231,12 @@ class TrustedNodes:
         return self._agent(node, self._reading())
 
     async def restore(self, actor: Actor, node: str, *, repeated: bool = False) -> Agent:
-        """Take back a revocation and a quarantine: certificates that still live hold again.
+        """Remove a revocation and a quarantine; certificates that did not expire are valid again.
 
-        Not after a spent one was used. Then nobody can tell which of them was stolen, so the
+        After a spent certificate was used, nobody can tell which one was stolen. Then the
         quarantine becomes a revocation, and the node enrols again.
 
-        `repeated`: asked before, and the answer was lost; then nothing may be left to take back.
+        `repeated`: an earlier answer was lost, so there may be nothing to remove.
         """
         node_named(node)
         revoked = await self._store.get(REVOKED + node)
@@ -260,11 +260,11 @@ class TrustedNodes:
             return node in self._suspects and self._suspects[node][1].spent
         try:
             return read(held.value, Quarantine).spent
-        except BadRecord:
+        except BadTrustRecord:
             return False
 
     async def agents(self) -> AgentList:
-        """Every node that was ever certified, seen or refused."""
+        """Every node that ever had a certificate, a link or a refusal."""
         reading = self._reading()
         names = {
             key.removeprefix(prefix)
@@ -309,8 +309,9 @@ class TrustedNodes:
             return None
         try:
             return read(entry.value, kind)
-        except BadRecord:
-            # What can't be read must not become a reason to believe: it stands as if made now.
+        except BadTrustRecord:
+            # An unreadable revocation or quarantine must not restore trust, so it counts as made
+            # now.
             _log.error("record can't be read", extra={"key": key})
             now = self._clock.now().timestamp()
             if kind is Revocation:

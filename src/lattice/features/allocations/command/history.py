@@ -1,4 +1,4 @@
-"""`lattice history`: what sacct answers."""
+"""`lattice history`: finished and running allocations of any time, as sacct lists them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lattice.base.errors import UsageError
 from lattice.base.moment import parse_moment
 from lattice.base.shell import Shell
 from lattice.domain.allocation import Allocation
-from lattice.features.allocations import api
+from lattice.features.allocations import operations
 from lattice.features.allocations.command.options import ALL, STATE, USER, warn_of_sources
 from lattice.features.allocations.model import LARGEST_LIST, AllocationList
 from lattice.features.allocations.render.past import history_table
@@ -17,7 +17,7 @@ _HISTORY_LIMIT = 100
 
 
 def read_limit(text: str) -> int:
-    """A number of allocations."""
+    """Parse a number of allocations, 1 to 100000. Raises `UsageError`."""
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= 100_000:
         raise UsageError(f"{text!r} is no number of allocations", hint="Write 1 to 100000.")
     return int(text)
@@ -33,7 +33,7 @@ def history(
     all: bool,  # noqa: A002 - the option's name
     limit: int | None,
 ) -> int:
-    """A stretch of the past, page by page."""
+    """Show the allocations of a time range, fetched page by page."""
     now, zone = shell.clock.now(), shell.style.zone
     states = tuple(dict.fromkeys(word for group in state for word in group))
     begin = parse_moment(since, now, zone) if since else None
@@ -46,7 +46,7 @@ def history(
     cursor = ""
     while True:
         answer = shell.call(
-            api.list_history(
+            operations.list_history(
                 states=states,
                 user=user or "",
                 everyone=all,

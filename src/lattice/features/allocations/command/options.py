@@ -1,4 +1,4 @@
-"""What the commands have in common: their options, and which allocation is meant."""
+"""Options that several commands share, and the lookup of allocations by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lattice.base.command import Option
 from lattice.base.errors import NotFound, UsageError
 from lattice.base.shell import Shell
 from lattice.domain.allocation import BadReference, State, parse_reference
-from lattice.features.allocations import api
+from lattice.features.allocations import operations
 from lattice.features.allocations.model import AllocationCard, AllocationList
 from lattice.features.allocations.render.states import source_notes
 
@@ -38,7 +38,7 @@ _LIST_HINT = "`lattice status` lists yours, `lattice history` older ones."
 
 
 def read_states(text: str) -> tuple[str, ...]:
-    """States by their words or Slurm's letters, with commas between."""
+    """Parse a comma-separated list of states: words, Slurm's letters or group names."""
     found: list[str] = []
     for word in text.split(","):
         plain = word.strip().lower().replace("-", "_")
@@ -58,9 +58,9 @@ def read_states(text: str) -> tuple[str, ...]:
 
 
 def resolve(shell: Shell, text: str) -> str:
-    """A name as the server knows it: an id as it is, `@last`, or the only one so called."""
+    """Return the reference for `text`: an id, `@last`, or a name that only one job has."""
     if text == "@last":
-        own = shell.call(api.list_allocations()).allocations
+        own = shell.call(operations.list_allocations()).allocations
         if not own:
             raise NotFound("You have no allocation to call the last.", hint=_LIST_HINT)
         return max(own, key=lambda each: each.submitted).ref
@@ -68,7 +68,8 @@ def resolve(shell: Shell, text: str) -> str:
         return str(parse_reference(text))
     except BadReference:
         pass
-    named = [each for each in shell.call(api.list_allocations()).allocations if each.name == text]
+    own = shell.call(operations.list_allocations()).allocations
+    named = [each for each in own if each.name == text]
     if not named:
         raise NotFound(f"No allocation of yours has the id or name {text!r}.", hint=_LIST_HINT)
     jobs = {(each.array.job_id if each.array else each.job_id): each for each in named}
@@ -81,7 +82,7 @@ def resolve(shell: Shell, text: str) -> str:
 
 
 def own_job(shell: Shell) -> str | None:
-    """Inside a job: that job."""
+    """Return the id of the job that the command runs in, or None."""
     environment = shell.environment
     array, task = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
     name = f"{array}_{task}" if array and task else environment.get("SLURM_JOB_ID", "")
@@ -92,7 +93,7 @@ def own_job(shell: Shell) -> str | None:
 
 
 def warn_of_sources(shell: Shell, answer: AllocationList | AllocationCard) -> None:
-    """Say which part does not answer, and what that means."""
+    """Warn about each source that does not answer."""
     for line in source_notes(answer.sources, shell.style, shell.clock.now()):
         shell.warn(line)
 

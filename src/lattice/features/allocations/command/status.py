@@ -1,11 +1,11 @@
-"""`lattice status`: the list, or one in full."""
+"""`lattice status`: the list of allocations, or one in full."""
 
 from __future__ import annotations
 
 from lattice.base.command import Argument, Command, Option
 from lattice.base.errors import UsageError
 from lattice.base.shell import Shell
-from lattice.features.allocations import api
+from lattice.features.allocations import operations
 from lattice.features.allocations.command.options import (
     ALL,
     STATE,
@@ -15,7 +15,7 @@ from lattice.features.allocations.command.options import (
     warn_of_sources,
 )
 from lattice.features.allocations.model import AllocationCard, AllocationList
-from lattice.features.allocations.render.listing import allocation_table
+from lattice.features.allocations.render.list_table import allocation_table
 from lattice.features.allocations.render.states import known_at, summary
 
 
@@ -28,7 +28,7 @@ def status(
     all: bool,  # noqa: A002 - the option's name
     watch: bool,
 ) -> int:
-    """The list, or one in full."""
+    """Show the list, or one allocation in full."""
     chosen = bool(state or user or all)
     if id is not None and chosen:
         raise UsageError(
@@ -39,7 +39,7 @@ def status(
     if name is not None:
         return _one(shell, resolve(shell, name), watch=watch)
     states = tuple(dict.fromkeys(word for group in state for word in group))
-    call = api.list_allocations(states=states, user=user or "", everyone=all)
+    call = operations.list_allocations(states=states, user=user or "", everyone=all)
     with_user = all or user is not None
     if watch:
         from lattice.features.allocations.command import watch as watching  # noqa: PLC0415
@@ -62,7 +62,7 @@ def status(
 
 
 def list_text(shell: Shell, answer: AllocationList, *, with_user: bool) -> str:
-    """The table, and on a terminal its sum below."""
+    """Return the table, on a terminal with a summary line below."""
     if not answer.allocations:
         return ""
     style, now = shell.style, known_at(answer.sources, shell.clock.now())
@@ -74,7 +74,7 @@ def list_text(shell: Shell, answer: AllocationList, *, with_user: bool) -> str:
 
 
 def nothing(*, chosen: bool) -> str:
-    """What to say of an empty list, and what to do about it."""
+    """Return the text for an empty list, with a hint."""
     if chosen:
         return "No allocation matches. `lattice history` shows older ones.\n"
     return (
@@ -84,7 +84,7 @@ def nothing(*, chosen: bool) -> str:
 
 
 def _one(shell: Shell, reference: str, *, watch: bool) -> int:
-    call = api.get_allocation(reference, last_output=True)
+    call = operations.get_allocation(reference, last_output=True)
     if watch:
         from lattice.features.allocations.command import watch as watching  # noqa: PLC0415
 
@@ -105,7 +105,7 @@ def _one(shell: Shell, reference: str, *, watch: bool) -> int:
 
 
 def card_text(shell: Shell, answer: AllocationCard) -> str:
-    """The card, and on a terminal what can be done next."""
+    """Return the card, on a terminal with the commands that can follow."""
     from lattice.features.allocations.render.card import card, next_commands  # noqa: PLC0415
 
     text = card(answer, shell.style, known_at(answer.sources, shell.clock.now()))

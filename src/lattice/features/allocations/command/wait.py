@@ -11,7 +11,7 @@ from lattice.base.pace import pauses
 from lattice.base.shell import Shell
 from lattice.base.text import inert
 from lattice.domain.allocation import Allocation, State, parse_reference
-from lattice.features.allocations import api
+from lattice.features.allocations import operations
 from lattice.features.allocations.command.options import resolve
 from lattice.features.allocations.command.watch import SILENCE_S
 from lattice.features.allocations.model import AllocationCard
@@ -27,11 +27,11 @@ def wait(
     timeout: int | None,
     exit_status: bool,
 ) -> int:
-    """Return when every one has finished."""
+    """Return when all allocations have finished."""
     gc.enable()
     last: dict[str, Allocation] = {}
     for name in [resolve(shell, each) for each in id]:
-        for each in _members(shell.call(api.get_allocation(name)), name):
+        for each in _members(shell.call(operations.get_allocation(name)), name):
             _say_state(shell, last, each)
     silent_since: float | None = None
     for pause_s in pauses(timeout, shell.clock):
@@ -45,7 +45,7 @@ def wait(
 
 
 def _members(answer: AllocationCard, name: str) -> tuple[Allocation, ...]:
-    """The one named, and with a bare id all tasks or components of that job."""
+    """Return the named allocation; for a bare id, all tasks or components of that job."""
     reference = parse_reference(name)
     if reference.task_id is None and reference.offset is None:
         return (answer.allocation, *answer.siblings)
@@ -67,7 +67,7 @@ def _look_again(
     try:
         for name, each in list(last.items()):
             if not each.state.finished:
-                _say_state(shell, last, shell.call(api.get_allocation(name)).allocation)
+                _say_state(shell, last, shell.call(operations.get_allocation(name)).allocation)
     except (RateLimited, Unavailable) as error:
         now = shell.clock.monotonic()
         if silent_since is None:

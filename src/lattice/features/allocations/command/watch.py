@@ -1,4 +1,4 @@
-"""Watching: ask again and again, and show only what changed."""
+"""`--watch`: poll the server and show only what changed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from lattice.features.allocations.render.states import change_line, source_notes
 T = TypeVar("T", AllocationList, AllocationCard)
 
 SILENCE_S = 900.0
-"""How long a server may be away before the waiting ends."""
+"""How long the server may stay unreachable before the command fails."""
 _PAUSE_S = 2.0
 
 
 class _View(Protocol):
-    """Where what is watched is shown."""
+    """The output of a watch."""
 
     def show(self, text: str, allocations: Sequence[Allocation], notes: Sequence[str]) -> None: ...
     def away(self, message: str) -> None: ...
@@ -36,10 +36,10 @@ def watch(
     *,
     to_the_end: bool = False,
 ) -> int:
-    """On a terminal the same text kept current; in a pipe a line or a record for each change.
+    """Show the same text kept current, or in a pipe one line or record per change.
 
-    Goes on until it is interrupted, or with `to_the_end` until all have finished. A server that
-    is away is waited for, and said to be.
+    It runs until it is interrupted, or with `to_the_end` until all allocations have finished. While
+    the server does not answer, it retries and shows a warning.
     """
     gc.enable()
     painted = shell.live and shell.output in {"table", "wide"}
@@ -67,7 +67,7 @@ def watch(
 
 
 class _Screen:
-    """A terminal: the lines that changed are written again, in their place."""
+    """A terminal: rewrites the changed lines in place."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -82,12 +82,12 @@ class _Screen:
         self._paint([f"{message}; trying again.", *self._text.splitlines()])
 
     def back(self) -> None:
-        """The next showing says it."""
+        """Do nothing: the next `show` replaces the warning."""
 
     def _paint(self, lines: list[str]) -> None:
         height = self._shell.style.height
         if height is not None and len(lines) >= height:
-            # What has scrolled off can't be reached by the cursor any more.
+            # The cursor can't reach lines that have scrolled off the screen.
             left_off = len(lines) - height + 2
             lines = [*lines[: height - 2], f"… {left_off} lines more; the window is too low"]
         if len(lines) != len(self._shown):
@@ -102,7 +102,7 @@ class _Screen:
 
 
 class _Lines:
-    """A pipe: a line, or a record, for what is new or has changed."""
+    """A pipe: one line or record for each new or changed allocation."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -112,7 +112,7 @@ class _Lines:
     def show(self, text: str, allocations: Sequence[Allocation], notes: Sequence[str]) -> None:  # noqa: ARG002 - only changes are told
         silent = {note.split()[0]: note for note in notes}
         for name in silent.keys() - self._silent:
-            # Once: its age goes on growing, which is no news.
+            # Warn once per source: its age grows with each poll.
             self._shell.warn(silent[name])
         self._silent = set(silent)
         for each in allocations:

@@ -1,1 +1,1 @@
-"""Allocations as text: the list, the card, the past, the lines of a watch. Pure."""
+"""Allocations as text: the list, the card, history and the lines of a watch. Pure."""

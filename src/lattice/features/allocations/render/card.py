@@ -10,7 +10,7 @@ from lattice.base.style import Style
 from lattice.base.table import Cell, Column, fields, table
 from lattice.base.text import cells, cut, inert
 from lattice.domain.allocation import Allocation, Attempt
-from lattice.domain.lastoutput import LastOutput
+from lattice.domain.logs import LastOutput
 from lattice.features.allocations.model import AllocationCard
 from lattice.features.allocations.render.states import (
     MOVING,
@@ -23,7 +23,7 @@ from lattice.features.allocations.render.states import (
 
 
 def card(answer: AllocationCard, style: Style, now: datetime) -> str:
-    """One allocation on one screen."""
+    """Return one allocation as a card that fits one screen."""
     each = answer.allocation
     facts = _facts(each, style, now)
     if answer.last_output is not None:
@@ -156,7 +156,7 @@ def _indented(text: str) -> str:
 
 
 def next_commands(each: Allocation) -> str:
-    """What can be done now, as commands to type."""
+    """Return a line of commands that can follow, by the allocation's state."""
     name = inert(each.id)
     if each.state.finished:
         return f"Next: lattice logs {inert(each.ref)} · lattice status {inert(each.ref)} -o json"

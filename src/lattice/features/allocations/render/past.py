@@ -1,4 +1,4 @@
-"""The past, as sacct would tell it. Pure."""
+"""History as a table, similar to sacct's. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HISTORY_WIDE = (
 def history_table(
     allocations: Sequence[Allocation], style: Style, now: datetime, *, with_user: bool = False
 ) -> str:
-    """What sacct answers: when each began and ended, and how; a line for every attempt."""
+    """Return a table with one line per attempt: start, end and final state."""
     columns = [Column("ID"), Column("NAME", least=8)]
     columns += [Column("USER", least=5)] if with_user or style.wide else []
     columns += [Column("STATE"), Column("STARTED"), Column("ENDED"), Column("TIME", right=True)]

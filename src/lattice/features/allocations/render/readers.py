@@ -1,4 +1,4 @@
-"""Who else may read an allocation's output and who has, for its owner's card. Pure."""
+"""Who may read an allocation's output and who has, for its owner's card. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_LINES = 3
 
 
 def reader_facts(answer: AllocationCard, style: Style, now: datetime) -> list[tuple[str, Cell]]:
-    """A line for those it is shared with, and one for each of the last who read it."""
+    """Return one line with the shares and up to three lines with the latest readers."""
     facts: list[tuple[str, Cell]] = []
     if answer.shares:
         facts.append(("Shared", _shared(answer.shares, style, now)))
@@ -37,7 +37,7 @@ def _shared(shares: Sequence[Share], style: Style, now: datetime) -> str:
 
 
 def _by_reader(records: Sequence[ReadRecord]) -> list[list[ReadRecord]]:
-    """Each reader's, newest first, the newest reader first; as they come."""
+    """Group records by reader, in the given order: newest first."""
     found: dict[str, list[ReadRecord]] = {}
     for each in records:
         found.setdefault(each.reader, []).append(each)

@@ -1,4 +1,4 @@
-"""States, reasons and times of an allocation as words. Pure."""
+"""States, reasons and times of an allocation as text. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GONE = frozenset({State.CANCELLED, State.REVOKED})
 
 
 def state_cell(state: State, style: Style, count: int = 1) -> tuple[str, str]:
-    """Glyph and word, and how many it stands for: never colour alone."""
+    """Return glyph, word and count with a style. Colour is never the only sign."""
     sign, look = _sign(state, style)
     times = f" ×{count}" if count > 1 else ""
     return f"{sign} {state.value.replace('_', ' ')}{times}", look
@@ -40,7 +40,7 @@ def _sign(state: State, style: Style) -> tuple[str, str]:
 
 
 def reason_text(reason: Reason | None) -> str:
-    """The words, with Slurm's code beside them."""
+    """Return the reason in words, followed by Slurm's code."""
     if reason is None:
         return ""
     if not reason.words:
@@ -49,21 +49,21 @@ def reason_text(reason: Reason | None) -> str:
 
 
 def elapsed_s(each: Allocation, at: datetime) -> int | None:
-    """How long it has run; nothing is counted for one that waits or of which nobody knows."""
+    """Return the running time in seconds at `at`; a waiting or unknown state does not count on."""
     if each.state.waiting or each.state is State.UNKNOWN:
         return each.elapsed_s
     return each.elapsed_at(at)
 
 
 def node_text(each: Allocation) -> str:
-    """The nodes it has, or else how many it asks for."""
+    """Return the nodes it has, or else how many it requests."""
     if each.nodes:
         return each.nodes
     return str(each.node_count) if each.node_count else ""
 
 
 def tasks_in(allocation: Allocation) -> int:
-    """How many tasks a record stands for that Slurm itself keeps as one (`1-100:2%5`)."""
+    """Return how many tasks one Slurm record stands for (`1-100:2%5`)."""
     text = allocation.array.waiting if allocation.array else ""
     total = 0
     for part in text.partition("%")[0].split(","):
@@ -76,7 +76,10 @@ def tasks_in(allocation: Allocation) -> int:
 
 
 def summary(allocations: Iterable[Allocation]) -> str:
-    """`3 running · 2 pending`, the commonest first among the unfinished, then the finished."""
+    """Return counts such as `3 running · 2 pending`.
+
+    Unfinished states come first, running before the others, then by count.
+    """
     counts: Counter[State] = Counter()
     for each in allocations:
         counts[each.state] += tasks_in(each)
@@ -87,7 +90,7 @@ def summary(allocations: Iterable[Allocation]) -> str:
 
 
 def known_at(sources: Iterable[Source], now: datetime) -> datetime:
-    """The moment that is told of: now, or when the scheduler last answered."""
+    """Return the time of the data: now, or when slurmctld last answered."""
     for source in sources:
         if source.name == LIVE and not source.ok and source.as_of is not None:
             return min(source.as_of, now)
@@ -95,7 +98,7 @@ def known_at(sources: Iterable[Source], now: datetime) -> datetime:
 
 
 def source_notes(sources: Iterable[Source], style: Style, now: datetime) -> list[str]:
-    """What to say of the parts that don't answer; nothing when all do."""
+    """Return a line for each source that does not answer."""
     notes = []
     for source in sources:
         if source.ok:
@@ -114,7 +117,7 @@ def source_notes(sources: Iterable[Source], style: Style, now: datetime) -> list
 
 
 def change_line(each: Allocation, before: State | None, style: Style, now: datetime) -> str:
-    """One line for a state that is new or has changed."""
+    """Return one line for a state that is new or has changed."""
     word, look = state_cell(each.state, style)
     came = f"{before.value.replace('_', ' ')} → " if before is not None else ""
     where = f" on {inert(each.nodes)}" if each.nodes else ""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from lattice.base.command import Argument, Command, Option
 from lattice.base.errors import UsageError
 from lattice.base.shell import Shell
-from lattice.features.attach.api import terminal
+from lattice.features.attach import terminal_call
 
 _SHELL = "/bin/sh"
 
 
 def read_rank(text: str) -> int:
-    """A task's number."""
+    """Parse the number of a task; raises `UsageError`."""
     if not (text.isascii() and text.isdigit() and len(text) <= 7):
         raise UsageError(f"{text!r} is no rank", hint="Ranks are numbers from 0 on.")
     return int(text)
@@ -27,7 +27,7 @@ def attach(
     tools_uenv: str | None,
     argv: tuple[str, ...],
 ) -> int:
-    """Open it, and become it until it is over."""
+    """Open a terminal and return the exit code of the remote program."""
     if command is not None and argv:
         raise UsageError("--command and a command behind `--` are two", hint="Give one of them.")
     if node is not None and rank is not None:
@@ -39,7 +39,9 @@ def attach(
         node = pick_node(shell, name)
     words = (_SHELL, "-c", command) if command is not None else argv
     return shell.attach(
-        terminal.attach(name, node=node or "", rank=rank, command=words, tools=tools_uenv or "")
+        terminal_call.attach(
+            name, node=node or "", rank=rank, command=words, tools=tools_uenv or ""
+        )
     )
 
 

@@ -1,18 +1,18 @@
-"""Which node of several: type a part of its name to narrow, Enter takes the first."""
+"""Choose one of a job's nodes: a part of its name narrows the list, Enter takes the first."""
 
 from __future__ import annotations
 
 from lattice.base.shell import Shell
 from lattice.base.text import inert
 from lattice.domain.nodeset import NodeSet
-from lattice.features.attach.api import calls
+from lattice.features.attach import operations
 
 _SHOWN = 24
 
 
 def pick_node(shell: Shell, reference: str) -> str | None:
-    """The chosen one; None where there is nothing to choose, and the server says the rest."""
-    target = shell.call(calls.get_target(reference)).allocation
+    """The chosen node; None if there is no choice, and then the server picks or refuses."""
+    target = shell.call(operations.get_target(reference)).allocation
     if target.node_count < 2:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`lattice session`: an allocation of one's own with a terminal in it as soon as it runs."""
+"""`lattice session`: a new allocation with a terminal in it as soon as it runs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from lattice.base.errors import JobEnded, LatticeError, RateLimited, Unavailable
 from lattice.base.moment import duration
 from lattice.base.pace import pauses
 from lattice.base.shell import Shell
-from lattice.base.text import inert
-from lattice.base.words import shell_words
+from lattice.base.text import inert, shell_words
 from lattice.domain.allocation import State
-from lattice.features.attach.api import calls, terminal
-from lattice.features.attach.api.calls import Target
+from lattice.features.attach import operations, terminal_call
+from lattice.features.attach.operations import Target
 
-# It holds the allocation and nothing else; the terminal's end cancels it.
+# It only holds the allocation; the end of the terminal cancels it.
 _WAITS = "#!/bin/sh\n# Written by lattice session.\nexec sleep infinity\n"
 _SLEEP_S = (0.25, 0.25, 0.5, 0.5)
-"""At first often: a free cluster starts a job at once, and a person waits."""
+"""Short at first: a free cluster starts a job at once, and a person waits."""
 _SILENCE_S = 900.0
 
 
@@ -37,7 +36,7 @@ def session(  # noqa: PLR0913 - one for each option people know
     keep: bool,
     argv: tuple[str, ...],
 ) -> int:
-    """Submit it, wait for it, be in it, and leave nothing behind."""
+    """Submit the job, wait for its start, attach to it, and cancel it unless `keep`."""
     request = {
         "script": _WAITS,
         "file": "session",
@@ -52,7 +51,7 @@ def session(  # noqa: PLR0913 - one for each option people know
         "directory_required": chdir is not None,
         "options": [word for group in sbatch for word in group],
     }
-    answer = shell.call(calls.submit_session(request, os.urandom(16).hex()))
+    answer = shell.call(operations.submit_session(request, os.urandom(16).hex()))
     shell.note(f"Submitted allocation {inert(answer.id)}")
     for note in answer.notes:
         for line in note.splitlines():
@@ -60,7 +59,7 @@ def session(  # noqa: PLR0913 - one for each option people know
     over = False
     try:
         _await_start(shell, answer.id)
-        code = shell.attach(terminal.attach(answer.id, command=argv, tools=tools_uenv or ""))
+        code = shell.attach(terminal_call.attach(answer.id, command=argv, tools=tools_uenv or ""))
     except JobEnded:
         over = True
         raise
@@ -70,14 +69,14 @@ def session(  # noqa: PLR0913 - one for each option people know
 
 
 def _await_start(shell: Shell, reference: str) -> None:
-    """Return when it runs; say what it waits for. Raises `JobEnded` if it is over before."""
+    """Return when it runs, and print what it waits for. Raises `JobEnded` if it ends before."""
     began = shell.clock.monotonic()
     last = ""
     silent_since: float | None = None
     waits = [*_SLEEP_S]
     for pause_s in pauses(None, shell.clock):
         try:
-            target = shell.call(calls.get_target(reference)).allocation
+            target = shell.call(operations.get_target(reference)).allocation
         except (RateLimited, Unavailable) as error:
             now = shell.clock.monotonic()
             if silent_since is None:
@@ -117,7 +116,7 @@ def _afterwards(shell: Shell, name: str, *, keep: bool, over: bool) -> None:
         )
         return
     try:
-        answer = shell.call(calls.cancel_session(name))
+        answer = shell.call(operations.cancel_session(name))
     except LatticeError as error:
         shell.warn(
             f"Allocation {inert(name)} could not be cancelled and goes on: "

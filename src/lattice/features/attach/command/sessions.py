@@ -1,10 +1,10 @@
-"""`lattice sessions`: the terminals that are open in one's jobs, and those that were."""
+"""`lattice sessions`: open and past terminals in the caller's jobs."""
 
 from __future__ import annotations
 
 from lattice.base.command import Argument, Command, Option
 from lattice.base.shell import Shell
-from lattice.features.attach.api import calls
+from lattice.features.attach import operations
 from lattice.features.attach.render import sessions_table
 
 
@@ -14,9 +14,9 @@ def sessions(
     id: str | None,  # noqa: A002 - the word people read in the usage line
     all: bool,  # noqa: A002 - the option's own word
 ) -> int:
-    """List them."""
+    """List the sessions."""
     reference = shell.reference(id) if id is not None else ""
-    answer = shell.call(calls.list_sessions(reference=reference, only_open=not all))
+    answer = shell.call(operations.list_sessions(reference=reference, only_open=not all))
     if shell.output in {"json", "yaml"}:
         shell.document(answer)
         return 0

@@ -1,10 +1,12 @@
 """Attach on a server.
 
-- `choosing`: whether a job can be entered, and on which of its nodes. Pure
-- `records`: who attached to what, in the agreed state, before it begins and when it is over
-- `passage`: the one place that every frame of both directions goes through
-- `watching`: what happens to the job, the node and the caller meanwhile, in words
-- `attaching`: one connection of a caller, from its first word to its last
-- `tickets`: what a page shows in place of a token
-- `tidying`: records whose server or client vanished are ended
+- `node_choice`: whether a job can be entered, and on which node. Pure.
+- `records`: the record of each session in the state store, from before its begin to its end.
+- `registry`: the slot and the record of a session.
+- `questions`: the signed requests to a node.
+- `tap`: the one place that every frame of both directions goes through.
+- `watcher`: changes of the job, the node and the caller, as messages.
+- `session`: one connection of a caller, from its first message to its last.
+- `tickets`: single-use secrets for browsers, in place of a token.
+- `cleanup`: ends the records of lost servers and clients.
 """

@@ -1,11 +1,13 @@
-"""Who attached to what, in the agreed state: one key a session.
+"""The records of sessions in the state store: one key for each session.
 
-    attach/sessions/open/USER/SESSION   while it goes on, with who serves it
-    attach/sessions/past/USER/SESSION   when it is over, for thirty days or as the site chose
+Keys::
 
-Written before a session begins: what can't be written down does not begin. Every change compares
-the revision it was made from, so two servers that serve the same session one after the other
-can't undo each other. A session that moves to another connection counts up its `sequence`.
+    attach/sessions/open/USER/SESSION   while it is open, with the server that serves it
+    attach/sessions/past/USER/SESSION   after its end, for 30 days or as configured
+
+A session begins only after its record is written. Every commit expects the revision that was read.
+So two servers that serve a session in turn can't undo each other's changes. Each new connection of
+a session raises its `sequence`.
 """
 
 from __future__ import annotations
@@ -18,10 +20,33 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
+from lattice.access.actor import Actor
+from lattice.access.allocation_finder import AllocationFinder
+from lattice.access.permission import Permission
 from lattice.base.clock import Clock
 from lattice.base.errors import NotFound, Unavailable, UsageError
 from lattice.domain.state import Change, Delete, Entry, Expect, Put, StateStore
-from lattice.features.attach.model import AttachSession, EndReason
+from lattice.features.attach.model import AttachSession, AttachSessions, EndReason
+
+
+class AttachListing:
+    """Answers `lattice sessions`."""
+
+    def __init__(self, finder: AllocationFinder, records: SessionRecords) -> None:
+        self._finder = finder
+        self._records = records
+
+    async def of(self, actor: Actor, *, name: str = "", only_open: bool = False) -> AttachSessions:
+        """Newest first; with a name those of that allocation. Raises as the finder does."""
+        allocation = ""
+        if name:
+            found = await self._finder.find(actor, Permission.VIEW_ALLOCATIONS, name)
+            allocation = found.allocation.ref
+        sessions, more = await self._records.of(
+            actor.user, allocation=allocation, only_open=only_open
+        )
+        return AttachSessions(sessions=sessions, more=more)
+
 
 OPEN = "attach/sessions/open/"
 PAST = "attach/sessions/past/"
@@ -35,21 +60,21 @@ _MOST_TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A record as it stands: the session, and who serves it."""
+    """A record: the session, and the server that serves it."""
 
     session: AttachSession
     sequence: int
-    """How many connections it has had."""
+    """The number of its connections so far."""
     replica: str
     left: datetime | None = None
     """Since when no client is connected."""
     owed: datetime | None = None
-    """Since when the node owed an answer then."""
+    """When the client left: since when the node owed an answer."""
     revision: int = 0
 
 
 class SessionRecords:
-    """Writes and reads them. Every call raises `Unavailable` while the state does not answer."""
+    """Reads and writes records. Every call raises `Unavailable` while the store is away."""
 
     def __init__(
         self, state: StateStore, clock: Clock, replica: str, kept: timedelta = KEPT
@@ -62,13 +87,13 @@ class SessionRecords:
         self._swept_s = float("-inf")
 
     async def begin(self, session: AttachSession) -> Kept:
-        """Write down that it begins. Raises `UsageError` if there is one of that name."""
+        """Write a new record. Raises `UsageError` if that session exists."""
         record = Kept(session, 1, self._replica)
         key = _key(OPEN, session)
         absent = [Expect(key, 0), Expect(_key(PAST, session), 0)]
         revision = await self._state.commit(absent, [Put(key, _written(record))])
         if revision is None:
-            # The answer to the same question may have been lost on its way.
+            # The same request may come again after its answer was lost.
             there = await self._find(session)
             if there is None or not _same_beginning(there.session, session):
                 raise UsageError("A session of that name exists.", hint="Draw another at random.")
@@ -76,7 +101,7 @@ class SessionRecords:
         return replace(record, revision=revision)
 
     async def resume(self, session: str, user: str, subject: str) -> Kept:
-        """The record of a session that goes on over a new connection. Raises `NotFound`."""
+        """Continue a session over a new connection. Raises `NotFound` if it is over."""
         for _ in range(_MOST_TRIES):
             entry = await self._state.get(f"{OPEN}{_word(user)}/{session}")
             there = record_of(entry) if entry else None
@@ -87,13 +112,13 @@ class SessionRecords:
         raise Unavailable("Too many resume this session at once.", hint="Try again.")
 
     async def left(self, record: Kept, owed: datetime | None = None) -> Kept:
-        """Its client is gone, and may come back."""
+        """Record that the client is gone and may come back."""
         return await self._change(replace(record, left=self._clock.now(), owed=owed))
 
     async def end(
         self, record: Kept, reason: EndReason, exit_code: int | None = None
     ) -> AttachSession | None:
-        """It is over; None if it went on elsewhere or was ended before."""
+        """Record the end; None if it continued elsewhere or had ended before."""
         over = replace(record.session, ended=self._clock.now(), reason=reason, exit_code=exit_code)
         open_key, past_key = _key(OPEN, over), _key(PAST, over)
         changes: list[Change] = [
@@ -109,13 +134,13 @@ class SessionRecords:
         return over
 
     async def all_open(self) -> tuple[Kept, ...]:
-        """Of everybody."""
+        """The open sessions of all users."""
         return _records((await self._state.list(OPEN)).entries)
 
     async def of(
         self, user: str, *, allocation: str = "", only_open: bool = False
     ) -> tuple[tuple[AttachSession, ...], bool]:
-        """One user's, newest first, and whether there are more."""
+        """One user's sessions, newest first, and whether there are more."""
         if not user:
             return (), False
         found = list(_records((await self._state.list(f"{OPEN}{_word(user)}/")).entries))
@@ -149,7 +174,7 @@ class SessionRecords:
         return replace(record, revision=revision)
 
     async def _sweep(self) -> None:
-        """Let go of what is too old, and of the oldest where there is too much."""
+        """Delete records that are too old, and the oldest if there are too many."""
         now_s = self._clock.monotonic()
         if now_s - self._swept_s < _SWEEP_EVERY_S and self._past <= MOST_PAST:
             return
@@ -169,11 +194,11 @@ class SessionRecords:
 
 
 class _Raced(Unavailable):
-    """Another server has changed the record meanwhile."""
+    """Another server changed the record meanwhile."""
 
 
 def record_of(entry: Entry) -> Kept | None:
-    """What a key holds; None where it can't be read."""
+    """The record of a key; None if it can't be parsed."""
     try:
         told: Any = json.loads(entry.value)
         facts = told["session"]

@@ -1,8 +1,8 @@
-"""Tickets for pages: one opens one WebSocket to one allocation, within half a minute, once.
+"""Tickets for browsers: one opens one WebSocket to one allocation, once, within 30 s.
 
-Kept in the agreed state by their hash, so that any server takes them and none twice: whoever
-deletes the key has used the ticket. A ticket stands for its caller as she was when she asked; it
-holds no longer than her token.
+The state store has them by their hash, so every server accepts them and none twice: deleting the
+key uses the ticket. A ticket has the actor of its request, and ends with that caller's token at the
+latest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import timedelta
 import msgspec
 
 from lattice.access.actor import Actor
-from lattice.access.finding import AllocationFinder
+from lattice.access.allocation_finder import AllocationFinder
 from lattice.access.permission import Permission
 from lattice.base.clock import Clock
 from lattice.base.errors import LoginRequired, RateLimited, Unavailable
@@ -36,7 +36,7 @@ class _Written(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttachTickets:
-    """Issues and takes them."""
+    """Issues and redeems tickets."""
 
     def __init__(self, finder: AllocationFinder, state: StateStore, clock: Clock) -> None:
         self._finder = finder
@@ -54,7 +54,7 @@ class AttachTickets:
         return AttachTicket(ticket=ticket, expires=expires)
 
     async def redeem(self, ticket: str, name: str) -> Actor:
-        """Who asked for it. Raises `LoginRequired` with one message, whatever is wrong."""
+        """Use a ticket and return its actor. Raises one `LoginRequired` for every fault."""
         if not _TICKET.fullmatch(ticket):
             raise _refused()
         key = _key(ticket)
@@ -77,7 +77,7 @@ class AttachTickets:
         return written.actor
 
     async def _sweep(self, actor: Actor) -> None:
-        """Let go of those nobody used in time. Raises where there are too many others."""
+        """Delete expired tickets. Raises if too many are unused."""
         entries = (await self._state.list(TICKETS)).entries
         now = self._clock.now().timestamp()
         valid, over = [], []

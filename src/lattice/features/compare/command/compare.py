@@ -1,4 +1,4 @@
-"""`lattice compare`: what differs between runs, since when, and how sure that is."""
+"""`lattice compare`: what differs between runs, since when, and how certain that is."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from lattice.base.command import FORMATS, Argument, Command, Option
 from lattice.base.errors import UsageError
 from lattice.base.shell import Shell
 from lattice.domain.metric import Provenance
-from lattice.features.compare import api
-from lattice.features.compare.command.failon import Bound, Verdict, judge, read_bound
+from lattice.features.compare import operations
+from lattice.features.compare.command.failon import Bound, FailOnVerdict, judge, read_bound
 from lattice.features.compare.model import (
     FEWEST_RUNS,
     MOST_RUNS,
@@ -21,7 +21,7 @@ _NOTHING = 76
 
 
 def read_metrics(text: str) -> str:
-    """Names of metrics, with commas between; passed on as they are. Raises `UsageError`."""
+    """Check a comma-separated list of metrics and return it unchanged. Raises `UsageError`."""
     metrics_named((text,))
     return text
 
@@ -34,14 +34,14 @@ def compare(
     fail_on: tuple[Bound, ...],
     fail_unsure: bool,
 ) -> int:
-    """Ask, show, and judge what is to be judged."""
+    """Compare runs, show the result and check the bounds."""
     if not FEWEST_RUNS <= len(id) <= MOST_RUNS:
         raise UsageError(
             f"It takes {FEWEST_RUNS} to {MOST_RUNS} allocations to compare.",
             hint="The first is the baseline: `lattice compare 41 42`.",
         )
     references = [shell.reference(each) for each in id]
-    answer = shell.call(api.compare_metrics(references, metrics=_wanted(metrics, fail_on)))
+    answer = shell.call(operations.compare_metrics(*references, metrics=_wanted(metrics, fail_on)))
     _show(shell, answer, every_plot=bool(metrics))
     if fail_on:
         return _judged(shell, answer, fail_on, fail_unsure=fail_unsure)
@@ -50,7 +50,7 @@ def compare(
 
 
 def _wanted(metrics: tuple[str, ...], fail_on: tuple[Bound, ...]) -> tuple[str, ...]:
-    """Those that are asked for, and those that are to be judged; none: the usual ones."""
+    """Return the requested metrics and those with a bound; empty for the default ones."""
     bounded = [each.metric for each in fail_on]
     if not metrics and all(each in USUAL for each in bounded):
         return ()
@@ -79,10 +79,12 @@ def _show(shell: Shell, answer: Comparison, *, every_plot: bool) -> None:
 def _judged(
     shell: Shell, answer: Comparison, bounds: tuple[Bound, ...], *, fail_unsure: bool
 ) -> int:
-    failing = {Verdict.BROKEN, Verdict.UNKNOWN} | ({Verdict.UNSURE} if fail_unsure else set())
+    failing = {FailOnVerdict.BROKEN, FailOnVerdict.UNKNOWN} | (
+        {FailOnVerdict.UNSURE} if fail_unsure else set()
+    )
     judged = [each for bound in bounds for each in judge(bound, answer)]
     for each in judged:
-        (shell.note if each.verdict is Verdict.HOLDS else shell.warn)(each.words)
+        (shell.note if each.verdict is FailOnVerdict.HOLDS else shell.warn)(each.words)
     return BROKEN if any(each.verdict in failing for each in judged) else 0
 
 

@@ -1,13 +1,13 @@
-"""`--fail-on`: a bound on a difference, for a script that must not go on beyond it.
+"""`--fail-on`: a bound on a difference, for scripts such as CI gates.
 
     METRIC < or > NUMBER[%|K|M|G|T]        gpu_utilization<-5%   memory_used>2G
 
-The number is a difference from the baseline: in percent of it, or in the metric's own unit. A
-bound is broken when the estimate lies beyond it and the interval leaves zero out, of the steady
-means or of what comes since the runs part: noise alone does that in one of forty. Where the
-interval reaches beyond the bound and that is not so, it is unsure: that passes with a warning,
-unless such is asked to fail. What was not measured fails: a gate that saw nothing has nothing to
-let through.
+The number is a difference from the baseline: in percent of it, or in the metric's own unit.
+
+A bound is broken when the estimate is beyond it and the interval excludes zero. That is checked for
+the steady means and for the time since the runs diverge. Noise alone does that in one of forty
+comparisons. If only the interval reaches beyond the bound, the result is unsure. That passes with a
+warning, unless `--fail-unsure` is set. A metric that was not measured fails.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _SIZES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _HINT = "Write a metric, < or >, and a difference from the baseline: 'gpu_utilization<-5%'."
 
 
-class Verdict(StrEnum):
-    """What becomes of one bound and one run."""
+class FailOnVerdict(StrEnum):
+    """The result of one bound and one run."""
 
     HOLDS = "holds"
     BROKEN = "broken"
@@ -39,7 +39,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One of them, read."""
+    """One parsed bound."""
 
     text: str
     metric: Shown
@@ -50,14 +50,14 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One bound and one run, in words."""
+    """The result of one bound and one run, with a message."""
 
-    verdict: Verdict
+    verdict: FailOnVerdict
     words: str
 
 
 def read_bound(text: str) -> Bound:
-    """What a text says. Raises `UsageError`, which teaches."""
+    """Parse a bound. Raises `UsageError` with a hint."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise UsageError(f"{text!r} is no bound: {_problem(text)}", hint=_HINT)
@@ -94,23 +94,23 @@ def _problem(text: str) -> str:
 
 
 def judge(bound: Bound, comparison: Comparison) -> tuple[Judged, ...]:
-    """Every run against it."""
+    """Check every run against a bound."""
     row = next((each for each in comparison.metrics if each.metric is bound.metric), None)
     if row is None:
         unmeasured = f"{bound.text}: unknown, nothing of it was measured"
-        return tuple(Judged(Verdict.UNKNOWN, unmeasured) for _ in comparison.runs[1:])
+        return tuple(Judged(FailOnVerdict.UNKNOWN, unmeasured) for _ in comparison.runs[1:])
     return tuple(_judged(bound, each) for each in row.differences)
 
 
 def _judged(bound: Bound, one: RunDifference) -> Judged:
     if one.change is None:
-        return Judged(Verdict.UNKNOWN, f"{bound.text}: unknown for {one.label}: {one.reason}")
+        return Judged(FailOnVerdict.UNKNOWN, f"{bound.text}: unknown for {one.label}: {one.reason}")
     whole = _weighed(bound, one.label, one.change)
     parting = one.parting
-    if parting is None or parting.since is None or whole.verdict is Verdict.BROKEN:
+    if parting is None or parting.since is None or whole.verdict is FailOnVerdict.BROKEN:
         return whole
     since = _weighed(bound, one.label, parting.since)
-    if since.verdict is not Verdict.BROKEN:
+    if since.verdict is not FailOnVerdict.BROKEN:
         return whole
     return replace(since, words=f"{since.words} since {duration(parting.at_s)}")
 
@@ -119,7 +119,7 @@ def _weighed(bound: Bound, label: str, change: Change) -> Judged:
     figures = _figures(bound, change)
     if figures is None:
         return Judged(
-            Verdict.UNKNOWN,
+            FailOnVerdict.UNKNOWN,
             f"{bound.text}: unknown for {label}: the baseline is not told apart from zero, so "
             "there are no percents of it",
         )
@@ -130,10 +130,10 @@ def _weighed(bound: Bound, label: str, change: Change) -> Judged:
     leaves_zero = high < 0 if bound.below else low > 0
     reaches = low < bound.value if bound.below else high > bound.value
     if beyond and leaves_zero:
-        return Judged(Verdict.BROKEN, f"{bound.text}: broken, {shown}")
+        return Judged(FailOnVerdict.BROKEN, f"{bound.text}: broken, {shown}")
     if reaches:
-        return Judged(Verdict.UNSURE, f"{bound.text}: unsure, {shown}")
-    return Judged(Verdict.HOLDS, f"{bound.text}: holds, {shown}")
+        return Judged(FailOnVerdict.UNSURE, f"{bound.text}: unsure, {shown}")
+    return Judged(FailOnVerdict.HOLDS, f"{bound.text}: holds, {shown}")
 
 
 def _figures(bound: Bound, change: Change) -> tuple[float, float, float] | None:

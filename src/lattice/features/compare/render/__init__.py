@@ -1,1 +1,1 @@
-"""A comparison for people: words, a table, a plot; as commas; as one page of HTML. Pure."""
+"""A comparison as text with a table and a plot, as CSV, and as one HTML page. Pure."""

@@ -1,6 +1,6 @@
-"""A comparison as comma-separated values: a line a metric and run, then a setting and run. Pure.
+"""A comparison as CSV: one line per metric and run, then one per setting and run. Pure.
 
-What was asked for stands in the column `value`, its name in the column `setting`.
+A setting has its name in the column `setting` and its value in the column `value`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def commas(comparison: Comparison) -> str:
-    """Every mean, difference and setting; what nobody knows is empty, with its reason."""
+    """Return every mean, difference and setting; an unknown one is empty, with its reason."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_HEADING)
@@ -61,7 +61,7 @@ def _settings(comparison: Comparison) -> Iterator[list[str]]:
 
 
 def _differs(setting: Setting) -> str:
-    """Nothing where that is not known."""
+    """Return `yes`, `no`, or an empty string if that is unknown."""
     if setting.differs:
         return "yes"
     return "" if any(each.value is None for each in setting.values) else "no"
@@ -100,5 +100,5 @@ def _cell(value: object) -> str:
         return ""
     if not isinstance(value, str):
         return str(value)
-    # A spreadsheet would take such a name for a formula.
+    # A spreadsheet would run such a value as a formula.
     return inert(f"'{value}" if value.startswith(_FORMULA) else value)

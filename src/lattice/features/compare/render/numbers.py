@@ -1,4 +1,4 @@
-"""Differences in few letters. Pure."""
+"""Differences as short text. Pure."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from lattice.features.compare.model import Change
 
 
 def signed(value: float, unit: str, style: Style) -> str:
-    """A number with its sign, as a difference has one."""
+    """Return a number with its sign."""
     text = number(value, unit)
     return minus(text if value < 0 else f"+{text}", style)
 
 
 def percent(value: float, style: Style) -> str:
-    """`−12 %`, `+0.4 %`."""
+    """Format a percentage: `−12 %`, `+0.4 %`."""
     return minus(f"{value:+.{_digits(value)}f} %", style)
 
 
 def interval(change: Change, unit: str, style: Style) -> str:
-    """`−15 to −9 %`; in the metric's own unit where there are no percents."""
+    """Format an interval: `−15 to −9 %`, or in the metric's own unit without percentages."""
     low, high = change.percent_low, change.percent_high
     if low is None or high is None:
         edges = (change.absolute_low, change.absolute_high)
@@ -29,14 +29,14 @@ def interval(change: Change, unit: str, style: Style) -> str:
 
 
 def size(change: Change, unit: str, style: Style) -> str:
-    """The difference itself."""
+    """Format the difference, in percent if possible."""
     if change.percent is not None:
         return percent(change.percent, style)
     return signed(change.absolute, unit, style)
 
 
 def minus(text: str, style: Style) -> str:
-    """With a true minus where it can be shown."""
+    """Use a true minus sign if the terminal can show it."""
     return text.replace("-", style.glyph("−", "-"))
 
 

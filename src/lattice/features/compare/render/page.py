@@ -1,4 +1,4 @@
-"""A comparison as one page of HTML: no scripts, nothing from elsewhere, all escaped. Pure."""
+"""A comparison as one HTML page: no scripts, no external resources, all text escaped. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CSS = (
 
 
 def page(comparison: Comparison) -> str:
-    """The whole document."""
+    """Return the whole document."""
     title = "Comparison of " + ", ".join(_text(each.id) for each in comparison.runs)
     parts = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
@@ -161,7 +161,7 @@ def _figure(comparison: Comparison, row: MetricComparison) -> str:
 
 
 def _pieces(line: RunLine, span_s: float, top: float) -> Iterable[str]:
-    """The stretches between holes."""
+    """Split a line at gaps."""
     piece: list[str] = []
     before_s: float | None = None
     for point in line.points:

@@ -1,4 +1,4 @@
-"""A comparison as text: words first, then the table, the plot, what was set, and notes. Pure."""
+"""A comparison as text: summary, table, plot, settings and notes. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LOOKS = {Sureness.SURE: "yellow", Sureness.LIKELY: "yellow", Sureness.UNKNOWN: 
 def comparison_text(
     comparison: Comparison, style: Style, now: datetime, *, every_plot: bool = False
 ) -> str:
-    """The whole of it; `every_plot`: one a metric, else one for what matters most."""
+    """Return the whole text, with one plot per metric or only for the most important one."""
     parts = [_heads(comparison, style, now), "\n"]
     parts += [_lines(each, style, look="bold") for each in sentences(comparison, style)]
     if comparison.metrics:

@@ -1,7 +1,7 @@
-"""One metric of several runs, drawn with letters: a sign and a colour a run. Pure.
+"""One metric of several runs as a text plot, with a sign and a colour per run. Pure.
 
-Each sign stands alone, so that nothing is lost without colours; where runs lie upon each other one
-sign says so. The size is fixed and fits 80 columns.
+Each run has its own sign, so the plot is readable without colours. Overlapping runs have a common
+sign. The size is fixed and fits 80 columns.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _FULL = 100.0
 
 
 def signs(style: Style) -> Sequence[str]:
-    """By the number of the run."""
+    """Return the signs by run number."""
     return _SIGNS if style.glyphs else _PLAIN
 
 
 def plot(comparison: Comparison, row: MetricComparison, style: Style) -> str:
-    """The time that all have, from the start of each; empty where nothing can be drawn."""
+    """Draw the time that all runs have, each from its start; empty without points."""
     drawn = [each for each in row.lines if each.points]
     if not drawn:
         return ""
     span_s = min(each.points[-1].at_s + each.step_s / 2 for each in drawn)
-    # A share has its own scale: a line at 50 % is half way up.
+    # A percentage has a fixed scale: a line at 50 % is half way up.
     top = max((point.value for each in drawn for point in each.points), default=0.0)
     top = max(top, _FULL) if row.unit == "%" and top <= _FULL else top or 1.0
     grid = _grid(row.lines, span_s, top)

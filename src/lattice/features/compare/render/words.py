@@ -1,4 +1,4 @@
-"""What a comparison says, in sentences. Pure."""
+"""A comparison in sentences. Pure."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _NOUNS = {
 }
 _TOLD = frozenset({Sureness.SURE, Sureness.LIKELY})
 _ASKED_ABOUT = frozenset({"image", "environment"})
-"""Settings of which it is told even if nobody knows them of any run."""
+"""Settings that are mentioned even if they are unknown for all runs."""
 
 
 def told_change(difference: RunDifference) -> Change | None:
-    """The difference that a sentence tells: since the runs part where that is later."""
+    """Return the difference for the summary: since the runs diverge, or else over all."""
     parting = difference.parting
     if parting is not None and not parting.whole and parting.since is not None:
         since = parting.since
@@ -53,7 +53,7 @@ def told_change(difference: RunDifference) -> Change | None:
 
 
 def sentences(comparison: Comparison, style: Style) -> Iterator[str]:
-    """The verdict, a sentence a line, the surest first."""
+    """Yield the findings of each run, one sentence each, the most certain first."""
     for number_, run in enumerate(comparison.runs[1:]):
         yield from _of_run(comparison, number_, run.label, style)
 
@@ -118,7 +118,7 @@ def _would_see(rows: list[tuple[MetricComparison, RunDifference]], style: Style)
 
 
 def smallest(row: MetricComparison, one: RunDifference, style: Style) -> str:
-    """The smallest difference that would be found."""
+    """Format the smallest difference that would be found."""
     if one.smallest_percent is not None:
         return minus(
             f"{one.smallest_percent:.{0 if one.smallest_percent >= 9.95 else 1}f} %", style
@@ -127,7 +127,7 @@ def smallest(row: MetricComparison, one: RunDifference, style: Style) -> str:
 
 
 def power_line(comparison: Comparison, style: Style) -> str:
-    """What would have been found, of each metric; for several runs the worst of them."""
+    """Return the smallest detectable difference of each metric; with several runs the largest."""
     told = []
     for row in comparison.metrics:
         known = [each for each in row.differences if each.smallest is not None]
@@ -143,7 +143,7 @@ def power_line(comparison: Comparison, style: Style) -> str:
 
 
 def unsteady_lines(comparison: Comparison) -> Iterator[str]:
-    """Where no steady state was found, and what was left out where one was."""
+    """Yield the metrics without a steady state, and the warm-up that was left out."""
     for number_, run in enumerate(comparison.runs):
         reasons: dict[str, list[str]] = {}
         longest_s = 0.0
@@ -162,7 +162,7 @@ def unsteady_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def missing_lines(comparison: Comparison) -> Iterator[str]:
-    """Why there is no number, each reason once."""
+    """Yield why numbers are missing, each reason once."""
     reasons: dict[str, list[str]] = {}
     for row in comparison.metrics:
         for number_, level in enumerate(row.levels):
@@ -174,7 +174,7 @@ def missing_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def unset_lines(comparison: Comparison) -> Iterator[str]:
-    """Which settings are not known, of whom, and why; each reason once."""
+    """Yield which settings are unknown, for which runs and why; each reason once."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for each in comparison.settings:
         lacking = [

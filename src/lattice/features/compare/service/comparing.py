@@ -1,4 +1,4 @@
-"""The use case: runs of which a caller may see each, compared with the first of them."""
+"""Compares runs that a caller may see with the first of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lattice.features.compare.service.settings import settings_of
 
 
 class CompareService:
-    """For people."""
+    """Compares runs for one caller at a time."""
 
     def __init__(
         self,
@@ -39,7 +39,10 @@ class CompareService:
         self._limits = limits
 
     async def compare(self, actor: Actor, query: CompareQuery) -> Comparison:
-        """Raises as the finder does, `RateLimited`, `UsageError`, `PermissionRefused`."""
+        """Compare runs.
+
+        Raises `RateLimited`, `UsageError`, `PermissionRefused`, and what the finder raises.
+        """
         if self._limits is not None:
             await self._limits.ask(actor.sub, Questions.COMPARE)
         entered = await self._finder.enter(actor, query.ids)
@@ -50,7 +53,7 @@ class CompareService:
             for label, each in zip(ascii_uppercase, known, strict=False)
         ]
         metrics = query.metrics or _measured(known)
-        # A second's reckoning for many long runs: others must not wait for it.
+        # Many long runs take a second of computing, so it runs in a thread.
         told, partings = await asyncio.to_thread(compared, labelled, metrics)
         runs = tuple(map(self._run, ascii_uppercase, entered, known))
         return Comparison(
@@ -87,7 +90,7 @@ class CompareService:
 
 
 def _measured(known: Sequence[RunSeries]) -> tuple[Shown, ...]:
-    """The usual metrics that any of them has; nothing is said of the others but a line."""
+    """Return the default metrics that any run has; a note names the others."""
     return tuple(each for each in USUAL if any(each in run.tracks for run in known))
 
 

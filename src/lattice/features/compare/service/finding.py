@@ -1,8 +1,8 @@
-"""Lets a caller in: to every run that is to be compared, or to none.
+"""Checks that a caller may read every run of a comparison.
 
-Each name goes through the same door as for every other reading, one after the other and in their
-order, so that one that is another's is the same answer at the same cost as one that is not there.
-Nothing is written down, and no store asked, before all are found.
+Each name takes the same path as any other read, one after the other. So another's run gives the
+same answer at the same cost as a missing one. Nothing is recorded and no store is queried before
+all are found.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lattice.access.actor import Actor
-from lattice.access.finding import Found
-from lattice.access.output import OutputDoor
+from lattice.access.allocation_finder import Found
+from lattice.access.output import OutputAccess
 from lattice.base.clock import Clock
 from lattice.base.errors import DataUnavailable, PermissionRefused, UsageError
 from lattice.domain.allocation import Allocation, Attempt
 from lattice.domain.attempts import JobAttempt, attempts_of, named
 from lattice.domain.scheduler import Scheduler
-from lattice.domain.sharing import Way
+from lattice.domain.sharing import ReadKind
 from lattice.features.compare.model import FEWEST_RUNS, MOST_RUNS
 
 IsSensitive = Callable[[Allocation], bool]
@@ -33,12 +33,12 @@ class Entered:
 
 
 class RunFinder:
-    """For one comparison at a time."""
+    """Finds the runs of a comparison."""
 
     def __init__(
         self,
         scheduler: Scheduler,
-        door: OutputDoor,
+        door: OutputAccess,
         clock: Clock,
         is_sensitive: IsSensitive = lambda _: False,
     ) -> None:
@@ -48,7 +48,7 @@ class RunFinder:
         self._is_sensitive = is_sensitive
 
     async def enter(self, actor: Actor, names: Sequence[str]) -> tuple[Entered, ...]:
-        """All of them. Raises as the finder does, `UsageError` and `PermissionRefused`."""
+        """Find all runs. Raises `UsageError`, `PermissionRefused`, and what the finder raises."""
         _check_count(names)
         found = [await self._found(actor, each) for each in names]
         _check_different([each.allocation for each in found])
@@ -60,13 +60,13 @@ class RunFinder:
             )
         entered = [self._entered(each) for each in found]
         for each in found:
-            await self._door.enter(actor, each, Way.READ)
+            await self._door.enter(actor, each, ReadKind.READ)
         return tuple(entered)
 
     async def _found(self, actor: Actor, name: str) -> Found:
         found = await self._door.find(actor, name)
         if _newest(found.allocation).started is None:
-            # It may have started since Slurm was last read.
+            # It may have started since the last snapshot of Slurm.
             await self._scheduler.fresh()
             found = await self._door.find(actor, name)
         return found
@@ -103,6 +103,6 @@ def _check_different(allocations: Sequence[Allocation]) -> None:
 
 
 def _newest(allocation: Allocation) -> Attempt:
-    """The newest that has started: one that waits to run again has run before."""
+    """Return the newest attempt that has started: a requeued job has run before."""
     attempts = attempts_of(allocation)
     return next((each for each in reversed(attempts) if each.started), attempts[-1])

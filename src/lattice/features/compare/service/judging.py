@@ -1,9 +1,16 @@
-"""What the statistics say of each metric, as it is told to people. Pure."""
+"""Turns the statistics of each metric into an answer. Pure.
+
+It also finds the end of a run's warm-up, and whether the level stays the same after it. The second
+half of a run defines the normal range: its median and the spread around it. The warm-up ends at the
+first window inside that range. Medians keep a single outlier from ending a warm-up or widening the
+range.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean, median
 
 from lattice.domain.measured import SHOWN, Shown
 from lattice.features.compare.model import (
@@ -20,14 +27,76 @@ from lattice.features.compare.model import (
 )
 from lattice.features.compare.service.statistics.aligning import Track, on_grid, together
 from lattice.features.compare.service.statistics.differing import Difference, adjusted, difference
-from lattice.features.compare.service.statistics.means import LEAST_SAMPLES, Level, level_of
-from lattice.features.compare.service.statistics.parting import parts_at
-from lattice.features.compare.service.statistics.steady import Steady, steady_from
+from lattice.features.compare.service.statistics.means import LEAST_SAMPLES, MeanLevel, level_of
+from lattice.features.compare.service.statistics.parting import first_step, parts_at
+
+_LEAST = 2 * LEAST_SAMPLES
+_FAR, _NEAR = 4.0, 2.5
+"""In units of the spread: a run that starts within the first has no warm-up. Otherwise the warm-up
+ends within the second.
+"""
+_FEW = 40
+"""Few correlated samples underestimate the spread, so a short run has a wider limit."""
+_STRETCH = 5
+_CHANGED = 0.001
+"""It is checked for every metric of every run, and a false alarm is a misleading note."""
+TOO_SHORT = "too short to tell a warm-up from the rest"
+NEVER = "the first half never comes to where the second is"
+CHANGES = "its level changes on the way"
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """The first sample of the steady state; `reason` is set if there is none."""
+
+    begins: int
+    reason: str = ""
+
+    @property
+    def found(self) -> bool:
+        return not self.reason
+
+
+def steady_from(values: Sequence[float | None]) -> Steady:
+    """Find the steady state of evenly spaced samples."""
+    told = [(at, each) for at, each in enumerate(values) if each is not None]
+    if len(told) < _LEAST:
+        return Steady(0, TOO_SHORT)
+    half = len(told) // 2
+    centre, spread = _usual([each for _, each in told[half:]])
+    begins = _entered([each for _, each in told], half, centre, spread)
+    if begins is None:
+        return Steady(0, NEVER)
+    if first_step([each for _, each in told[begins:]], _CHANGED) is not None:
+        return Steady(told[begins][0], CHANGES)
+    return Steady(told[begins][0])
+
+
+def _usual(values: Sequence[float]) -> tuple[float, float]:
+    centre = median(values)
+    apart = [abs(each - centre) for each in values]
+    # If more than half are equal, the others still define the spread.
+    spread = 1.4826 * median(apart) or 1.2533 * fmean(apart)
+    return centre, spread + 1e-9 * abs(centre)
+
+
+def _entered(values: Sequence[float], half: int, centre: float, spread: float) -> int | None:
+    far = _FAR * (1.0 + _FEW / len(values))
+    if abs(median(values[:_STRETCH]) - centre) <= far * spread:
+        return 0
+    width = _NEAR * spread
+    for at in range(half):
+        if abs(median(values[at : at + _STRETCH]) - centre) <= width:
+            while abs(values[at] - centre) > width:
+                at += 1  # noqa: PLW2901 - the stretch is in, its first samples may not be
+            return at
+    return None
+
 
 NOT_MEASURED = "not measured in this run"
 _SURE, _LIKELY, _ITS_OWN = 0.01, 0.05, 0.05
 _TOGETHER = 2
-"""Metrics that part within so many samples of the first part together."""
+"""Metrics that diverge within this many samples of the first count as simultaneous."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +106,12 @@ class _Seen:
     metric: Shown
     track: Track | None
     steady: Steady
-    level: Level | None
+    level: MeanLevel | None
 
 
 @dataclass(frozen=True, slots=True)
 class KnownRun:
-    """What there is of a run: its label, its tracks, and why it has none where it has none."""
+    """The data of a run: its label, its tracks, and why tracks are missing."""
 
     label: str
     tracks: Mapping[Shown, Track]
@@ -50,14 +119,14 @@ class KnownRun:
     reasons: Mapping[Shown, str] = field(default_factory=dict)
 
     def lacks(self, metric: Shown) -> str:
-        """Why a metric is not there."""
+        """Return why a metric is missing."""
         return self.reasons.get(metric) or self.reason or NOT_MEASURED
 
 
 def compared(
     runs: Sequence[KnownRun], metrics: Sequence[Shown]
 ) -> tuple[tuple[MetricComparison, ...], tuple[FirstParting, ...]]:
-    """Every metric, each run against the first; and what parted first."""
+    """Compare every metric of each run with the first, and find what diverged first."""
     seen = {metric: [_seen(metric, each) for each in runs] for metric in metrics}
     pairs = [(metric, at) for metric in metrics for at in range(1, len(runs))]
     found = {pair: _difference(seen[pair[0]][0], seen[pair[0]][pair[1]]) for pair in pairs}
@@ -168,10 +237,10 @@ def _parting(baseline: _Seen, other: _Seen, tests: int) -> Parting | None:
         return None
     first, second = together((baseline.track, other.track))
     warm_s = sorted((_warm_s(baseline), _warm_s(other)))
-    # What looks like the warm-up of one may be where it parts from the other.
+    # The apparent warm-up of one run may be where it diverges from the other.
     found = _parted(first, second, warm_s[0], tests)
     if found is not None and found.since is not None and _holds_zero(found.since):
-        # They met again: one warmed up longer than the other.
+        # They met again: one run warmed up longer than the other.
         found = _parted(first, second, warm_s[1], tests)
     return found
 

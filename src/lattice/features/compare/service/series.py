@@ -1,4 +1,4 @@
-"""The series of a run: from the metric store, or from what is kept where that has forgotten."""
+"""Reads the series of a run from the metric store, or from its summary after retention."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from statistics import median
 
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
@@ -19,24 +18,21 @@ from lattice.domain.metricstore import BadQuery, MetricStore, StoreSilent
 from lattice.domain.objects import BadKeyPart, NoObject, ObjectStore
 from lattice.domain.promql import BadSelector
 from lattice.domain.runsummary import BadSummary, RunSummary, decoded, summary_key
-from lattice.domain.telemetry import Coverage, MetricOrigin, Mode
-from lattice.features.compare.service.questions import (
-    Lifetime,
-    Steps,
-    lifetime,
-    origin_question,
-    series_question,
-)
+from lattice.domain.telemetry import Coverage, MetricOrigin
 from lattice.features.compare.service.statistics.aligning import Track, track_of
+from lattice.observe.metric_query import Either, Expression, Gather, Gathered, Over, Ranged
+from lattice.observe.shown_series import HEARTBEATS, shown_series
+from lattice.observe.windows import INTERVALS, RunSteps, RunWindow
 
 _log = logging.getLogger(__name__)
 
 VIA_STORE, VIA_KEPT = "store", "kept summary"
-INTERVALS = frozenset(each.interval_s for each in Mode)
+MOST_SAMPLES = 2880
+"""Per metric and run: a day at 30 s."""
 _PATIENCE_S = 20.0
 _AT_ONCE = 4
 _ENOUGH = 0.8
-"""Where the store covers so much of the run, what is kept is not asked for."""
+"""If the store covers this share of the run, the stored summary is not read."""
 NO_STORE = "the server has no metric store"
 SILENT = "the metric store does not answer"
 FORGOTTEN = "the metric store has nothing of this run"
@@ -45,29 +41,29 @@ NOTHING_KEPT = "and no summary of it is kept"
 
 @dataclass(frozen=True, slots=True)
 class RunSeries:
-    """What is known of one run, by metric; a metric that is not there was not measured."""
+    """The series of one run by metric; a missing metric was not measured."""
 
     tracks: Mapping[Shown, Track]
     origin: MetricOrigin
     kept: datetime | None = None
     refused: Mapping[Shown, str] = field(default_factory=dict)
-    """Metrics for which the store could not answer, with its own words."""
+    """Metrics that the store could not answer, with its error message."""
 
     @property
     def covered(self) -> float:
-        """The share of its time of which anything is known."""
+        """The share of the run's time with data."""
         shares = (each.measured / max(len(each.values), 1) for each in self.tracks.values())
         return max(shares, default=0.0)
 
     @property
     def begins_s(self) -> float | None:
-        """How long after the start of the run anything is known; None: nothing is."""
+        """Seconds from the start of the run to the first data; None without data."""
         begins = [each.begins_s for each in self.tracks.values() if each.begins_s is not None]
         return min(begins, default=None)
 
 
 class SeriesSource:
-    """`store` and `objects` are None where the site has none."""
+    """Reads series. `store` and `objects` are None if the site has none."""
 
     def __init__(
         self,
@@ -76,7 +72,7 @@ class SeriesSource:
         clock: Clock,
         intervals: Collection[float] = INTERVALS,
     ) -> None:
-        """`intervals`: how closely runs may have been measured."""
+        """`intervals` are the sampling intervals that runs may have."""
         self._store = store
         self._objects = objects
         self._clock = clock
@@ -84,7 +80,7 @@ class SeriesSource:
         self._room = asyncio.Semaphore(_AT_ONCE)
 
     async def of(self, job: JobAttempt, metrics: Sequence[Shown]) -> RunSeries:
-        """Its series, and where they come from. What is missing is a reason, never an error."""
+        """Return its series and their source. Missing data is a reason, never an error."""
         stored = await self._stored(job, metrics)
         if job.attempt.ended is None or stored.covered >= _ENOUGH:
             return stored
@@ -100,9 +96,9 @@ class SeriesSource:
         if self._store is None:
             return _nothing(job, NO_STORE)
         try:
-            life = lifetime(job, self._clock.now().timestamp())
-            origin, steps = await self._origin(self._store, job, life)
-            if origin.source is Provenance.UNAVAILABLE:
+            run = RunWindow.of(job, self._clock.now().timestamp())
+            origin, steps = await self._origin(self._store, job, run)
+            if steps is None:
                 return RunSeries({}, origin)
             found = await self._tracks(self._store, steps, metrics)
         except BadSelector:
@@ -115,9 +111,9 @@ class SeriesSource:
         return RunSeries(tracks, aged, refused=refused)
 
     async def _tracks(
-        self, store: MetricStore, steps: Steps, metrics: Sequence[Shown]
+        self, store: MetricStore, steps: RunSteps, metrics: Sequence[Shown]
     ) -> dict[Shown, Track | str | None]:
-        """Of each metric its track, or why the store could not answer. Raises `StoreSilent`."""
+        """Return the track of each metric, or why the store failed. Raises `StoreSilent`."""
         silence: StoreSilent | None = None
         tasks: dict[Shown, asyncio.Task[Track | str | None]] = {}
         try:
@@ -131,49 +127,52 @@ class SeriesSource:
             raise silence
         return {each: task.result() for each, task in tasks.items()}
 
-    async def _track(self, store: MetricStore, steps: Steps, metric: Shown) -> Track | str | None:
-        begin, whole_s = steps.life.begin, steps.count * steps.step_s
+    async def _track(
+        self, store: MetricStore, steps: RunSteps, metric: Shown
+    ) -> Track | str | None:
         try:
             async with self._room:
                 series = await store.query_range(
-                    series_question(steps, metric),
-                    start=begin + steps.step_s,
-                    end=begin + whole_s,
+                    str(series_question(steps, metric)),
+                    start=steps.first,
+                    end=steps.last,
                     step_s=steps.step_s,
                     within_s=_PATIENCE_S,
                 )
         except BadQuery as error:
             return f"the metric store refused the question ({error})"
-        # A stretch is answered for at its end, and about its middle.
-        middle_s = begin + steps.window_s(metric) / 2
+        # The value at the end of an interval describes its middle.
+        middle_s = steps.run.begin + steps.window.seconds(metric) / 2
         points = [
             (time - middle_s, value)
             for each in series
             for time, value in each.points
             if math.isfinite(value)
         ]
-        return track_of(points, steps.step_s, whole_s) if points else None
+        return track_of(points, steps.step_s, steps.count * steps.step_s) if points else None
 
     async def _origin(
-        self, store: MetricStore, job: JobAttempt, life: Lifetime
-    ) -> tuple[MetricOrigin, Steps]:
-        """Who measured it, and how closely."""
-        steps = life.steps(max(self._intervals))
+        self, store: MetricStore, job: JobAttempt, run: RunWindow
+    ) -> tuple[MetricOrigin, RunSteps | None]:
+        """Return who measured the run and how often; None for the steps if nobody did."""
         try:
             async with self._room:
-                told = await store.query(origin_question(life), at=life.end, within_s=_PATIENCE_S)
+                found = await store.query(
+                    str(origin_question(run)), at=run.at, within_s=_PATIENCE_S
+                )
         except BadQuery as error:
             reason = "the metric store refused the question"
-            return _nothing(job, reason, str(error)).origin, steps
-        sources = [each.labels.get("source", "") for each in told]
+            return _nothing(job, reason, str(error)).origin, None
+        sources = [each.labels.get("source", "") for each in found]
         known = [each for each in sources if each in set(Provenance)]
         if not known:
-            return _nothing(job, FORGOTTEN).origin, steps
+            return _nothing(job, FORGOTTEN).origin, None
         samples: dict[str, float] = {}
-        for each in told:
+        for each in found:
             node = each.labels.get("node", "")
             samples[node] = max(samples.get(node, 0.0), each.points[-1][1])
-        steps = life.steps(life.closely(median(samples.values()), self._intervals))
+        interval_s = run.interval_s(samples.values(), self._intervals)
+        steps = run.steps(interval_s, MOST_SAMPLES)
         had = job.attempt.node_count or len(samples)
         origin = MetricOrigin(
             source=Provenance(max(known, key=known.count)),
@@ -183,7 +182,7 @@ class SeriesSource:
         )
         return origin, steps
 
-    def _age_s(self, steps: Steps, tracks: Mapping[Shown, Track]) -> float | None:
+    def _age_s(self, steps: RunSteps, tracks: Mapping[Shown, Track]) -> float | None:
         newest = [
             max(at for at, value in enumerate(each.values) if value is not None)
             for each in tracks.values()
@@ -191,7 +190,7 @@ class SeriesSource:
         ]
         if not newest:
             return None
-        until = steps.life.begin + (max(newest) + 1) * steps.step_s
+        until = steps.run.begin + (max(newest) + 1) * steps.step_s
         return max(0.0, self._clock.now().timestamp() - until)
 
     async def _kept(self, job: JobAttempt, metrics: Sequence[Shown]) -> RunSeries | None:
@@ -230,10 +229,10 @@ class SeriesSource:
 
 
 def _has_forgotten(stored: RunSeries, kept: RunSeries) -> bool:
-    """True if the store lacks the beginning of the run, which the kept summary has.
+    """Return True if the store lacks the beginning of the run and the summary has it.
 
-    A store forgets from the beginning on. What it lacks elsewhere was not measured; the summary
-    was made of the same samples, and only its long stretches hide such a hole.
+    A store drops the oldest samples first. Data that is missing elsewhere was not measured: the
+    summary comes from the same samples, and its long intervals only hide the gap.
     """
     if kept.begins_s is None:
         return False
@@ -249,3 +248,14 @@ def _nothing(job: JobAttempt, reason: str, last_error: str = "") -> RunSeries:
         source=Provenance.UNAVAILABLE, coverage=coverage, reason=reason, last_error=last_error
     )
     return RunSeries({}, origin)
+
+
+def series_question(steps: RunSteps, metric: Shown) -> Expression:
+    """Query one metric over all nodes and GPUs as one series, step by step."""
+    return shown_series(steps.run.owner, metric, steps.window)
+
+
+def origin_question(run: RunWindow) -> Either:
+    """Query who measured on which node, and how often, over the whole run."""
+    samples = (Ranged(Over.SAMPLES, run.owner.of(each), run.whole_s) for each in HEARTBEATS)
+    return Either(tuple(Gathered(Gather.MOST, each, ("source", "node")) for each in samples))

@@ -1,6 +1,6 @@
-"""What runs asked for and were given, side by side. Pure.
+"""Requested and granted properties of runs, side by side. Pure.
 
-What nobody has said of a run is no value and has its reason; it is not known to differ.
+An unknown value is None with a reason, and does not count as different.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOT_OVER = "it has not ended"
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """One setting: how it is read, and why it is not there where it is not."""
+    """One setting: how to read it, and why it is missing."""
 
     name: str
     read: Callable[[JobAttempt], str | None]
@@ -31,7 +31,7 @@ class _Known:
 
 
 def settings_of(jobs: Sequence[JobAttempt]) -> tuple[Setting, ...]:
-    """Every setting, alike or not, in the order people look for them."""
+    """Return every setting, equal or not, in display order."""
     return tuple(_setting(each, jobs) for each in _SETTINGS)
 
 
@@ -60,7 +60,7 @@ def _limit(job: JobAttempt) -> str | None:
 
 
 def _nodes(job: JobAttempt) -> str:
-    """In one order, so that the same nodes are the same text."""
+    """Return the nodes in a canonical order, so that equal sets have equal text."""
     try:
         return str(NodeSet.parse(job.attempt.nodes))
     except ValueError:

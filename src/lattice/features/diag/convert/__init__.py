@@ -1,4 +1,1 @@
-"""The only mapping between the feature's dataclasses and its protobuf messages.
-
-`page` has what people are told, the others what nodes are asked.
-"""
+"""Converts requests to nodes and their answers between dataclasses and protobuf."""

@@ -1,7 +1,7 @@
-"""Between protobuf and what a node tells of a job's surroundings. Both ends of the wire use it.
+"""Converts facts about a job between dataclasses and protobuf. Both ends of the wire use it.
 
-A message has the fields of its dataclass, by name. What can't be a fact raises `BadTell`; a fact of
-a kind that is not known here is left out.
+A message has the fields of its dataclass, by name. Invalid facts raise `BadFacts`; a fact of an
+unknown kind is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from google.protobuf.message import DecodeError, Message
 from lattice.domain.jobfacts import (
     FactAbsence,
     FactKind,
-    Frame,
     GpuFact,
     LinkCounts,
     LinkFact,
@@ -26,6 +25,7 @@ from lattice.domain.jobfacts import (
     MountFact,
     NodeFacts,
     RankStack,
+    StackFrame,
     StackLanguage,
     TaskFact,
     TransportFact,
@@ -40,18 +40,18 @@ _LATEST_S = 1e11
 _LONGEST_WAIT_S = 60.0
 _NAMES: dict[type, tuple[str, ...]] = {
     kind: tuple(each.name for each in fields(kind))
-    for kind in (Frame, GpuFact, LinkCounts, LinkFact, MountFact, TaskFact, TransportFact)
+    for kind in (StackFrame, GpuFact, LinkCounts, LinkFact, MountFact, TaskFact, TransportFact)
 }
 _T = TypeVar("_T")
 
 
-class BadTell(Exception):
-    """Not what a node tells, or a server asks."""
+class BadFacts(Exception):
+    """A message that is no valid answer of a node or request of a server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactsAsked:
-    """Of which attempt, with the questions for the helper."""
+    """A request for the facts of an attempt, with the helper's requests."""
 
     job_id: int
     started: float
@@ -59,12 +59,12 @@ class FactsAsked:
     tasks: bytes = b""
     within_s: float = 5.0
     look: bool = False
-    """What is measured is wanted, too, as a message before the facts."""
+    """If True, a snapshot is sent as a message before the facts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StacksAsked:
-    """Of which attempt, with the question for the helper."""
+    """A request for the stacks of an attempt, with the helper's request."""
 
     job_id: int
     started: float
@@ -73,7 +73,7 @@ class StacksAsked:
 
 @dataclass(frozen=True, slots=True)
 class ToldFacts:
-    """Facts of a life of the job that began then, by the servers' clock."""
+    """Facts of a run of the job that began at this time, by the servers' clock."""
 
     began: float
     facts: NodeFacts
@@ -81,14 +81,14 @@ class ToldFacts:
 
 @dataclass(frozen=True, slots=True)
 class StacksFailed:
-    """Why there are none."""
+    """Why there are no stacks."""
 
     words: str
 
 
 @dataclass(frozen=True, slots=True)
 class StacksEnd:
-    """The last; `began` is when that life of the job began."""
+    """The last message; `began` is when that run of the job began."""
 
     began: float
 
@@ -103,10 +103,10 @@ def facts_opening(asked: FactsAsked) -> bytes:
 
 
 def facts_opening_of(opening: bytes) -> FactsAsked:
-    """Raises `BadTell`."""
+    """Parse a request. Raises `BadFacts`."""
     told = _parsed(pb.FactsOpening, opening)
     if not 0 < told.within_s <= _LONGEST_WAIT_S:
-        raise BadTell("The question has no time.")
+        raise BadFacts("The question has no time.")
     _check_job(told.job_id, told.started)
     return FactsAsked(
         job_id=told.job_id,
@@ -125,14 +125,14 @@ def stacks_opening(asked: StacksAsked) -> bytes:
 
 
 def stacks_opening_of(opening: bytes) -> StacksAsked:
-    """Raises `BadTell`."""
+    """Parse a request. Raises `BadFacts`."""
     told = _parsed(pb.StacksOpening, opening)
     _check_job(told.job_id, told.started)
     return StacksAsked(job_id=told.job_id, started=told.started, request=told.request)
 
 
 def facts_tell(began: float, facts: NodeFacts) -> bytes:
-    """Of a life of the job."""
+    """Build the message with the facts of a run of the job."""
     told = pb.NodeFactsTold(began=began, time=facts.time)
     for name, value in (
         ("clock_ahead_s", facts.clock_ahead_s),
@@ -150,16 +150,16 @@ def facts_tell(began: float, facts: NodeFacts) -> bytes:
 
 
 def facts_tell_of(payload: bytes, node: str) -> ToldFacts | None:
-    """What a node says; None: it does not know the attempt. Raises `BadTell`."""
+    """Parse an answer; None if the node does not have the attempt. Raises `BadFacts`."""
     message = _parsed(pb.FactsTell, payload)
     if message.WhichOneof("tell") != "facts":
         return None
     told = message.facts
     if not _is_moment(told.began) or not _is_moment(told.time):
-        raise BadTell("facts of no moment")
+        raise BadFacts("facts of no moment")
     output = _real(told, "last_output")
     if output is not None and not _is_moment(output):
-        raise BadTell("output at no moment")
+        raise BadFacts("output at no moment")
     facts = NodeFacts(
         node=node,
         time=told.time,
@@ -200,27 +200,27 @@ def stacks_unknown_tell() -> bytes:
 
 
 def stacks_tell_of(payload: bytes, node: str) -> StackNews | None:
-    """What a node says; None: it does not know the attempt. Raises `BadTell`."""
+    """Parse an answer; None if the node does not have the attempt. Raises `BadFacts`."""
     message = _parsed(pb.StacksTell, payload)
     which = message.WhichOneof("tell")
     if which == "failed":
         return StacksFailed(message.failed[:_LONGEST_WORDS])
     if which == "end":
         if not _is_moment(message.end.began):
-            raise BadTell("a job that began at no moment")
+            raise BadFacts("a job that began at no moment")
         return StacksEnd(message.end.began)
     return _stack(message.stack, node) if which == "stack" else None
 
 
 def _stack(message: pb.StackTold, node: str) -> RankStack:
     if len(message.frames) > MOST_FRAMES or not message.pid:
-        raise BadTell("no stack of a process")
+        raise BadFacts("no stack of a process")
     try:
         language = StackLanguage(message.language)
     except ValueError:
-        raise BadTell("a stack in no language") from None
+        raise BadFacts("a stack in no language") from None
     told = _values(message, ("rank", "pid", "state", "waits_in", "trouble", "command"))
-    frames = tuple(_made(each, Frame) for each in message.frames)
+    frames = tuple(_made(each, StackFrame) for each in message.frames)
     return RankStack(node=node, language=language, frames=frames, **told)
 
 
@@ -236,12 +236,12 @@ def _absence(message: pb.FactAbsenceTold) -> FactAbsence:
 
 
 def _made(message: Any, kind: type[_T]) -> _T:
-    """A fact whose fields are all numbers and texts."""
+    """Build a fact that has only numbers and texts."""
     return kind(**_values(message, _NAMES[kind]))
 
 
 def _values(message: Any, names: Iterable[str]) -> dict[str, Any]:
-    """What is there; a field that may be absent and is, is None. Raises `BadTell`."""
+    """Return the fields; an absent optional field is None. Raises `BadFacts`."""
     told: dict[str, Any] = {}
     optional = _optional(message.DESCRIPTOR)
     for name in names:
@@ -250,26 +250,26 @@ def _values(message: Any, names: Iterable[str]) -> dict[str, Any]:
             continue
         value = getattr(message, name)
         if isinstance(value, float) and not (math.isfinite(value) and value >= 0):
-            raise BadTell(f"{name} is no amount")
+            raise BadFacts(f"{name} is no amount")
         told[name] = value[:_LONGEST_WORDS] if isinstance(value, str) else value
     return told
 
 
 @cache
 def _optional(kind: Descriptor) -> frozenset[str]:
-    """The fields that may be absent."""
+    """Return the fields that may be absent."""
     return frozenset(each.name for each in kind.fields if each.has_presence)
 
 
 def _real(message: Any, name: str) -> float | None:
     value = getattr(message, name) if message.HasField(name) else None
     if value is not None and not math.isfinite(value):
-        raise BadTell(f"{name} is no number")
+        raise BadFacts(f"{name} is no number")
     return value
 
 
 def _fill(message: Any, fact: Any, *, without: Iterable[str] = ()) -> None:
-    """With what the fact says; what it does not know stays absent."""
+    """Copy the fact's fields; None stays absent."""
     left_out = frozenset(without)
     for each in fields(fact):
         value = getattr(fact, each.name)
@@ -290,18 +290,18 @@ def _parsed(kind: type[_M], raw: bytes) -> _M:
     try:
         return kind.FromString(raw)
     except DecodeError:
-        raise BadTell("It can't be read.") from None
+        raise BadFacts("It can't be read.") from None
 
 
 def _few(told: Any) -> Any:
     if len(told) > MOST_FACTS:
-        raise BadTell("more facts than a node can have")
+        raise BadFacts("more facts than a node can have")
     return told
 
 
 def _check_job(job_id: int, started: float) -> None:
     if not job_id or not 0 <= started < _LATEST_S:
-        raise BadTell("The question names no job.")
+        raise BadFacts("The question names no job.")
 
 
 def _is_moment(seconds: float) -> bool:

@@ -1,1 +1,1 @@
-"""On a node: the answer to a server that asks for a job's surroundings, or for its stacks."""
+"""On a node: answers servers that request facts about a job, or its stacks."""

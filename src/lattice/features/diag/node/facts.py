@@ -1,8 +1,8 @@
-"""Serves streams of the kind `facts`: everything that is known here of one job, at once.
+"""Serves streams of the kind `facts`: all facts about one job at once.
 
-Every source is asked at the same time and has the same time to answer. One that fails, or does not
-answer, is an absence with its reason, and keeps nothing from the others. What is measured waits for
-the facts a moment, and then goes ahead: on a slow node they may come too late.
+All sources are queried in parallel with the same timeout. A source that fails or is late becomes an
+absence with its reason, and does not affect the others. The snapshot waits a moment for the facts
+and is then sent first: on a slow node the facts may be too late.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from lattice.domain.jobfacts import (
 from lattice.domain.nodejobs import JobIdentity
 from lattice.domain.stream import Session
 from lattice.features.diag.convert.facts import (
-    BadTell,
+    BadFacts,
     FactsAsked,
     facts_opening_of,
     facts_tell,
     facts_unknown_tell,
 )
-from lattice.features.diag.node.lives import Lives
+from lattice.features.diag.node.lives import JobRuns
 
 _SLACK_S = 0.25
-"""An answer has to reach the server, too."""
+"""Reserved for sending the answer to the server."""
 _TOGETHER_S = 0.8
-"""Where the facts are there by then, all is one message on the wire."""
+"""If the facts arrive within this time, all goes out together."""
 SILENT = "it did not answer in time"
 _LONGEST_WORDS = 200
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[_T]):
-    """What one source tells, and why not more."""
+class FoundFacts(Generic[_T]):
+    """The facts of one source, and why others are missing."""
 
     facts: tuple[_T, ...] = ()
     absences: tuple[FactAbsence, ...] = ()
@@ -54,7 +54,7 @@ class Found(Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class NetworkFound:
-    """Links and transport come from one look."""
+    """Links and transport come from one reading."""
 
     links: tuple[LinkFact, ...] = ()
     transport: TransportFact | None = None
@@ -62,16 +62,16 @@ class NetworkFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """Where facts come from. Each may raise anything and take for ever."""
+class FactSources:
+    """The sources of facts. Each may raise anything and take any time."""
 
     network: Callable[[JobIdentity], Awaitable[NetworkFound]]
-    mounts: Callable[[bytes], Awaitable[Found[MountFact]]]
-    """With a question for the helper, written and granted."""
-    tasks: Callable[[bytes], Awaitable[Found[TaskFact]]]
-    gpus: Callable[[JobIdentity], Awaitable[Found[GpuFact]]]
+    mounts: Callable[[bytes], Awaitable[FoundFacts[MountFact]]]
+    """With a signed request for the helper."""
+    tasks: Callable[[bytes], Awaitable[FoundFacts[TaskFact]]]
+    gpus: Callable[[JobIdentity], Awaitable[FoundFacts[GpuFact]]]
     look: Callable[[int, float], Awaitable[bytes]]
-    """What is told to who looks at the job of this number since that moment; empty: nothing."""
+    """Returns the snapshot of this job number since that start; empty without one."""
     clock_ahead_s: Callable[[], float | None]
     last_output: Callable[[JobIdentity], float | None]
     now: Callable[[], float]
@@ -79,9 +79,9 @@ class Sources:
 
 
 class FactFeed:
-    """A `Serve`."""
+    """Implements `Serve`."""
 
-    def __init__(self, node: str, lives: Lives, sources: Sources) -> None:
+    def __init__(self, node: str, lives: JobRuns, sources: FactSources) -> None:
         self._node = node
         self._lives = lives
         self._sources = sources
@@ -89,7 +89,7 @@ class FactFeed:
     async def __call__(self, session: Session, opening: bytes) -> None:
         try:
             asked = facts_opening_of(opening)
-        except BadTell as fault:
+        except BadFacts as fault:
             raise NotFound(str(fault)) from None
         identity = self._lives.find(asked.job_id, asked.started)
         if identity is not None:
@@ -142,22 +142,22 @@ class FactFeed:
             time=sources.now(),
             links=network.links if isinstance(network, NetworkFound) else (),
             transport=network.transport if isinstance(network, NetworkFound) else None,
-            mounts=mounts.facts if isinstance(mounts, Found) else (),
-            tasks=tasks.facts if isinstance(tasks, Found) else (),
-            gpus=gpus.facts if isinstance(gpus, Found) else (),
+            mounts=mounts.facts if isinstance(mounts, FoundFacts) else (),
+            tasks=tasks.facts if isinstance(tasks, FoundFacts) else (),
+            gpus=gpus.facts if isinstance(gpus, FoundFacts) else (),
             clock_ahead_s=ahead_s,
             last_output=output,
             absences=tuple(lost),
         )
 
-    async def _tasks(self, identity: JobIdentity, asked: FactsAsked) -> Found[TaskFact]:
-        # The helper would be held, too, and tell nothing but that it took too long.
+    async def _tasks(self, identity: JobIdentity, asked: FactsAsked) -> FoundFacts[TaskFact]:
+        # The helper would block too, and only report a timeout.
         self._lives.check_readable(identity)
         return await self._sources.tasks(asked.tasks)
 
 
 async def _asked(source: Awaitable[_T], within_s: float) -> _T | tuple[str, str]:
-    """What it tells; or why it tells nothing, and the error's own words."""
+    """Return the source's answer, or a reason and the error's text."""
     try:
         async with asyncio.timeout(within_s):
             return await source
@@ -170,7 +170,7 @@ async def _asked(source: Awaitable[_T], within_s: float) -> _T | tuple[str, str]
 
 
 def _absences(
-    found: NetworkFound | Found[_T] | tuple[str, str], *kinds: FactKind
+    found: NetworkFound | FoundFacts[_T] | tuple[str, str], *kinds: FactKind
 ) -> Sequence[FactAbsence]:
     if isinstance(found, tuple):
         return [FactAbsence(kind, found[0], last_error=found[1]) for kind in kinds]

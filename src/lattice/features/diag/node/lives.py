@@ -1,4 +1,4 @@
-"""Which life of a job a server means, and what the network had counted when it was first seen."""
+"""Finds the run of a job that a server asks for, and keeps counters from its start."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lattice.domain.nodejobs import (
     CLOCK_SLACK_S,
     UNREADABLE,
     JobAppeared,
-    JobEnded,
     JobEvent,
     JobIdentity,
     NodeJob,
+    NodeJobEnded,
 )
 
 _MOST_KEPT = 1024
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 class Jobs(Protocol):
-    """Those that are here."""
+    """The jobs on this node."""
 
     @property
     def jobs(self) -> Mapping[JobIdentity, NodeJob]: ...
@@ -31,11 +31,11 @@ class Jobs(Protocol):
     def changes(self) -> AsyncIterator[JobEvent]: ...
 
 
-class Lives:
-    """Finds the newest life of a job that began within the attempt that is meant."""
+class JobRuns:
+    """Finds the newest run of a job that began within the requested attempt."""
 
     def __init__(self, jobs: Jobs, told: Callable[[float], float]) -> None:
-        """`told`: a moment of the node's clock as servers name it."""
+        """`told` converts a time of the node's clock to the servers' clock."""
         self._jobs = jobs
         self._told = told
 
@@ -48,7 +48,7 @@ class Lives:
         return max(lives, key=lambda each: each.started, default=None)
 
     def check_readable(self, identity: JobIdentity) -> None:
-        """Raises `Unavailable` while a process of the job holds whoever reads it."""
+        """Raise `Unavailable` while reading a process of the job would block."""
         job = self._jobs.jobs.get(identity)
         if job is not None and job.unread:
             raise Unavailable(f"{UNREADABLE}.")
@@ -57,11 +57,11 @@ class Lives:
         return self._told(identity.started)
 
 
-class FirstLooks(Generic[_T]):
-    """What was seen when each job appeared, to be compared with later."""
+class Baselines(Generic[_T]):
+    """Values from when each job appeared, for later comparison."""
 
     def __init__(self, jobs: Jobs, look: Callable[[], Awaitable[_T | None]]) -> None:
-        """`look` answers None where it could not; it never raises."""
+        """`look` returns None on failure and never raises."""
         self._jobs = jobs
         self._look = look
         self._seen: OrderedDict[JobIdentity, _T] = OrderedDict()
@@ -70,7 +70,7 @@ class FirstLooks(Generic[_T]):
         return self._seen.get(identity)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Record values until cancelled."""
         async for event in self._jobs.changes():
             if isinstance(event, JobAppeared) and event.job.identity not in self._seen:
                 seen = await self._look()
@@ -78,6 +78,6 @@ class FirstLooks(Generic[_T]):
                     self._seen[event.job.identity] = seen
                 while len(self._seen) > _MOST_KEPT:
                     self._seen.popitem(last=False)
-            elif isinstance(event, JobEnded):
+            elif isinstance(event, NodeJobEnded):
                 self._seen.pop(event.job.identity, None)
             await asyncio.sleep(0)

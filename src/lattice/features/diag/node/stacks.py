@@ -1,4 +1,4 @@
-"""Serves streams of the kind `stacks`: the helper's answer, a message for each process."""
+"""Serves streams of the kind `stacks`: the helper's answer, one message per process."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from lattice.base.errors import LatticeError, NotFound
 from lattice.base.text import inert
-from lattice.domain.jobfacts import Frame, RankStack
+from lattice.domain.jobfacts import RankStack, StackFrame
 from lattice.domain.probed import StackLook
 from lattice.domain.stream import Session
 from lattice.features.diag.convert.facts import (
-    BadTell,
+    BadFacts,
     stack_tell,
     stacks_end_tell,
     stacks_failed_tell,
     stacks_opening_of,
     stacks_unknown_tell,
 )
-from lattice.features.diag.node.lives import Lives
+from lattice.features.diag.node.lives import JobRuns
 
 NOBODY = "no process of the job's ranks runs on it"
 
 
 class StackFeed:
-    """A `Serve`."""
+    """Implements `Serve`."""
 
     def __init__(
         self,
         node: str,
-        lives: Lives,
+        lives: JobRuns,
         dump: Callable[[bytes], Awaitable[Sequence[StackLook]]],
     ) -> None:
-        """`dump` asks the helper with what the server wrote; it raises errors of the tree."""
+        """`dump` sends the server's request to the helper. It raises `LatticeError`."""
         self._node = node
         self._lives = lives
         self._dump = dump
@@ -39,7 +39,7 @@ class StackFeed:
     async def __call__(self, session: Session, opening: bytes) -> None:
         try:
             asked = stacks_opening_of(opening)
-        except BadTell as fault:
+        except BadFacts as fault:
             raise NotFound(str(fault)) from None
         identity = self._lives.find(asked.job_id, asked.started)
         if identity is None:
@@ -60,14 +60,14 @@ class StackFeed:
 
 
 def stack_of(node: str, look: StackLook) -> RankStack:
-    """The helper's word, made safe to show."""
+    """Convert the helper's answer, made safe to show."""
     return RankStack(
         node=node,
         rank=look.rank,
         pid=look.pid,
         language=look.language,
         frames=tuple(
-            Frame(inert(each.function), inert(each.file), each.line) for each in look.frames
+            StackFrame(inert(each.function), inert(each.file), each.line) for each in look.frames
         ),
         state=inert(look.state),
         waits_in=inert(look.waits_in),

@@ -1,1 +1,1 @@
-"""Pages of text: a diagnosis, and a picture of stacks. Pure."""
+"""A diagnosis and merged stacks as pages of text. Pure."""

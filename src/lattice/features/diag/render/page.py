@@ -1,4 +1,4 @@
-"""A diagnosis as one page: the verdict, what is sick, and the rest by what it is about. Pure."""
+"""A diagnosis as one page: the verdict, the faults, and the rest by area. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,43 @@ from lattice.base.style import Style
 from lattice.base.text import cells, cut, inert, pad, wrapped
 from lattice.domain.nodeset import NodeSet
 from lattice.features.diag.model import Area, Diagnosis, Finding, Sense, Verdict
-from lattice.features.diag.render.numbers import number
+
+_STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def number(value: float, unit: str) -> str:
+    """Format a number: `97 %`, `12.5 GB/s`, `100 Gbit/s`, `3 ms`."""
+    if unit == "bytes/s":
+        return _scaled(value, "B/s")
+    if unit == "bit/s":
+        return _scaled(value, "bit/s")
+    if unit == "s":
+        return seconds(value)
+    return f"{_short(value)} {unit}".rstrip()
+
+
+def seconds(value: float) -> str:
+    if value >= 120:
+        return f"{value / 60:.0f} min"
+    for size, unit in ((1.0, "s"), (1e-3, "ms")):
+        if value >= size:
+            return f"{_short(value / size)} {unit}"
+    return f"{_short(value * 1e6)} µs" if value else "0 s"
+
+
+def _scaled(value: float, unit: str) -> str:
+    for size, letter in _STEPS:
+        if value >= size:
+            return f"{_short(value / size)} {letter}{unit}"
+    return f"{_short(value)} {unit}"
+
+
+def _short(value: float) -> str:
+    """Format with three significant digits."""
+    if value == int(value) and abs(value) < 1e6:
+        return f"{value:.0f}"
+    return f"{value:.2g}" if value < 1 else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
 
 _LOOKS = {
     Verdict.OK: ("✓", "+", "green"),
@@ -31,7 +67,7 @@ _LEAST_ROOM, _WIDEST_TITLE = 20, 28
 
 
 def page(diagnosis: Diagnosis, style: Style, *, everything: bool = False) -> str:
-    """The whole of it; with `everything` each line that is well has its evidence too."""
+    """Return the page; with `everything` good lines have their evidence too."""
     sick = [each for each in diagnosis.findings if each.verdict.is_sick]
     fine = [each for each in diagnosis.findings if each.verdict is Verdict.OK]
     unknown = [each for each in diagnosis.findings if each.verdict is Verdict.UNKNOWN]
@@ -64,7 +100,7 @@ def _mark(verdict: Verdict, style: Style) -> str:
 
 
 def _verdict(diagnosis: Diagnosis, style: Style) -> Iterator[str]:
-    """Sign and word, so that neither colour nor a font is needed."""
+    """Sign and word, so that neither colour nor a special font is needed."""
     look = _LOOKS[diagnosis.verdict][2]
     word = diagnosis.verdict.value
     room = _room(style, 2 + len(word) + 2)
@@ -95,13 +131,13 @@ def _sick(finding: Finding, diagnosis: Diagnosis, style: Style) -> Iterator[str]
 def _sentence(text: str) -> str:
     said = inert(text)
     first = said.split(" ", 1)[0]
-    # A word of the sentence begins it with a capital; a name stays as it is.
+    # A word is capitalised at the start of a sentence; a name is not.
     said = said[:1].upper() + said[1:] if first.isalpha() else said
     return said + ("" if said.endswith((".", "?", "!")) else ".")
 
 
 def _remedy(finding: Finding, diagnosis: Diagnosis) -> str:
-    """With the job's own id and the sick nodes in the commands."""
+    """Insert the job's id and the faulty nodes into the commands."""
     nodes = _nodes(finding)
     text = finding.remedy.replace("`scancel`", f"`scancel {diagnosis.id}`")
     for verb in ("diag", "top"):
@@ -118,7 +154,7 @@ def _nodes(finding: Finding) -> str:
 
 
 def _where(finding: Finding, diagnosis: Diagnosis) -> str:
-    """Who it is, if it is not everyone."""
+    """Return the nodes, ranks or GPUs concerned, or `every node`."""
     names = {each.node for each in finding.subjects if each.node}
     if not names or (len(names) == diagnosis.node_count and len(names) > 1):
         return "every node" if names else ""
@@ -139,7 +175,7 @@ def _figures(finding: Finding) -> str:
 
 
 def _usual_source(findings: Sequence[Finding]) -> str:
-    """Of most of them: said once for all, so that who measured stands on the page."""
+    """Return the most frequent source, which the heading shows once."""
     return Counter(each.source for each in findings).most_common(1)[0][0]
 
 
@@ -149,7 +185,7 @@ def _heading(title: str, source: str, style: Style) -> str:
 
 def _fine(finding: Finding, usual: str, style: Style, *, everything: bool) -> Iterator[str]:
     name = inert(finding.title)
-    # What a number alone says little about is told in words.
+    # Where a number alone says little, show the evidence.
     plain = not finding.unit and finding.target is None
     told = finding.area is Area.STORAGE or plain
     figures = finding.evidence if told and finding.evidence else _figures(finding)
@@ -173,7 +209,7 @@ def _fine(finding: Finding, usual: str, style: Style, *, everything: bool) -> It
 
 
 def _unknown(findings: Iterable[Finding], style: Style) -> Iterator[str]:
-    """Each reason once, with what it leaves open and where."""
+    """List each reason once, with the affected checks and nodes."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for each in findings:
         reasons.setdefault((each.reason, _nodes(each)), []).append(each.title)

@@ -1,4 +1,4 @@
-"""A picture of stacks: who stands where, the odd ones first. Pure."""
+"""Merged stacks as text, outliers first. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEAST_ROOM = 20
 
 
 def stacks(picture: StackPicture, style: Style, *, everything: bool = False) -> str:
-    """Every group with its innermost frames; with `everything` all of them."""
+    """Return every group with its innermost frames, or with `everything` all frames."""
     head = f"{picture.id}  stacks of attempt {picture.attempt}  {picture.covered}"
     head += f"  {picture.took_s:.1f} s"
     lines = [style.paint(_fit(head, style), "bold")]

@@ -1,5 +1,6 @@
-"""The rules, one file each: what it reads, its verdict, its evidence, its remedy. Pure.
+"""The rules, one file each: input, verdict, evidence, remedy. Pure.
 
-A rule is an object with a name; the list of those in force is passed to whoever judges, so that a
-site can add some and leave some out. `judging` runs them, `saying` has the words that all share.
+A rule is an object with a name. The judge gets the list of active rules, so a site can add or
+remove some. `known` finds those in this folder; `order` is the position of a rule's lines on the
+page. `judging` runs the rules, and `saying` has their shared functions.
 """

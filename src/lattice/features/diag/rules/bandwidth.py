@@ -1,6 +1,6 @@
-"""What each node sends and receives against what its links can do, and which switches lie between.
+"""The traffic of each node, compared with the capacity of its links. Pure.
 
-Says no more than that: a link that is full is a link well used. Pure.
+It is only information: a full link is well used.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ from statistics import fmean
 
 from lattice.domain.jobfacts import FactKind, LinkFact
 from lattice.domain.measured import Shown
-from lattice.domain.telemetry import Coverage
-from lattice.features.diag.model import Area, Case, Finding, Lack, Sense, Subject, Verdict
+from lattice.features.diag.model import Area, Case, Finding, Sense, Subject
 from lattice.features.diag.rules.linking import counted
 from lattice.features.diag.rules.saying import (
-    Line,
-    Seen,
-    Unseen,
+    FindingTemplate,
+    MissingObservation,
+    Observation,
     findings,
     folded,
     no_fact,
     shown,
-    unknown,
     unseen_of,
 )
 
@@ -32,31 +30,31 @@ _SCALES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"))
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """What one node sent and received in a second, over how long, and what it could have."""
+    """The traffic of one node per second, its period, and the capacity."""
 
     node: str
     rate: float
     over_s: float | None
     most: float | None
-    """Both ways at once; None: not all of its links tell how fast they are."""
+    """In both directions; None if the speed of a link is unknown."""
 
 
 class Bandwidth:
-    """Reads what every port counted and its speed; of ports that don't count, the node's rates."""
+    """Reads the counters and speed of every port; for ports without counters, the node's rates."""
 
-    name, title, area = "bandwidth", "Bandwidth of a node", Area.NETWORK
+    name, title, area, order = "bandwidth", "Bandwidth of a node", Area.NETWORK, 150
     explains = frozenset[str]()
 
     def judge(self, case: Case) -> Iterator[Finding]:
         moved: list[_Moved] = []
-        unseen: list[Unseen] = []
+        unseen: list[MissingObservation] = []
         for node in case.nodes:
             told = _by_ports(case, node) or _by_rates(case, node)
             if isinstance(told, _Moved):
                 moved.append(told)
             elif told is not None:
                 unseen.append(told)
-        seen = [Seen(subject=Subject(node=each.node), measured=each.rate) for each in moved]
+        seen = [Observation(subject=Subject(node=each.node), measured=each.rate) for each in moved]
         if moved:
             most = [each.most for each in moved if each.most is not None]
             seen[0] = replace(
@@ -65,11 +63,13 @@ class Bandwidth:
                 target=fmean(most) if len(most) == len(moved) else None,
                 words=_words(moved),
             )
-        yield from findings(self, case, seen, unseen, Line(sense=Sense.OF, unit="bytes/s"))
+        yield from findings(
+            self, case, seen, unseen, FindingTemplate(sense=Sense.OF, unit="bytes/s")
+        )
 
 
 def _by_ports(case: Case, node: str) -> _Moved | None:
-    """Ports of InfiniBand and Slingshot count what the kernel's own network never sees."""
+    """InfiniBand and Slingshot ports count traffic that bypasses the kernel's network stack."""
     facts = case.facts.get(node)
     rates: dict[str, float] = {}
     over_s = 0.0
@@ -86,7 +86,7 @@ def _by_ports(case: Case, node: str) -> _Moved | None:
     return _Moved(node, sum(rates.values()), over_s, _most(facts.links, without=idle))
 
 
-def _by_rates(case: Case, node: str) -> _Moved | Unseen | None:
+def _by_rates(case: Case, node: str) -> _Moved | MissingObservation | None:
     sight, facts = case.sights.get(node), case.facts.get(node)
     if sight is None:
         if facts is None:
@@ -104,7 +104,7 @@ def _by_rates(case: Case, node: str) -> _Moved | Unseen | None:
 
 
 def _most(links: Sequence[LinkFact], *, without: set[str] | None = None) -> float | None:
-    """Of all links that are up; of one that carries nothing it does not matter how fast it is."""
+    """Return the capacity of all links that are up. An idle link needs no known speed."""
     speeds = [
         each.speed_bits
         for each in links
@@ -133,40 +133,3 @@ def _rate(value: float) -> str:
         if value >= size:
             return f"{value / size:.3g} {unit}"
     return f"{value:.0f} B/s"
-
-
-class BetweenNodes:
-    """Reads nothing yet: no source tells of which node to which node a byte goes."""
-
-    name, title, area = "between_nodes", "Bandwidth between nodes", Area.NETWORK
-    explains = frozenset[str]()
-    reason = "ports count what passes, not from which node to which"
-
-    def judge(self, case: Case) -> Iterator[Finding]:
-        if len(case.nodes) > 1:
-            yield unknown(self, case, self.reason, Lack.NOT_OFFERED, ())
-
-
-class GroupSpan:
-    """Reads Slurm's topology."""
-
-    name, title, area = "group_span", "Switch groups", Area.NETWORK
-    explains = frozenset[str]()
-
-    def judge(self, case: Case) -> Iterator[Finding]:
-        groups = sorted({each for each in case.groups.values() if each})
-        if not groups:
-            # The site configured no topology: there is nothing to tell.
-            return
-        named = ", ".join(groups[:8]) + (", …" if len(groups) > 8 else "")
-        yield Finding(
-            rule=self.name,
-            title=self.title,
-            area=self.area,
-            verdict=Verdict.OK,
-            subjects=tuple(Subject(thing=each) for each in groups),
-            measured=float(len(groups)),
-            source="slurm_topology",
-            evidence=f"spans {len(groups)} ({named})",
-            covered=Coverage(len(case.groups), len(case.nodes)),
-        )

@@ -1,4 +1,4 @@
-"""A job that is quiet because its output waits in a buffer. Pure."""
+"""A job without output because it is held in a buffer. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from lattice.base.moment import age
 from lattice.domain.jobfacts import FactKind, NodeFacts
 from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, Verdict
 from lattice.features.diag.rules.saying import (
-    Line,
-    Seen,
-    Unseen,
+    FindingTemplate,
+    MissingObservation,
+    Observation,
     each_facts,
     findings,
     no_fact,
@@ -18,15 +18,15 @@ from lattice.features.diag.rules.saying import (
 
 
 class BufferedOutput:
-    """Reads when the job last wrote, whether it works, and how its Pythons were started."""
+    """Reads the time of the last output, signs of work, and how Python was started."""
 
-    name, title, area = "buffered_output", "Last output", Area.JOB
+    name, title, area, order = "buffered_output", "Last output", Area.JOB, 40
     explains = frozenset[str]()
 
     def judge(self, case: Case) -> Iterator[Finding]:
-        seen: list[Seen] = []
-        unseen: list[Unseen] = []
-        # Which node writes a job's output is Slurm's business: the newest of all counts.
+        seen: list[Observation] = []
+        unseen: list[MissingObservation] = []
+        # Any node may write the job's output: the newest time counts.
         written = [facts.last_output for _, facts in each_facts(case) if facts.last_output]
         written += [
             sight.progress.output
@@ -44,7 +44,7 @@ class BufferedOutput:
             case,
             seen,
             unseen,
-            Line(
+            FindingTemplate(
                 target=case.targets.quiet_s,
                 unit="s",
                 remedy="Put `export PYTHONUNBUFFERED=1` into the script (or `python -u`, and `srun "
@@ -55,8 +55,8 @@ class BufferedOutput:
 
 
 def _judged(
-    case: Case, node: str, facts: NodeFacts, quiet_s: float, unseen: list[Unseen]
-) -> Iterator[Seen]:
+    case: Case, node: str, facts: NodeFacts, quiet_s: float, unseen: list[MissingObservation]
+) -> Iterator[Observation]:
     buffered = [
         each
         for each in facts.tasks
@@ -66,7 +66,7 @@ def _judged(
     quiet = quiet_s >= case.targets.quiet_s
     if quiet and buffered and works is None:
         reason = "whether the job works is not told yet"
-        unseen.append(Unseen(node=node, reason=reason, lack=Lack.TOO_EARLY))
+        unseen.append(MissingObservation(node=node, reason=reason, lack=Lack.TOO_EARLY))
         return
     sick = quiet and bool(buffered) and bool(works)
     words = f"the job last wrote {age(quiet_s)} ago"
@@ -79,7 +79,7 @@ def _judged(
         words += "; its output is not held back"
     ranks = {each.rank for each in buffered} if sick else {None}
     for rank in sorted(ranks, key=lambda each: -1 if each is None else each):
-        yield Seen(
+        yield Observation(
             subject=Subject(node=node, rank=rank),
             verdict=Verdict.ATTENTION if sick else Verdict.OK,
             measured=quiet_s,

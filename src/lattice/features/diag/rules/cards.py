@@ -1,4 +1,4 @@
-"""What the rules about cards share: who a card is, and how its node judges it. Pure."""
+"""Shared by rules about GPUs: their identity and health. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Card: TypeAlias = tuple[str, str]
 
 
 def health_of(case: Case, node: str, uuid: str) -> str:
-    """`ok`, `warning` or `failure`; empty: nobody judged it."""
+    """Return `ok`, `warning` or `failure`; empty if the GPU was not judged."""
     facts = case.facts.get(node)
     cards = facts.gpus if facts is not None else ()
     return next((each.health for each in cards if each.uuid == uuid), "")

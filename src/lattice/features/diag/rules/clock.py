@@ -1,4 +1,4 @@
-"""A node whose clock is not that of the others. Pure."""
+"""A node with a wrong clock. Pure."""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ from collections.abc import Iterator
 
 from lattice.domain.jobfacts import FactKind
 from lattice.features.diag.model import Area, Case, Finding, Subject, Verdict
-from lattice.features.diag.rules.saying import Line, Seen, Unseen, each_facts, findings, no_fact
+from lattice.features.diag.rules.saying import (
+    FindingTemplate,
+    MissingObservation,
+    Observation,
+    each_facts,
+    findings,
+    no_fact,
+)
 
 _GRAVE_S = 30.0
 
 
-class Clock:
-    """Reads by how much each node's clock is ahead of the servers'."""
+class ClockOffset:
+    """Reads how far each node's clock is ahead of the servers'."""
 
-    name, title, area = "clock", "Clocks", Area.JOB
+    name, title, area, order = "clock", "Clocks", Area.JOB, 50
     explains = frozenset[str]()
 
     def judge(self, case: Case) -> Iterator[Finding]:
         bound = case.targets.clock_s
-        seen: list[Seen] = []
-        unseen: list[Unseen] = []
+        seen: list[Observation] = []
+        unseen: list[MissingObservation] = []
         for node, facts in each_facts(case):
             ahead = facts.clock_ahead_s
             if ahead is None:
@@ -34,7 +41,7 @@ class Clock:
             much = f"{off:.2g}" if off < 10 else f"{off:.0f}"
             words = f"the clock of {node} is {much} s {where}"
             seen.append(
-                Seen(subject=Subject(node=node), verdict=verdict, measured=off, words=words)
+                Observation(subject=Subject(node=node), verdict=verdict, measured=off, words=words)
             )
         seen.sort(key=lambda each: each.measured or 0.0, reverse=True)
         yield from findings(
@@ -42,7 +49,7 @@ class Clock:
             case,
             seen,
             unseen,
-            Line(
+            FindingTemplate(
                 target=bound,
                 unit="s",
                 remedy="Tell the site: the node's time service is off (`chronyc tracking` on it). "

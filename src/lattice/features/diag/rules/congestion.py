@@ -1,7 +1,7 @@
-"""A network that is too full: packets wait, or are marked by a switch. Pure.
+"""A congested network: packets wait, or a switch marks them. Pure.
 
-Each kind of port counts it in its own way. InfiniBand counts ticks in which it had something to
-send and might not; Slingshot pauses; TCP the packets that a switch marked (ECN).
+Each kind of port counts it differently. InfiniBand counts ticks with data that it could not send;
+Slingshot counts pauses; TCP counts packets that a switch marked (ECN).
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from collections.abc import Iterator
 from lattice.domain.jobfacts import LinkCounts, LinkFact, TransportFact
 from lattice.features.diag.model import Area, Case, Finding, Subject, Verdict
 from lattice.features.diag.rules.linking import counted, of_links
-from lattice.features.diag.rules.saying import Line, Seen, Unseen, each_facts, findings
+from lattice.features.diag.rules.saying import (
+    FindingTemplate,
+    MissingObservation,
+    Observation,
+    each_facts,
+    findings,
+)
 
 _LEAST_PACKETS = 1000.0
 _BUSY_SHARE = 0.05
@@ -19,18 +25,18 @@ _TICKS, _NANOSECONDS = "ticks", "ns"
 
 
 class Congestion:
-    """Reads each port's own count of waiting, and the marks that TCP received."""
+    """Reads each port's count of waits, and the ECN marks that TCP received."""
 
-    name, title, area = "congestion", "Congestion", Area.NETWORK
+    name, title, area, order = "congestion", "Congestion", Area.NETWORK, 140
     explains = frozenset({"straggler"})
 
     def judge(self, case: Case) -> Iterator[Finding]:
         bound = case.targets.congestion_percent
 
-        def judged(node: str, link: LinkFact) -> Seen | Unseen | None:
+        def judged(node: str, link: LinkFact) -> Observation | MissingObservation | None:
             counts = counted(case, node, link)
             if counts is None or counts.waits is None:
-                return Unseen(node=node, reason="its ports do not count waiting")
+                return MissingObservation(node=node, reason="its ports do not count waiting")
             return _one(node, link, counts, bound)
 
         seen, unseen = of_links(case, judged)
@@ -44,7 +50,7 @@ class Congestion:
             case,
             seen,
             unseen,
-            Line(
+            FindingTemplate(
                 target=bound,
                 unit="%",
                 remedy="Others share the way between these nodes: `sbatch --switches=1` keeps a "
@@ -54,13 +60,13 @@ class Congestion:
         )
 
 
-def _one(node: str, link: LinkFact, counts: LinkCounts, bound: float) -> Seen:
+def _one(node: str, link: LinkFact, counts: LinkCounts, bound: float) -> Observation:
     waits = counts.waits or 0.0
     share = _share(link, counts, waits)
     busy = _is_busy(link, counts) and (counts.packets or _LEAST_PACKETS) >= _LEAST_PACKETS
     unit = f" {link.waits_unit}" if link.waits_unit else ""
     words = f"{link.name} on {node} waited {share:.2g} % ({waits:.0f}{unit})"
-    return Seen(
+    return Observation(
         subject=Subject(node=node, thing=link.name),
         verdict=Verdict.ATTENTION if busy and share > bound else Verdict.OK,
         measured=share,
@@ -69,7 +75,7 @@ def _one(node: str, link: LinkFact, counts: LinkCounts, bound: float) -> Seen:
 
 
 def _share(link: LinkFact, counts: LinkCounts, waits: float) -> float:
-    """In percent: of the time, of the packets, or of what would have been sent meanwhile."""
+    """In percent: of the time, of the packets, or of the possible transmissions."""
     if link.waits_unit == _NANOSECONDS:
         whole = counts.seconds * 1e9
     elif link.waits_unit == _TICKS:
@@ -81,20 +87,20 @@ def _share(link: LinkFact, counts: LinkCounts, waits: float) -> float:
 
 
 def _is_busy(link: LinkFact, counts: LinkCounts) -> bool:
-    """A port that carries next to nothing is not congested, whatever it counts."""
+    """A nearly idle port is not congested, whatever it counts."""
     moved = (counts.tx_bytes or 0.0) + (counts.rx_bytes or 0.0)
     if not link.speed_bits or not counts.seconds:
         return True
     return moved * 8 / counts.seconds >= _BUSY_SHARE * link.speed_bits
 
 
-def _marked(node: str, transport: TransportFact, bound: float) -> Seen | None:
+def _marked(node: str, transport: TransportFact, bound: float) -> Observation | None:
     marks, packets = transport.ecn_marks, transport.received_packets
     if marks is None or not packets or transport.seconds is None:
         return None
     share = 100.0 * marks / packets
     sick = packets >= _LEAST_PACKETS and share > bound
-    return Seen(
+    return Observation(
         subject=Subject(node=node),
         verdict=Verdict.ATTENTION if sick else Verdict.OK,
         measured=share,

@@ -1,4 +1,4 @@
-"""GPUs that wait for their input: the loader is the slowest part. Pure."""
+"""GPUs that wait for their input: the data loader is the slowest part. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from lattice.domain.measured import Shown
 from lattice.domain.metric import Sample
-from lattice.domain.nodelook import NodeSight
+from lattice.domain.node_snapshot import NodeSnapshot
 from lattice.features.diag.model import Area, Case, Finding, Lack, Sense, Subject, Verdict
 from lattice.features.diag.rules.saying import (
-    Line,
-    Seen,
-    Unseen,
+    FindingTemplate,
+    MissingObservation,
+    Observation,
     findings,
     of_metric,
     pressure,
@@ -25,21 +25,23 @@ _SINCE_S = 120.0
 
 
 class DataLoader:
-    """Reads GPU utilisation beside how busy the job's cores are and how long it stalls for I/O."""
+    """Reads GPU utilisation, the load of the job's cores, and I/O stalls."""
 
-    name, title, area = "data_loader", "Input of the GPUs", Area.GPU
+    name, title, area, order = "data_loader", "Input of the GPUs", Area.GPU, 250
     explains = frozenset({"gpu_idle", "straggler"})
 
     def judge(self, case: Case) -> Iterator[Finding]:
         if case.has_gpus is False:
             return
-        lacks: list[Unseen] = []
+        lacks: list[MissingObservation] = []
         bound = case.targets.loader_gpu_percent
 
-        def judged(node: str, sight: NodeSight, samples: Sequence[Sample]) -> Iterator[Seen]:
+        def judged(
+            node: str, sight: NodeSnapshot, samples: Sequence[Sample]
+        ) -> Iterator[Observation]:
             used = _recent(case, node, samples)
             if used >= bound:
-                yield Seen(
+                yield Observation(
                     subject=Subject(node=node),
                     measured=used,
                     words=f"the cards are used {used:.0f} % and do not wait for input",
@@ -51,12 +53,16 @@ class DataLoader:
 
         seen, unseen = of_metric(case, "gpu_utilization_percent", judged)
         yield from findings(
-            self, case, seen, [*unseen, *lacks], Line(target=bound, sense=Sense.AT_LEAST, unit="%")
+            self,
+            case,
+            seen,
+            [*unseen, *lacks],
+            FindingTemplate(target=bound, sense=Sense.AT_LEAST, unit="%"),
         )
 
 
 def _recent(case: Case, node: str, samples: Sequence[Sample]) -> float:
-    """Over the last two minutes where there is a trace, else now."""
+    """Return the mean of the last two minutes if there is a trace, else of now."""
     since = case.now - _SINCE_S
     past = [
         value
@@ -68,7 +74,9 @@ def _recent(case: Case, node: str, samples: Sequence[Sample]) -> float:
     return sum(values) / len(values)
 
 
-def _causes(node: str, sight: NodeSight, lacks: list[Unseen]) -> tuple[list[str], bool]:
+def _causes(
+    node: str, sight: NodeSnapshot, lacks: list[MissingObservation]
+) -> tuple[list[str], bool]:
     stalled = pressure(sight, "io")
     values, why = shown(sight, Shown.CPU_UTILIZATION)
     cores = sight.now.of("cpu_cores")
@@ -82,18 +90,18 @@ def _causes(node: str, sight: NodeSight, lacks: list[Unseen]) -> tuple[list[str]
         lacks.append(
             unseen_of(node, why)
             if why
-            else Unseen(
+            else MissingObservation(
                 node=node, reason="how busy its cores are is not measured", lack=Lack.FAILED
             )
         )
     return causes, busy is not None or stalled is not None
 
 
-def _seen(node: str, used: float, causes: list[str]) -> Seen:
+def _seen(node: str, used: float, causes: list[str]) -> Observation:
     words = f"the cards of {node} are used {used:.0f} %"
     if not causes:
         words += ", but neither cores nor storage hold them up"
-    return Seen(
+    return Observation(
         subject=Subject(node=node),
         verdict=Verdict.ATTENTION if causes else Verdict.OK,
         measured=used,

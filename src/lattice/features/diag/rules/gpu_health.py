@@ -1,7 +1,7 @@
-"""How each card is as its node judges it, and whether it has all its PCIe lanes. Pure.
+"""The health of each GPU as its node judges it, and its PCIe lanes. Pure.
 
-A card that another rule tells of, because it met errors now or is held back now, is told of there,
-with how it is judged: here are those of which nobody else says why.
+A GPU with current errors or throttling is reported by that rule, with its health. This rule reports
+the others.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from lattice.features.diag.model import Area, Case, Finding, Subject, Verdict
 from lattice.features.diag.rules.cards import Card
 from lattice.features.diag.rules.gpu_errors import cards_with_errors
 from lattice.features.diag.rules.saying import (
-    Line,
-    Seen,
-    Unseen,
+    FindingTemplate,
+    MissingObservation,
+    Observation,
     card,
     each_facts,
     findings,
@@ -28,16 +28,16 @@ _VERDICTS = {"ok": Verdict.OK, "healthy": Verdict.OK, "warning": Verdict.ATTENTI
 
 
 class GpuHealth:
-    """Reads the facts of each card."""
+    """Reads the facts of each GPU."""
 
-    name, title, area = "gpu_health", "GPU health", Area.GPU
+    name, title, area, order = "gpu_health", "GPU health", Area.GPU, 220
     explains = frozenset[str]()
 
     def judge(self, case: Case) -> Iterator[Finding]:
         if case.has_gpus is False:
             return
         kept: list[tuple[str, GpuFact]] = []
-        unseen: list[Unseen] = []
+        unseen: list[MissingObservation] = []
         elsewhere = cards_with_errors(case) | cards_held_back(case)
         for node, facts in each_facts(case):
             judged = [each for each in facts.gpus if each.health or each.pcie_width is not None]
@@ -54,7 +54,7 @@ class GpuHealth:
             case,
             seen,
             unseen,
-            Line(
+            FindingTemplate(
                 remedy="Tell the site, and leave the node out next time (`sbatch --exclude=NODE`).",
                 nothing="no node told facts",
             ),
@@ -62,7 +62,7 @@ class GpuHealth:
 
 
 def _is_told(node: str, fact: GpuFact, elsewhere: Collection[Card]) -> bool:
-    """True if another rule says why it is judged as it is."""
+    """Return True if another rule reports the cause."""
     is_ok = _VERDICTS.get(fact.health) is Verdict.OK or not fact.health
     return not is_ok and (node, fact.uuid) in elsewhere
 
@@ -76,16 +76,16 @@ def _well(cards: Sequence[GpuFact]) -> str:
     return ", ".join(words)
 
 
-def _one(node: str, fact: GpuFact) -> Seen:
+def _one(node: str, fact: GpuFact) -> Observation:
     verdict = _VERDICTS.get(fact.health, Verdict.BAD if fact.health else Verdict.OK)
     words = f"{card(fact.uuid)} on {node}"
     words += f" is judged {fact.health}" if fact.health else ""
     words += f": {fact.words}" if fact.words else ""
     width, best = fact.pcie_width, fact.pcie_best_width
     if width is not None and best is not None:
-        # An idle card lets lanes sleep on some boards; fewer than half of them is no saving.
+        # On some boards an idle GPU powers lanes down, but not to half or less.
         if width * 2 <= best and verdict is Verdict.OK:
             verdict = Verdict.ATTENTION
         words += f", PCIe x{width} of x{best}"
     subject = Subject(node=node, gpu=fact.uuid)
-    return Seen(subject=subject, verdict=verdict, words=words)
+    return Observation(subject=subject, verdict=verdict, words=words)

@@ -4,29 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lattice.domain.alert import Phase
-from lattice.domain.alert import Rule as AlertRule
+from lattice.domain.alert import AlertRule, Phase
 from lattice.domain.measured import Shown
 from lattice.domain.metric import Sample
-from lattice.domain.nodelook import NodeSight
+from lattice.domain.node_snapshot import NodeSnapshot
 from lattice.features.diag.model import Area, Case, Finding, Sense, Subject, Verdict
-from lattice.features.diag.rules.saying import Line, Seen, card, findings, of_metric
-
-_LASTING_S = 60.0
+from lattice.features.diag.rules.saying import (
+    FindingTemplate,
+    Observation,
+    card,
+    findings,
+    of_metric,
+)
+from lattice.observe.conditions import is_gpu_idle, is_gpu_low
 
 
 class GpuIdle:
-    """Reads each card's utilisation, the node's own alert, and the trace of the last minutes."""
+    """Reads each GPU's utilisation, the node's own alert, and the trace of the last minutes."""
 
-    name, title, area = "gpu_idle", "GPU utilization", Area.GPU
+    name, title, area, order = "gpu_idle", "GPU utilization", Area.GPU, 240
     explains = frozenset[str]()
 
     def judge(self, case: Case) -> Iterator[Finding]:
         if case.has_gpus is False:
             return
-        bound = case.targets.gpu_idle_percent
+        targets, bound = case.targets, case.targets.gpu_idle_percent
 
-        def judged(node: str, sight: NodeSight, samples: Sequence[Sample]) -> Iterator[Seen]:
+        def judged(
+            node: str, sight: NodeSnapshot, samples: Sequence[Sample]
+        ) -> Iterator[Observation]:
             alerted = {
                 each.subject
                 for each in sight.firing
@@ -34,15 +40,14 @@ class GpuIdle:
             }
             for each in samples:
                 uuid = each.label("gpu_uuid")
-                low_s = _low_s(case, node, uuid, bound) if each.value < bound else 0.0
-                idle = uuid in alerted or low_s >= _LASTING_S
-                idle = idle and each.value < bound
+                low_s = _low_s(case, node, uuid)
+                idle = is_gpu_idle(each.value, low_s, targets)
+                idle = idle or (uuid in alerted and is_gpu_low(each.value, targets))
                 words = f"{card(uuid)} on {node} is used {each.value:.0f} %"
                 if idle:
-                    words += (
-                        f", below {bound:g} % for {max(low_s, _LASTING_S) / 60:.0f} min or more"
-                    )
-                yield Seen(
+                    minutes = max(low_s, targets.gpu_idle_s) / 60
+                    words += f", below {bound:g} % for {minutes:.0f} min or more"
+                yield Observation(
                     subject=Subject(node=node, gpu=uuid),
                     verdict=Verdict.ATTENTION if idle else Verdict.OK,
                     measured=each.value,
@@ -57,7 +62,7 @@ class GpuIdle:
             case,
             seen,
             unseen,
-            Line(
+            FindingTemplate(
                 target=bound,
                 sense=Sense.AT_LEAST,
                 unit="%",
@@ -67,21 +72,21 @@ class GpuIdle:
         )
 
 
-def _mean(seen: Sequence[Seen]) -> Seen:
+def _mean(seen: Sequence[Observation]) -> Observation:
     values = [each.measured for each in seen if each.measured is not None]
     mean = sum(values) / len(values)
     words = f"{mean:.0f} % on average over {len(values)} GPUs, {min(values):.0f} % the least"
-    return Seen(subject=seen[0].subject, measured=mean, words=words)
+    return Observation(subject=seen[0].subject, measured=mean, words=words)
 
 
-def _low_s(case: Case, node: str, uuid: str, bound: float) -> float:
-    """For how long, up to now, no point of the trace was at or above the bound."""
+def _low_s(case: Case, node: str, uuid: str) -> float:
+    """Return for how many seconds, up to now, every point of the trace was low."""
     points = case.traces.get((Shown.GPU_UTILIZATION, node, uuid), ())
     if not points or case.now - points[-1][0] > 3 * case.interval_s:
         return 0.0
     begun = case.now
     for time, value in reversed(points):
-        if value >= bound:
+        if not is_gpu_low(value, case.targets):
             break
         begun = time
     return case.now - begun

@@ -1,4 +1,4 @@
-"""A file system that does not answer. One line for each that the job sees. Pure."""
+"""A file system that does not answer. One line per mount of the job. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _TITLE = "{path} ({kind})"
 
 
 class HungMount:
-    """Reads how long a look at each mount's root took, inside the job's own namespace."""
+    """Reads how long a `statvfs` of each mount took, inside the job's own namespace."""
 
-    name, title, area = "hung_mount", "Mounts", Area.STORAGE
+    name, title, area, order = "hung_mount", "Mounts", Area.STORAGE, 170
     explains = frozenset(
         {
             *("job_hang", "gpu_hang", "gpu_idle", "data_loader", "straggler", "buffered_output"),
@@ -101,7 +101,7 @@ def _sick_words(sick: list[tuple[str, MountFact]]) -> str:
 
 
 def _use(case: Case, found: list[tuple[str, MountFact]]) -> str:
-    """What the job reads and writes there, as far as it is counted."""
+    """Return what the job reads and writes there, as far as it is counted."""
     slowest = max(mount.answered_s or 0.0 for _, mount in found)
     parts = [f"answers in {time_words(slowest)}"]
     target = target_of(case, found[0][1].path)

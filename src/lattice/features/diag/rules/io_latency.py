@@ -1,4 +1,4 @@
-"""How long the job's reads and writes take: half of them, 95 and 99 of a hundred. Pure."""
+"""The latency of the job's reads and writes: p50, p95 and p99. Pure."""
 
 from __future__ import annotations
 
@@ -7,35 +7,44 @@ from collections.abc import Iterator, Sequence
 
 from lattice.domain.measured import FIRST_LOOK
 from lattice.domain.metric import Sample
-from lattice.domain.nodelook import NodeSight
-from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, Verdict
+from lattice.domain.node_snapshot import NodeSnapshot
+from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, Targets, Verdict
 from lattice.features.diag.rules.mounting import time_words
-from lattice.features.diag.rules.saying import Line, Seen, Unseen, findings, grown, of_metric
+from lattice.features.diag.rules.saying import (
+    FindingTemplate,
+    MissingObservation,
+    Observation,
+    findings,
+    grown,
+    of_metric,
+)
+from lattice.observe.conditions import is_io_slow
 
 _SHARES = (0.5, 0.95, 0.99)
-_FEWEST = 20.0
 
 
 class IoLatency:
-    """Reads the kernel's own timing, in classes of time, between two looks."""
+    """Reads the kernel's latency histogram, between two looks."""
 
-    name, title, area = "io_latency", "Reads and writes, p99", Area.STORAGE
+    name, title, area, order = "io_latency", "Reads and writes, p99", Area.STORAGE, 190
     explains = frozenset({"data_loader", "straggler"})
 
     def judge(self, case: Case) -> Iterator[Finding]:
-        lacks: list[Unseen] = []
-        bound = case.targets.io_p99_s
+        lacks: list[MissingObservation] = []
+        targets, bound = case.targets, case.targets.io_fault_p99_s
 
-        def judged(node: str, sight: NodeSight, samples: Sequence[Sample]) -> Iterator[Seen]:
+        def judged(
+            node: str, sight: NodeSnapshot, samples: Sequence[Sample]
+        ) -> Iterator[Observation]:
             counted = _between(sight, samples)
             if counted is None:
-                lacks.append(Unseen(node=node, reason=FIRST_LOOK, lack=Lack.TOO_EARLY))
+                lacks.append(MissingObservation(node=node, reason=FIRST_LOOK, lack=Lack.TOO_EARLY))
             else:
-                yield _one(node, counted, bound)
+                yield _one(node, counted, targets)
 
         seen, unseen = of_metric(case, "io_latency_seconds_bucket", judged)
         seen.sort(key=lambda each: each.measured or 0.0, reverse=True)
-        line = Line(
+        line = FindingTemplate(
             target=bound,
             unit="s",
             remedy="`lattice diag ID --storage` shows which file system it is. Fewer and larger "
@@ -44,8 +53,8 @@ class IoLatency:
         yield from findings(self, case, seen, [*unseen, *lacks], line)
 
 
-def _between(sight: NodeSight, samples: Sequence[Sample]) -> list[tuple[float, float]] | None:
-    """Edges of the classes in order, each with how many took at most so long."""
+def _between(sight: NodeSnapshot, samples: Sequence[Sample]) -> list[tuple[float, float]] | None:
+    """Return the upper edges of the buckets in order, with cumulative counts."""
     found = []
     for each in samples:
         more = grown(sight, each)
@@ -55,17 +64,17 @@ def _between(sight: NodeSight, samples: Sequence[Sample]) -> list[tuple[float, f
     return sorted(found)
 
 
-def _one(node: str, counted: Sequence[tuple[float, float]], bound: float) -> Seen:
+def _one(node: str, counted: Sequence[tuple[float, float]], targets: Targets) -> Observation:
     total = counted[-1][1]
     if not total:
-        return Seen(subject=Subject(node=node), words="nothing was read or written just now")
+        return Observation(subject=Subject(node=node), words="nothing was read or written just now")
     took = [_within(counted, share * total) for share in _SHARES]
-    sick = total >= _FEWEST and took[-1] > bound
+    sick = is_io_slow(took[-1], total, targets.io_fault_p99_s, targets)
     names = ("p50", "p95", "p99")
     words = ", ".join(
         f"{name} {_words(each, counted)}" for name, each in zip(names, took, strict=True)
     )
-    return Seen(
+    return Observation(
         subject=Subject(node=node),
         verdict=Verdict.ATTENTION if sick else Verdict.OK,
         measured=took[-1] if math.isfinite(took[-1]) else counted[-2][0],
@@ -74,7 +83,7 @@ def _one(node: str, counted: Sequence[tuple[float, float]], bound: float) -> See
 
 
 def _within(counted: Sequence[tuple[float, float]], wanted: float) -> float:
-    """The upper edge of the class in which so many are reached."""
+    """Return the upper edge of the bucket that reaches this count."""
     return next((edge for edge, count in counted if count >= wanted), math.inf)
 
 

@@ -1,8 +1,7 @@
-"""A job that does not get on at all: nothing moves on any of its nodes. Pure.
+"""A job without progress on any of its nodes. Pure.
 
-A quiet while is no hang, so it has to last. Where one rank of several stands elsewhere than all
-others, and every one of them sleeps, a part of that time is enough to say that they seem to wait
-for it.
+A short pause is no hang, so it must last. A shorter time is enough if all ranks sleep and one of
+several is at another place. Then the others seem to wait for it.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from lattice.base.moment import age
 from lattice.domain.jobfacts import TaskFact
 from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, Verdict
 from lattice.features.diag.rules.saying import (
-    Line,
-    Seen,
-    Unseen,
+    FindingTemplate,
+    MissingObservation,
+    Observation,
     each_facts,
     each_sight,
     findings,
@@ -24,24 +23,24 @@ from lattice.features.diag.rules.saying import (
 )
 
 _SOONER = 4.0
-"""By how much sooner that is."""
+"""The divisor for that shorter time."""
 _FEWEST_LOOKS = 3.0
 _FEWEST_RANKS = 3
 _OF_MANY = 8
-"""One of so many may stand elsewhere, and then seems to be what the others wait for."""
+"""One of this many ranks may be elsewhere, and then the others seem to wait for it."""
 _MOST_NAMED = 8
 _ASLEEP = frozenset("SDI")
 _STANDS = {"D": "waits for storage or a device", "T": "is stopped", "Z": "has ended"}
 
 
 class JobHang:
-    """Reads each node's signs of progress, and what state the kernel says its ranks are in."""
+    """Reads each node's signs of progress, and the kernel's state of its ranks."""
 
-    name, title, area = "job_hang", "Last sign of progress", Area.JOB
+    name, title, area, order = "job_hang", "Last sign of progress", Area.JOB, 20
     explains = frozenset({"gpu_idle", "straggler", "buffered_output", "data_loader"})
 
     def judge(self, case: Case) -> Iterator[Finding]:
-        unseen: list[Unseen] = []
+        unseen: list[MissingObservation] = []
         last: dict[str, float] = {}
         odd = _odd_ranks(case)
         waiting = _seem_to_wait(case, odd)
@@ -51,12 +50,12 @@ class JobHang:
             if moved is not None:
                 last[node] = moved
             elif case.now - case.started > bound_s and sight.progress is not None:
-                # It was watched, and nothing moved since the beginning.
+                # It was observed, and nothing moved since the start.
                 last[node] = case.started
             else:
                 reason = "the node does not tell yet whether the job gets on"
-                unseen.append(Unseen(node=node, reason=reason, lack=Lack.TOO_EARLY))
-        line = Line(
+                unseen.append(MissingObservation(node=node, reason=reason, lack=Lack.TOO_EARLY))
+        line = FindingTemplate(
             target=bound_s,
             unit="s",
             remedy="`lattice diag ID --stacks` shows where every rank stands. If one has died or "
@@ -66,23 +65,25 @@ class JobHang:
 
 
 def _sooner_s(case: Case) -> float:
-    """A part of the usual time, but never so short that it is only a few looks."""
+    """Return a part of the usual time, but at least a few sampling intervals."""
     usual_s = case.targets.hang_s
     return min(usual_s, max(usual_s / _SOONER, _FEWEST_LOOKS * case.interval_s))
 
 
 def _judged(
     case: Case, last: dict[str, float], odd: Sequence[tuple[str, TaskFact]], bound_s: float
-) -> list[Seen]:
+) -> list[Observation]:
     if not last:
         return []
     newest = max(last.values())
     still_s = max(0.0, case.now - newest)
-    # A node alone may well have nothing to do; and one that tells nothing may be the busy one.
+    # A single node may have nothing to do, and a node without data may be the busy one.
     complete = len(last) == len(case.nodes)
     if still_s < bound_s or not complete:
         words = f"something moved {age(still_s)} ago"
-        return [Seen(subject=Subject(node=each), measured=still_s, words=words) for each in last]
+        return [
+            Observation(subject=Subject(node=each), measured=still_s, words=words) for each in last
+        ]
     words = (
         f"no output, no processor time, no storage and no traffic for {age(still_s)} on "
         f"{folded(last)}"
@@ -91,7 +92,7 @@ def _judged(
     is_sure = still_s >= case.targets.hang_s and bool(_ranks(case))
     subjects = [Subject(node=node, rank=task.rank) for node, task in odd[:_MOST_NAMED]]
     return [
-        Seen(
+        Observation(
             subject=each,
             verdict=Verdict.BAD if is_sure else Verdict.ATTENTION,
             measured=still_s,
@@ -111,7 +112,7 @@ def _ranks(case: Case) -> list[tuple[str, TaskFact]]:
 
 
 def _odd_ranks(case: Case) -> list[tuple[str, TaskFact]]:
-    """Ranks that are not where most are: as far as the kernel tells."""
+    """Return ranks that are not where most are, as far as the kernel reports."""
     ranks = [(node, each) for node, each in _ranks(case) if each.waits_in or each.state]
     if len(ranks) < _FEWEST_RANKS:
         return []
@@ -123,11 +124,11 @@ def _odd_ranks(case: Case) -> list[tuple[str, TaskFact]]:
 
 
 def _seem_to_wait(case: Case, odd: Sequence[tuple[str, TaskFact]]) -> bool:
-    """All ranks of one step sleep, nearly all at one place, and the kernel says at which."""
+    """Return True if all ranks of one step sleep, nearly all at one known place."""
     ranks = [each for _, each in _ranks(case)]
     few = 0 < len(odd) <= max(1, len(ranks) // _OF_MANY)
     seen = all(node in case.facts for node in case.nodes)
-    # Steps beside each other have ranks of the same number, and do not wait for one another.
+    # Parallel steps have ranks with the same numbers, and do not wait for each other.
     one_step = len({each.step for each in ranks}) == 1
     one_each = len({each.rank for each in ranks}) == len(ranks)
     asleep = all(each.state in _ASLEEP and each.waits_in for each in ranks)

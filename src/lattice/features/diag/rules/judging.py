@@ -1,6 +1,6 @@
-"""Runs the rules over a case: all of them, folded so that a cause stands before what follows. Pure.
+"""Runs the rules over a case, and folds consequences into their cause. Pure.
 
-A rule that fails is an unknown line of its own: one that a site added must not cost the page.
+A rule that fails becomes an unknown line: a site's own rule must not break the page.
 """
 
 from __future__ import annotations
@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from lattice.features.diag.model import Area, Case, Finding, Lack, Rule, Verdict, worst
+from lattice.features.diag.model import Area, Case, DiagRule, Finding, Lack, Verdict, worst
 from lattice.features.diag.rules.saying import unknown
 
 _ORDER = {Verdict.BAD: 0, Verdict.ATTENTION: 1, Verdict.UNKNOWN: 2, Verdict.OK: 3}
 ALWAYS = "node_silent"
-"""Judged whatever area is asked for: who does not answer is missing from every line."""
+"""Judged for every area: a node that does not answer is missing from every line."""
 
 
-def judged(rules: Sequence[Rule], case: Case, areas: Iterable[Area] = ()) -> tuple[Finding, ...]:
-    """Sick lines first, then unknown ones, then those that are well."""
+def judged(
+    rules: Sequence[DiagRule], case: Case, areas: Iterable[Area] = ()
+) -> tuple[Finding, ...]:
+    """Return faults first, then unknown lines, then good ones."""
     wanted = frozenset(areas)
     found = [each for rule in rules for each in _of(rule, case)]
     found = _folded(rules, found)
@@ -26,15 +28,15 @@ def judged(rules: Sequence[Rule], case: Case, areas: Iterable[Area] = ()) -> tup
     return tuple(sorted(found, key=lambda each: _ORDER[each.verdict]))
 
 
-def _of(rule: Rule, case: Case) -> list[Finding]:
+def _of(rule: DiagRule, case: Case) -> list[Finding]:
     try:
         return list(rule.judge(case))
     except Exception as error:  # noqa: BLE001 - whatever a rule of a site does
         return [unknown(rule, case, f"the rule failed ({type(error).__name__})", Lack.FAILED, ())]
 
 
-def _folded(rules: Sequence[Rule], found: Sequence[Finding]) -> list[Finding]:
-    """Without sick lines that follow from another sick one; that one names them."""
+def _folded(rules: Sequence[DiagRule], found: Sequence[Finding]) -> list[Finding]:
+    """Remove faults that are consequences of another; that one names them."""
     explains = {rule.name: rule.explains for rule in rules}
     sick = {each.rule for each in found if each.verdict.is_sick}
     by: dict[str, str] = {}
@@ -67,7 +69,7 @@ def _root(by: dict[str, str], name: str) -> str:
 
 
 def verdict_of(findings: Sequence[Finding]) -> Verdict:
-    """The worst there is. What this system does not measure anyway does not count."""
+    """Return the worst verdict. What this system never measures does not count."""
     return worst([each.verdict for each in findings if _counts(each)])
 
 
@@ -77,7 +79,7 @@ def _counts(finding: Finding) -> bool:
 
 
 def words_of(verdict: Verdict, findings: Sequence[Finding]) -> str:
-    """The verdict in one sentence."""
+    """Return the verdict in one sentence."""
     sick = [each for each in findings if each.verdict.is_sick]
     unknowns = sum(each.verdict is Verdict.UNKNOWN and _counts(each) for each in findings)
     rest = f"; {_several(unknowns, 'check')} could not be made" if unknowns else ""

@@ -1,7 +1,7 @@
-"""A link that is down though it should not be. Pure.
+"""A link that is down unexpectedly. Pure.
 
-Many nodes have ports without a cable. One counts if it went down while the job ran, or if it is up
-on the job's other nodes.
+Many nodes have ports without a cable. A port counts if it went down while the job ran, or if it is
+up on the job's other nodes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from lattice.base.moment import age
 from lattice.domain.jobfacts import LinkFact
 from lattice.features.diag.model import Area, Case, Finding, Subject, Verdict
 from lattice.features.diag.rules.linking import Likes, of_links, was_used
-from lattice.features.diag.rules.saying import Line, Seen, findings
+from lattice.features.diag.rules.saying import FindingTemplate, Observation, findings
 
 
 class LinkDown:
-    """Reads each port's state, when it last changed, and the same port of the other nodes."""
+    """Reads each port's state, when it last changed, and the same port on other nodes."""
 
-    name, title, area = "link_down", "Links up", Area.NETWORK
+    name, title, area, order = "link_down", "Links up", Area.NETWORK, 90
     explains = frozenset(
         {"job_hang", "gpu_hang", "retransmits", "link_flapping", "straggler", "hung_mount"}
     )
@@ -26,7 +26,7 @@ class LinkDown:
     def judge(self, case: Case) -> Iterator[Finding]:
         likes = Likes(case)
 
-        def judged(node: str, link: LinkFact) -> Seen | None:
+        def judged(node: str, link: LinkFact) -> Observation | None:
             return _one(case, likes, node, link)
 
         seen, unseen = of_links(case, judged)
@@ -35,7 +35,7 @@ class LinkDown:
             case,
             seen,
             unseen,
-            Line(
+            FindingTemplate(
                 remedy="Tell the site: a cable, a port or a switch is at fault. Leave the node out "
                 "next time (`sbatch --exclude=NODE`).",
                 nothing="no node told facts",
@@ -43,14 +43,14 @@ class LinkDown:
         )
 
 
-def _one(case: Case, likes: Likes, node: str, link: LinkFact) -> Seen | None:
+def _one(case: Case, likes: Likes, node: str, link: LinkFact) -> Observation | None:
     subject = Subject(node=node, thing=link.name)
     if link.up:
-        return Seen(subject=subject, words="every link that is used is up")
+        return Observation(subject=subject, words="every link that is used is up")
     in_job = link.changed is not None and link.changed >= case.started
     in_job = in_job or bool(link.of_job is not None and link.of_job.downs)
     alone = likes.all_others_up(link.name)
-    # Where nobody saw how the job began: one that was used is not down for want of a cable.
+    # Without data from the job's start: a port that was used has a cable.
     unseen = link.changed is None and link.of_job is None and was_used(link) and link.downs
     if not (in_job or alone or unseen):
         return None
@@ -58,4 +58,4 @@ def _one(case: Case, likes: Likes, node: str, link: LinkFact) -> Seen | None:
     words = f"{link.name} on {node} is down{since}"
     words += ", and up on the other nodes" if alone else ""
     verdict = Verdict.BAD if in_job else Verdict.ATTENTION
-    return Seen(subject=subject, verdict=verdict, words=words)
+    return Observation(subject=subject, verdict=verdict, words=words)

@@ -5,35 +5,50 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lattice.domain.jobfacts import LinkFact
-from lattice.domain.nodelook import NodeSight
-from lattice.features.diag.model import Area, Case, Finding, Subject, Verdict
+from lattice.domain.node_snapshot import NodeSnapshot
+from lattice.features.diag.model import Area, Case, Finding, Subject, Targets, Verdict
 from lattice.features.diag.rules.linking import counted, of_links
-from lattice.features.diag.rules.saying import Line, Seen, Unseen, each_sight, findings, grown
+from lattice.features.diag.rules.saying import (
+    FindingTemplate,
+    MissingObservation,
+    Observation,
+    each_sight,
+    findings,
+    grown,
+)
+from lattice.observe.conditions import is_network_lossy, packet_error_percent
 
 _FEWEST_ERRORS = 5.0
 _MOST_A_MINUTE = 1.0
 
 
 class LinkErrors:
-    """Reads each port's errors and packets of late, and the job's own between two looks."""
+    """Reads each port's recent errors and packets, and the job's own between two looks."""
 
-    name, title, area = "link_errors", "Link errors", Area.NETWORK
+    name, title, area, order = "link_errors", "Link errors", Area.NETWORK, 120
     explains = frozenset({"retransmits", "straggler", "congestion"})
 
     def judge(self, case: Case) -> Iterator[Finding]:
-        bound = case.targets.link_error_percent
+        targets = case.targets
 
-        def judged(node: str, link: LinkFact) -> Seen | Unseen | None:
+        def judged(node: str, link: LinkFact) -> Observation | MissingObservation | None:
             counts = counted(case, node, link)
             if counts is None or counts.errors is None:
-                return Unseen(node=node, reason="its ports do not count errors since the job began")
-            if counts.packets is None:
+                return MissingObservation(
+                    node=node, reason="its ports do not count errors since the job began"
+                )
+            packets = counts.packets
+            share = None
+            if packets is not None:
+                share = packet_error_percent(counts.errors, packets, targets)
+            if packets is None or share is None:
                 return _by_time(node, link.name, counts.errors, counts.seconds)
-            return _one(node, link.name, counts.errors, counts.packets, bound)
+            sick = counts.errors >= _FEWEST_ERRORS and is_network_lossy(share, targets)
+            return _one(node, link.name, counts.errors, packets, share, sick=sick)
 
         seen, unseen = of_links(case, judged)
         for node, sight in each_sight(case):
-            told = _between(node, sight, bound)
+            told = _between(node, sight, targets)
             if told is not None:
                 seen.append(told)
         yield from findings(
@@ -41,8 +56,8 @@ class LinkErrors:
             case,
             seen,
             unseen,
-            Line(
-                target=bound,
+            FindingTemplate(
+                target=targets.network_error_percent,
                 unit="%",
                 remedy="Tell the site: a cable, a port or a driver is at fault, not the job. Leave "
                 "the node out next time (`sbatch --exclude=NODE`).",
@@ -50,15 +65,15 @@ class LinkErrors:
         )
 
 
-def _one(node: str, name: str, errors: float, packets: float, bound: float) -> Seen:
-    share = 100.0 * errors / packets if packets else (100.0 if errors else 0.0)
-    sick = errors >= _FEWEST_ERRORS and share > bound
+def _one(
+    node: str, name: str, errors: float, packets: float, share: float, *, sick: bool
+) -> Observation:
     words = (
         f"{name} on {node} lost {errors:.0f} of {packets:.0f} packets to errors ({share:.2g} %)"
         if errors
         else "no link has lost a packet to errors"
     )
-    return Seen(
+    return Observation(
         subject=Subject(node=node, thing=name),
         verdict=Verdict.BAD if sick else Verdict.OK,
         measured=share,
@@ -66,24 +81,28 @@ def _one(node: str, name: str, errors: float, packets: float, bound: float) -> S
     )
 
 
-def _by_time(node: str, name: str, errors: float, seconds: float) -> Seen:
-    """Of a port that does not count packets: how often is too often."""
+def _by_time(node: str, name: str, errors: float, seconds: float) -> Observation:
+    """For a port that counts no packets, or too few: judge by errors per minute."""
     a_minute = 60.0 * errors / seconds if seconds else 0.0
     sick = errors >= _FEWEST_ERRORS and a_minute > _MOST_A_MINUTE
     words = f"{name} on {node} counted {errors:.0f} errors, {a_minute:.2g} a minute"
-    return Seen(
+    return Observation(
         subject=Subject(node=node, thing=name),
         verdict=Verdict.BAD if sick else Verdict.OK,
         words=words if errors else "no link has lost a packet to errors",
     )
 
 
-def _between(node: str, sight: NodeSight, bound: float) -> Seen | None:
+def _between(node: str, sight: NodeSnapshot, targets: Targets) -> Observation | None:
     packets = {each.label("scope"): each for each in sight.now.of("network_packets_total")}
     errors = {each.label("scope"): each for each in sight.now.of("network_errors_total")}
     for scope in sorted(packets.keys() & errors.keys()):
         sent, lost = grown(sight, packets[scope]), grown(sight, errors[scope])
-        if sent is not None and lost is not None:
-            whose = "the job's network" if scope == "job" else "the network"
-            return _one(node, whose, lost, sent, bound)
+        if sent is None or lost is None:
+            continue
+        share = packet_error_percent(lost, sent, targets)
+        if share is None:
+            return None
+        name = "the job's network" if scope == "job" else "the network"
+        return _one(node, name, lost, sent, share, sick=is_network_lossy(share, targets))
     return None

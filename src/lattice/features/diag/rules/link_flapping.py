@@ -1,4 +1,4 @@
-"""A link that is up and was down a moment ago. Pure."""
+"""A link that is up and was recently down. Pure."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from lattice.base.moment import age
 from lattice.domain.jobfacts import LinkFact
 from lattice.features.diag.model import Area, Case, Finding, Subject, Verdict
 from lattice.features.diag.rules.linking import counted, of_links
-from lattice.features.diag.rules.saying import Line, Seen, Unseen, findings
+from lattice.features.diag.rules.saying import (
+    FindingTemplate,
+    MissingObservation,
+    Observation,
+    findings,
+)
 
 _RECENT_S = 600.0
 
 
 class LinkFlapping:
-    """Reads how often each port lost its carrier of late, and when it last did."""
+    """Reads how often each port recently lost its carrier, and when it last changed."""
 
-    name, title, area = "link_flapping", "Links steady", Area.NETWORK
+    name, title, area, order = "link_flapping", "Links steady", Area.NETWORK, 100
     explains = frozenset({"retransmits", "link_errors", "straggler"})
 
     def judge(self, case: Case) -> Iterator[Finding]:
-        def judged(node: str, link: LinkFact) -> Seen | Unseen | None:
+        def judged(node: str, link: LinkFact) -> Observation | MissingObservation | None:
             return _one(case, node, link)
 
         seen, unseen = of_links(case, judged)
@@ -29,7 +34,7 @@ class LinkFlapping:
             case,
             seen,
             unseen,
-            Line(
+            FindingTemplate(
                 target=0.0,
                 remedy="Tell the site: a cable or a port is loose. Leave the node out next time "
                 "(`sbatch --exclude=NODE`).",
@@ -38,7 +43,7 @@ class LinkFlapping:
         )
 
 
-def _one(case: Case, node: str, link: LinkFact) -> Seen | Unseen | None:
+def _one(case: Case, node: str, link: LinkFact) -> Observation | MissingObservation | None:
     if not link.up:
         return None
     since = max(case.started, case.now - _RECENT_S)
@@ -46,15 +51,15 @@ def _one(case: Case, node: str, link: LinkFact) -> Seen | Unseen | None:
     told = [each.downs for each in (counts, link.of_job) if each is not None]
     downs = max((each for each in told if each is not None), default=None)
     if downs is None and link.changed is None:
-        return Unseen(node=node, reason="its ports do not say how often they were down")
+        return MissingObservation(node=node, reason="its ports do not say how often they were down")
     recently = link.changed is not None and link.changed >= since
-    # When it last changed is also when it came up; only a carrier that was lost is a fault.
+    # The last change may be the port coming up; only a lost carrier is a fault.
     lost = bool(downs) and (recently or link.changed is None)
     words = "no link has lost its carrier of late"
     if lost:
         ago = f", last {age(case.now - link.changed)} ago" if link.changed is not None else ""
         words = f"{link.name} on {node} lost its carrier {downs:.0f} times{ago}"
-    return Seen(
+    return Observation(
         subject=Subject(node=node, thing=link.name),
         verdict=Verdict.ATTENTION if lost else Verdict.OK,
         measured=downs,

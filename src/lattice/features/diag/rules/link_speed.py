@@ -1,4 +1,4 @@
-"""A link at a lower speed than it can do, or than the site expects. Pure."""
+"""A link that is slower than it can be, or than the site expects. Pure."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ from fnmatch import fnmatchcase
 from lattice.domain.jobfacts import LinkFact
 from lattice.features.diag.model import Area, Case, Finding, Subject, Verdict
 from lattice.features.diag.rules.linking import Likes, gbit, of_links
-from lattice.features.diag.rules.saying import Line, Seen, Unseen, findings
+from lattice.features.diag.rules.saying import (
+    FindingTemplate,
+    MissingObservation,
+    Observation,
+    findings,
+)
 
 _NEARLY = 0.99
 
 
 class LinkSpeed:
-    """Reads each port's speed, against the site's target, its own best, or its like elsewhere."""
+    """Compares each port's speed with the site's target, its own best, or other nodes."""
 
-    name, title, area = "link_speed", "Link speed", Area.NETWORK
+    name, title, area, order = "link_speed", "Link speed", Area.NETWORK, 110
     explains = frozenset({"straggler", "congestion"})
 
     def judge(self, case: Case) -> Iterator[Finding]:
         likes = Likes(case)
 
-        def judged(node: str, link: LinkFact) -> Seen | Unseen | None:
+        def judged(node: str, link: LinkFact) -> Observation | MissingObservation | None:
             return _one(case, likes, node, link)
 
         seen, unseen = of_links(case, judged)
@@ -31,7 +36,7 @@ class LinkSpeed:
             case,
             seen,
             unseen,
-            Line(
+            FindingTemplate(
                 unit="bit/s",
                 remedy="Tell the site: a cable, a port or a transceiver lets it do no better. "
                 "Leave the node out next time (`sbatch --exclude=NODE`).",
@@ -40,20 +45,22 @@ class LinkSpeed:
         )
 
 
-def _one(case: Case, likes: Likes, node: str, link: LinkFact) -> Seen | Unseen | None:
+def _one(
+    case: Case, likes: Likes, node: str, link: LinkFact
+) -> Observation | MissingObservation | None:
     if not link.up:
         return None
     if link.speed_bits is None:
-        return Unseen(node=node, reason="its ports do not say how fast they are")
+        return MissingObservation(node=node, reason="its ports do not say how fast they are")
     best = _expected(case, likes, link)
     if best is None:
-        return Unseen(node=node, reason="nobody says how fast its ports should be")
+        return MissingObservation(node=node, reason="nobody says how fast its ports should be")
     slow = link.speed_bits < _NEARLY * best
     words = f"{link.name} on {node} runs at {gbit(link.speed_bits)} of {gbit(best)}"
     verdict = Verdict.OK
     if slow:
         verdict = Verdict.BAD if link.speed_bits * 2 <= best else Verdict.ATTENTION
-    return Seen(
+    return Observation(
         subject=Subject(node=node, thing=link.name),
         verdict=verdict,
         measured=link.speed_bits,
@@ -62,7 +69,7 @@ def _one(case: Case, likes: Likes, node: str, link: LinkFact) -> Seen | Unseen |
 
 
 def _expected(case: Case, likes: Likes, link: LinkFact) -> float | None:
-    """What the site says goes first; then the port itself; then what it is on most other nodes."""
+    """Return the site's target, else the port's own best, else the speed on most other nodes."""
     for target in case.targets.links:
         if fnmatchcase(link.name, target.name):
             return target.speed_bits

@@ -1,4 +1,4 @@
-"""What the rules about links share: which ports matter, and what they counted of late. Pure."""
+"""Shared by rules about links: relevant ports and their recent counts. Pure."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable
 
 from lattice.domain.jobfacts import FactKind, LinkCounts, LinkFact
 from lattice.features.diag.model import Case
-from lattice.features.diag.rules.saying import Seen, Unseen, each_facts, no_fact
+from lattice.features.diag.rules.saying import MissingObservation, Observation, each_facts, no_fact
 
 _SHORTEST_S = 3.0
 
 
 def of_links(
-    case: Case, judge: Callable[[str, LinkFact], Seen | Unseen | None]
-) -> tuple[list[Seen], list[Unseen]]:
-    """A rule over all ports of all nodes that tell of them."""
-    seen: list[Seen] = []
-    unseen: list[Unseen] = []
+    case: Case, judge: Callable[[str, LinkFact], Observation | MissingObservation | None]
+) -> tuple[list[Observation], list[MissingObservation]]:
+    """Apply a rule to all ports of all nodes with facts."""
+    seen: list[Observation] = []
+    unseen: list[MissingObservation] = []
     for node, facts in each_facts(case):
         judged = [judge(node, each) for each in facts.links]
-        seen += [each for each in judged if isinstance(each, Seen)]
-        lacks = [each for each in judged if isinstance(each, Unseen)]
+        seen += [each for each in judged if isinstance(each, Observation)]
+        lacks = [each for each in judged if isinstance(each, MissingObservation)]
         if lacks:
             unseen.append(lacks[0])
         elif not any(judged):
@@ -31,7 +31,7 @@ def of_links(
 
 
 def counted(case: Case, node: str, link: LinkFact) -> LinkCounts | None:
-    """Since the look before; else since the job began on the node."""
+    """Return the counts since the last look, else since the job began on the node."""
     earlier = case.earlier.get(node)
     now = case.facts[node].time
     if earlier is not None and now - earlier.time >= _SHORTEST_S:
@@ -56,12 +56,12 @@ def _more(before: float | None, now: float | None) -> float | None:
 
 
 def was_used(link: LinkFact) -> bool:
-    """True if anything ever went over it: a socket without a cable is down on every node."""
+    """Return True if the link has ever carried traffic; an unused socket is always down."""
     return bool(link.rx_bytes or link.tx_bytes or link.packets)
 
 
 class Likes:
-    """The ports of each name over all nodes: how many are up, and how fast those are."""
+    """The ports of each name over all nodes: how many are up, and their speeds."""
 
     def __init__(self, case: Case) -> None:
         self._all: Counter[str] = Counter()
@@ -75,11 +75,11 @@ class Likes:
                     self._speeds.setdefault(each.name, Counter())[each.speed_bits] += 1
 
     def all_others_up(self, name: str) -> bool:
-        """Of a port that is down: True if there are others of its name, and all of them are up."""
+        """For a port that is down: return True if others of its name exist and all are up."""
         return self._up[name] > 0 and self._up[name] == self._all[name] - 1
 
     def usual_speed(self, link: LinkFact) -> float | None:
-        """How fast most of the others are, where there are two at least."""
+        """Return the speed of most others, if there are at least two."""
         speeds = Counter(self._speeds.get(link.name, {}))
         if link.up and link.speed_bits is not None:
             speeds[link.speed_bits] -= 1
@@ -91,5 +91,5 @@ class Likes:
 
 
 def gbit(bits: float) -> str:
-    """A speed as it stands on the port: `100 Gbit/s`."""
+    """Format a speed: `100 Gbit/s`."""
     return f"{bits / 1e9:g} Gbit/s" if bits >= 1e9 else f"{bits / 1e6:g} Mbit/s"

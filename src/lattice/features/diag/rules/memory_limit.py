@@ -1,4 +1,4 @@
-"""Memory near its limit, beyond which the job is killed. Pure."""
+"""Memory near the limit at which the job is killed. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 
 from lattice.domain.metric import Sample
-from lattice.domain.nodelook import NodeSight
+from lattice.domain.node_snapshot import NodeSnapshot
 from lattice.features.diag.model import GIB, Area, Case, Finding, Subject, Verdict
 from lattice.features.diag.rules.saying import (
-    Line,
-    Seen,
-    Unseen,
+    FindingTemplate,
+    MissingObservation,
+    Observation,
     findings,
     lacking,
     of_metric,
@@ -24,16 +24,18 @@ _STALLED_PERCENT = 20.0
 
 
 class MemoryLimit:
-    """Reads what is resident, the limit of the job's cgroup, and its memory pressure."""
+    """Reads resident memory, the limit of the job's cgroup, and its memory pressure."""
 
-    name, title, area = "memory_limit", "Memory", Area.MEMORY
+    name, title, area, order = "memory_limit", "Memory", Area.MEMORY, 70
     explains = frozenset({"straggler"})
 
     def judge(self, case: Case) -> Iterator[Finding]:
-        lacks: list[Unseen] = []
+        lacks: list[MissingObservation] = []
         bound = case.targets.memory_percent
 
-        def judged(node: str, sight: NodeSight, samples: Sequence[Sample]) -> Iterator[Seen]:
+        def judged(
+            node: str, sight: NodeSnapshot, samples: Sequence[Sample]
+        ) -> Iterator[Observation]:
             limits = sight.now.of("memory_limit_bytes")
             if not limits or not limits[0].value:
                 lacks.append(lacking(node, sight, "memory_limit_bytes"))
@@ -42,10 +44,12 @@ class MemoryLimit:
 
         seen, unseen = of_metric(case, "memory_used_bytes", judged)
         seen.sort(key=lambda each: each.measured or 0.0, reverse=True)
-        yield from findings(self, case, seen, [*unseen, *lacks], Line(target=bound, unit="%"))
+        yield from findings(
+            self, case, seen, [*unseen, *lacks], FindingTemplate(target=bound, unit="%")
+        )
 
 
-def _one(node: str, sight: NodeSight, used: float, limit: float, bound: float) -> Seen:
+def _one(node: str, sight: NodeSnapshot, used: float, limit: float, bound: float) -> Observation:
     percent = 100.0 * used / limit
     stalled = pressure(sight, "memory", "full")
     words = f"{node} holds {used / GIB:.1f} of {limit / GIB:.1f} GiB ({percent:.0f} %)"
@@ -57,7 +61,7 @@ def _one(node: str, sight: NodeSight, used: float, limit: float, bound: float) -
         verdict = max(verdict, Verdict.ATTENTION, key=list(Verdict).index)
         words += f", and stalls {stalled:.0f} % of the time for want of memory"
     ask = math.ceil(limit * _NEXT / GIB)
-    return Seen(
+    return Observation(
         subject=Subject(node=node),
         verdict=verdict,
         measured=percent,

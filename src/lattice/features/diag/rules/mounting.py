@@ -1,4 +1,4 @@
-"""What the rules about mounts share. Pure."""
+"""Shared by rules about mounts. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHORTEST_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class MountRates:
-    """A second, between two looks. None: it is not counted."""
+    """Rates per second between two looks; None if not counted."""
 
     read_bytes_s: float | None
     write_bytes_s: float | None
@@ -20,7 +20,7 @@ class MountRates:
 
 
 def rates(case: Case, node: str, mount: MountFact) -> MountRates | None:
-    """None where there is no look before."""
+    """Return the rates of a mount, or None without an earlier look."""
     earlier, now = case.earlier.get(node), case.facts[node].time
     if earlier is None or now - earlier.time < _SHORTEST_S:
         return None
@@ -40,7 +40,7 @@ def _rate(before: float | None, now: float | None, over_s: float) -> float | Non
 
 
 def target_of(case: Case, path: str) -> MountTarget | None:
-    """What the site promises there: the longest path that it is below."""
+    """Return the site's guarantee for the longest matching path."""
     found = [
         each
         for each in case.targets.mounts
@@ -50,7 +50,7 @@ def target_of(case: Case, path: str) -> MountTarget | None:
 
 
 def answers_within_s(case: Case, path: str) -> float:
-    """How long a look at it may take."""
+    """Return how many seconds a `statvfs` of it may take."""
     target = target_of(case, path)
     if target is None or target.answers_s is None:
         return case.targets.mount_answers_s
@@ -58,7 +58,7 @@ def answers_within_s(case: Case, path: str) -> float:
 
 
 def size(rate: float) -> str:
-    """`12.5 GB/s`."""
+    """Format a rate: `12.5 GB/s`."""
     for unit, step in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if rate >= step:
             return f"{rate / step:.3g} {unit}/s"
@@ -66,7 +66,7 @@ def size(rate: float) -> str:
 
 
 def time_words(seconds: float) -> str:
-    """`3 ms`."""
+    """Format a time: `3 ms`."""
     for unit, step in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= step:
             return f"{seconds / step:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""Nodes that tell nothing: of them nothing is known, which is not the same as well. Pure."""
+"""Nodes that do not answer: their state is unknown, not good. Pure."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from collections.abc import Iterator
 
 from lattice.base.moment import age
 from lattice.features.diag.model import Area, Case, Finding, Lack, Subject
-from lattice.features.diag.rules.saying import Line, Seen, findings, unknown
+from lattice.features.diag.rules.saying import FindingTemplate, Observation, findings, unknown
 
 _STALE_LOOKS = 3.0
 
 
 class NodeSilent:
-    """Reads who answered, and how old what they measured is."""
+    """Reads which nodes answered, and the age of their measurements."""
 
-    name, title, area = "node_silent", "Nodes that answer", Area.JOB
+    name, title, area, order = "node_silent", "Nodes that answer", Area.JOB, 10
     explains = frozenset[str]()
 
     def judge(self, case: Case) -> Iterator[Finding]:
-        answered: list[Seen] = []
+        answered: list[Observation] = []
         reasons: dict[str, list[str]] = {}
         for node in case.nodes:
             reason = _silence(case, node)
             if reason:
                 reasons.setdefault(reason, []).append(node)
             else:
-                answered.append(Seen(subject=Subject(node=node), words="every node answers"))
+                answered.append(Observation(subject=Subject(node=node), words="every node answers"))
         for reason, nodes in reasons.items():
             yield unknown(self, case, reason, Lack.SILENT, nodes)
         if answered and not reasons:
-            yield from findings(self, case, answered, (), Line())
+            yield from findings(self, case, answered, (), FindingTemplate())
         if case.no_traces:
             yield unknown(self, case, case.no_traces, Lack.SILENT, ())
 

@@ -1,4 +1,4 @@
-"""Packets that had to be sent again: they were lost on their way. Pure."""
+"""Packets that had to be sent again because they were lost. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from lattice.domain.jobfacts import FactKind, TransportFact
 from lattice.domain.measured import FIRST_LOOK
-from lattice.domain.nodelook import NodeSight
+from lattice.domain.node_snapshot import NodeSnapshot
 from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, Verdict
 from lattice.features.diag.rules.saying import (
-    Line,
-    Seen,
-    Unseen,
+    FindingTemplate,
+    MissingObservation,
+    Observation,
     each_facts,
     each_sight,
     findings,
@@ -25,14 +25,14 @@ _SHORTEST_S = 3.0
 
 
 class Retransmits:
-    """Reads TCP's count of the node and of the job, between two looks or since the job began."""
+    """Reads TCP's counts for the node and the job, between two looks or since the job began."""
 
-    name, title, area = "retransmits", "TCP sent again", Area.NETWORK
+    name, title, area, order = "retransmits", "TCP sent again", Area.NETWORK, 130
     explains = frozenset({"straggler"})
 
     def judge(self, case: Case) -> Iterator[Finding]:
-        seen: list[Seen] = []
-        unseen: list[Unseen] = []
+        seen: list[Observation] = []
+        unseen: list[MissingObservation] = []
         bound = case.targets.retransmit_percent
         for node, sight in each_sight(case):
             told = _between(node, sight, bound)
@@ -44,8 +44,8 @@ class Retransmits:
                 reason = "its TCP does not say what it sent again"
                 unseen.append(no_fact(node, facts, FactKind.TRANSPORT, reason))
             elif transport.seconds is None:
-                # All since the node started: most of it is not this job's.
-                unseen.append(Unseen(node=node, reason=FIRST_LOOK, lack=Lack.TOO_EARLY))
+                # The count since the node's boot is mostly not this job's.
+                unseen.append(MissingObservation(node=node, reason=FIRST_LOOK, lack=Lack.TOO_EARLY))
             else:
                 sent = transport.sent_segments
                 seen.append(_one(node, "TCP", transport.retransmits, sent, bound))
@@ -54,7 +54,7 @@ class Retransmits:
             case,
             seen,
             unseen,
-            Line(
+            FindingTemplate(
                 target=bound,
                 unit="%",
                 remedy="Tell the site: packets are dropped between these nodes. "
@@ -83,26 +83,26 @@ def _lately(case: Case, node: str) -> TransportFact | None:
     )
 
 
-def _between(node: str, sight: NodeSight, bound: float) -> Seen | None:
-    """Of the job where its own are told apart, else of the node; packets of the same."""
+def _between(node: str, sight: NodeSnapshot, bound: float) -> Observation | None:
+    """Use the job's own counts if they exist, else the node's; packets from the same scope."""
     packets = {each.label("scope"): each for each in sight.now.of("network_packets_total")}
     for each in sight.now.of("tcp_retransmits_total"):
         scope = each.label("scope")
         again = grown(sight, each)
         sent = grown(sight, packets[scope]) if scope in packets else None
         if again is not None and sent is not None:
-            # Packets are counted both ways; about half of them were sent.
+            # Packets are counted in both directions; about half of them were sent.
             whose = "the job's TCP" if scope == "job" else "TCP"
             return _one(node, whose, again, sent / 2, bound)
     return None
 
 
-def _one(node: str, whose: str, again: float, sent: float | None, bound: float) -> Seen:
+def _one(node: str, whose: str, again: float, sent: float | None, bound: float) -> Observation:
     share = min(100.0, 100.0 * again / sent) if sent else 0.0
     sick = again >= _FEWEST and share > bound
     words = f"{whose} on {node} sent {again:.0f} of {sent or 0:.0f} segments again ({share:.2g} %)"
     grave = share > _GRAVE_PERCENT * bound
-    return Seen(
+    return Observation(
         subject=Subject(node=node),
         verdict=(Verdict.BAD if grave else Verdict.ATTENTION) if sick else Verdict.OK,
         measured=share,

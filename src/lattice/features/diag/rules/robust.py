@@ -1,7 +1,7 @@
-"""Which one of several is unlike the rest, by medians. Pure.
+"""Finds outliers by medians. Pure.
 
-Mean and deviation are drawn along by the very one that is looked for; the median and the median of
-the distances from it (MAD) are not, as long as most are alike.
+An outlier distorts mean and deviation. The median and the median absolute deviation (MAD) resist
+that, as long as most values are alike.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import TypeVar
 K = TypeVar("K", bound=Hashable)
 
 FEWEST = 3
-"""Of two nobody can say which is the odd one."""
+"""With two values it is unknown which one is the outlier."""
 _NORMAL = 1.4826
-"""MAD times this is the standard deviation, where they are spread normally."""
+"""MAD times this is the standard deviation of a normal distribution."""
 _DEVIATIONS = 6.0
 _LEAST_SPREAD = 0.05
-"""Of the median: even machines that are alike differ by so much."""
+"""As a share of the median: even equal machines differ by this much."""
 
 
 def outliers(values: Mapping[K, float], *, least_percent: float, floor: float) -> dict[K, float]:
-    """Who is far from the rest, and by how many percent of their median (negative: below).
+    """Return the outliers, with their distance in percent of the median (negative: below).
 
-    Far is more than six robust deviations, more than `least_percent`, and more than `floor` in the
-    values' own unit. If a third or more are far, there is no rest to differ from.
+    An outlier is more than six robust deviations, `least_percent` and `floor` away. `floor` is in
+    the unit of the values. If more than a third are, the result is empty.
     """
     if len(values) < FEWEST:
         return {}

@@ -1,4 +1,4 @@
-"""What all rules share: one subject's part, and findings made of many parts. Pure."""
+"""Shared by all rules: observations, and findings made of them. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from dataclasses import dataclass
 from lattice.domain.jobfacts import FactKind, NodeFacts
 from lattice.domain.measured import FIRST_LOOK, Shown, ShownValue, shown_of
 from lattice.domain.metric import Absence, Provenance, Sample
-from lattice.domain.nodelook import NodeSight
+from lattice.domain.node_snapshot import NodeSnapshot
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.telemetry import Coverage
-from lattice.features.diag.model import Case, Finding, Lack, Rule, Sense, Subject, Verdict, worst
+from lattice.features.diag.model import (
+    Case,
+    DiagRule,
+    Finding,
+    Lack,
+    Sense,
+    Subject,
+    Verdict,
+    worst,
+)
 
 PROBE = Provenance.HOST_LOCAL_PROBE.value
 _MOST_NAMED = 4
@@ -19,22 +28,22 @@ _GRAVITY = {each: place for place, each in enumerate(Verdict)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """How it stands with one subject."""
+class Observation:
+    """The state of one subject."""
 
     subject: Subject
     verdict: Verdict = Verdict.OK
     measured: float | None = None
     target: float | None = None
-    """Where it has one of its own; else the line's."""
+    """Its own target, if it has one; else the line's."""
     words: str = ""
     """The evidence: a sentence without its full stop."""
     remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unseen:
-    """Why nothing can be said of a node that answers."""
+class MissingObservation:
+    """Why nothing is known about a node that answers."""
 
     node: str
     reason: str
@@ -42,7 +51,7 @@ class Unseen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class FindingTemplate:
     """What the findings of one rule have in common."""
 
     target: float | None = None
@@ -51,13 +60,17 @@ class Line:
     source: str = PROBE
     remedy: str = ""
     nothing: str = "no node told it"
-    """Why it is unknown where no node said anything at all."""
+    """The reason if no node answered at all."""
 
 
 def findings(
-    rule: Rule, case: Case, seen: Sequence[Seen], unseen: Iterable[Unseen], line: Line
+    rule: DiagRule,
+    case: Case,
+    seen: Sequence[Observation],
+    unseen: Iterable[MissingObservation],
+    line: FindingTemplate,
 ) -> Iterator[Finding]:
-    """One line of all sick subjects, or one of all that are well; and one a reason for the rest."""
+    """Yield one line for all faulty subjects, or for all good ones, and one per missing reason."""
     sick = [each for each in seen if each.verdict.is_sick]
     shown = sorted(sick or seen, key=lambda each: _GRAVITY[each.verdict], reverse=True)
     if shown:
@@ -73,8 +86,8 @@ def findings(
         yield unknown(rule, case, line.nothing, Lack.SILENT, ())
 
 
-def unknown(rule: Rule, case: Case, reason: str, lack: Lack, nodes: Sequence[str]) -> Finding:
-    """A line that says that nothing is known, and why."""
+def unknown(rule: DiagRule, case: Case, reason: str, lack: Lack, nodes: Sequence[str]) -> Finding:
+    """Return an unknown line with its reason."""
     return Finding(
         rule=rule.name,
         title=rule.title,
@@ -88,7 +101,9 @@ def unknown(rule: Rule, case: Case, reason: str, lack: Lack, nodes: Sequence[str
     )
 
 
-def _told(rule: Rule, case: Case, shown: Sequence[Seen], line: Line) -> Finding:
+def _told(
+    rule: DiagRule, case: Case, shown: Sequence[Observation], line: FindingTemplate
+) -> Finding:
     first, verdict = shown[0], worst(each.verdict for each in shown)
     return Finding(
         rule=rule.name,
@@ -107,8 +122,8 @@ def _told(rule: Rule, case: Case, shown: Sequence[Seen], line: Line) -> Finding:
     )
 
 
-def _subjects(shown: Sequence[Seen], *, sick: bool) -> tuple[Subject, ...]:
-    """Of what is well the nodes are enough: there may be thousands of cards."""
+def _subjects(shown: Sequence[Observation], *, sick: bool) -> tuple[Subject, ...]:
+    """For a good line the nodes are enough: there may be thousands of GPUs."""
     if sick:
         return tuple(dict.fromkeys(each.subject for each in shown))
     return tuple(Subject(node=node) for node in dict.fromkeys(each.subject.node for each in shown))
@@ -122,7 +137,7 @@ def _evidence(words: Sequence[str]) -> str:
 
 
 def folded(nodes: Iterable[str]) -> str:
-    """Names of nodes in Slurm's notation."""
+    """Return names of nodes in Slurm's notation."""
     names = sorted(set(nodes))
     try:
         return NodeSet(names).fold()
@@ -130,8 +145,8 @@ def folded(nodes: Iterable[str]) -> str:
         return ",".join(names)
 
 
-def each_sight(case: Case) -> Iterator[tuple[str, NodeSight]]:
-    """What nodes measured, in the order of the nodes."""
+def each_sight(case: Case) -> Iterator[tuple[str, NodeSnapshot]]:
+    """Return the snapshots in the order of the nodes."""
     return ((node, case.sights[node]) for node in case.nodes if node in case.sights)
 
 
@@ -142,11 +157,11 @@ def each_facts(case: Case) -> Iterator[tuple[str, NodeFacts]]:
 def of_metric(
     case: Case,
     metric: str,
-    judge: Callable[[str, NodeSight, Sequence[Sample]], Iterable[Seen]],
-) -> tuple[list[Seen], list[Unseen]]:
-    """A rule over the samples of one metric: those who have some are judged, the others lack it."""
-    seen: list[Seen] = []
-    unseen: list[Unseen] = []
+    judge: Callable[[str, NodeSnapshot, Sequence[Sample]], Iterable[Observation]],
+) -> tuple[list[Observation], list[MissingObservation]]:
+    """Apply a rule to the samples of one metric; nodes without samples become missing."""
+    seen: list[Observation] = []
+    unseen: list[MissingObservation] = []
     for node, sight in each_sight(case):
         samples = sight.now.of(metric)
         if samples:
@@ -156,43 +171,43 @@ def of_metric(
     return seen, unseen
 
 
-def lacking(node: str, sight: NodeSight, metric: str) -> Unseen:
-    """Why a node that answers has no samples of a metric."""
+def lacking(node: str, sight: NodeSnapshot, metric: str) -> MissingObservation:
+    """Return why a node that answers has no samples of a metric."""
     told = sight.now.absence(metric)
     return unseen_of(node, told or Absence(metric, "not measured on this node"))
 
 
-def unseen_of(node: str, told: Absence) -> Unseen:
+def unseen_of(node: str, told: Absence) -> MissingObservation:
     reason = told.reason
     if told.last_error and told.last_error not in reason:
         reason = f"{reason} ({told.last_error})"
     if told.reason == FIRST_LOOK:
-        return Unseen(node=node, reason=reason, lack=Lack.TOO_EARLY)
-    return Unseen(
+        return MissingObservation(node=node, reason=reason, lack=Lack.TOO_EARLY)
+    return MissingObservation(
         node=node, reason=reason, lack=Lack.FAILED if told.last_error else Lack.NOT_OFFERED
     )
 
 
-def no_fact(node: str, facts: NodeFacts, kind: FactKind, usual: str) -> Unseen:
-    """Why a node that answers has no facts of a kind."""
+def no_fact(node: str, facts: NodeFacts, kind: FactKind, usual: str) -> MissingObservation:
+    """Return why a node that answers has no facts of a kind."""
     told = facts.absence(kind)
     if told is None:
-        return Unseen(node=node, reason=usual)
+        return MissingObservation(node=node, reason=usual)
     reason = f"{told.reason} ({told.last_error})" if told.last_error else told.reason
-    return Unseen(
+    return MissingObservation(
         node=node, reason=reason, lack=Lack.FAILED if told.last_error else Lack.NOT_OFFERED
     )
 
 
-def shown(sight: NodeSight, metric: Shown) -> tuple[list[ShownValue], Absence | None]:
-    """The values of a shown metric, and why there are none."""
+def shown(sight: NodeSnapshot, metric: Shown) -> tuple[list[ShownValue], Absence | None]:
+    """Return the values of a displayed metric, and why there are none."""
     told = shown_of(metric, sight.before, sight.now)
     values = [each for each in told if isinstance(each, ShownValue)]
     return values, next((each for each in told if isinstance(each, Absence)), None)
 
 
-def grown(sight: NodeSight, sample: Sample) -> float | None:
-    """How much a counter has grown since the look before; None where that can't be told."""
+def grown(sight: NodeSnapshot, sample: Sample) -> float | None:
+    """Return a counter's increase since the last look; None if unknown."""
     if sight.before is None or sight.before.identity != sight.now.identity:
         return None
     for each in sight.before.of(sample.metric):
@@ -201,17 +216,17 @@ def grown(sight: NodeSight, sample: Sample) -> float | None:
     return None
 
 
-def passed_s(sight: NodeSight) -> float | None:
-    """The time between its two looks."""
+def passed_s(sight: NodeSnapshot) -> float | None:
+    """Return the seconds between its two looks."""
     return sight.now.time - sight.before.time if sight.before is not None else None
 
 
-def per_gpu(sight: NodeSight, metric: str) -> dict[str, Sample]:
+def per_gpu(sight: NodeSnapshot, metric: str) -> dict[str, Sample]:
     return {each.label("gpu_uuid"): each for each in sight.now.of(metric)}
 
 
-def pressure(sight: NodeSight, resource: str, share: str = "some") -> float | None:
-    """Percent of the time between two looks in which the job stalled for want of a resource."""
+def pressure(sight: NodeSnapshot, resource: str, share: str = "some") -> float | None:
+    """Return the percentage of time in which the job stalled for a resource."""
     for each in sight.now.of("pressure_seconds_total"):
         if each.label("resource") == resource and each.label("share") == share:
             more, over_s = grown(sight, each), passed_s(sight)
@@ -220,5 +235,5 @@ def pressure(sight: NodeSight, resource: str, share: str = "some") -> float | No
 
 
 def card(uuid: str) -> str:
-    """Short enough for a sentence."""
+    """Return a UUID short enough for a sentence."""
     return uuid[:12]

@@ -1,6 +1,6 @@
-"""A file system that answers, but slower than the site promises. Pure.
+"""A file system that is slower than the site guarantees. Pure.
 
-A rate below its floor is a fault only while the job wants more: while it stalls for storage.
+A rate below its floor is a fault only while the job stalls for storage.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from lattice.domain.jobfacts import MountFact
 from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, Verdict
 from lattice.features.diag.rules.mounting import answers_within_s, rates, size, target_of
 from lattice.features.diag.rules.saying import (
-    Line,
-    Seen,
+    FindingTemplate,
+    Observation,
     each_facts,
     findings,
     pressure,
@@ -23,13 +23,13 @@ _WAITS_PERCENT = 20.0
 
 
 class SlowMount:
-    """Reads how long a look at each mount took, and its rates against the floors of the site."""
+    """Reads each mount's `statvfs` time, and compares its rates with the site's floors."""
 
-    name, title, area = "slow_mount", "Speed of mounts", Area.STORAGE
+    name, title, area, order = "slow_mount", "Speed of mounts", Area.STORAGE, 180
     explains = frozenset({"data_loader", "straggler", "gpu_idle", "io_latency"})
 
     def judge(self, case: Case) -> Iterator[Finding]:
-        seen: list[Seen] = []
+        seen: list[Observation] = []
         unjudged: dict[str, list[str]] = {}
         told = False
         for node, facts in each_facts(case):
@@ -44,7 +44,7 @@ class SlowMount:
                 else:
                     seen.append(judged)
         if told:
-            line = Line(
+            line = FindingTemplate(
                 unit="s",
                 remedy="Tell the site. Meanwhile put what is read often on local scratch "
                 "(`sbatch --tmp`), in fewer and larger files.",
@@ -67,7 +67,7 @@ def _waits(case: Case, node: str) -> bool | None:
     return None if stalled is None else False
 
 
-def _one(case: Case, node: str, mount: MountFact, *, waits: bool | None) -> Seen | str:
+def _one(case: Case, node: str, mount: MountFact, *, waits: bool | None) -> Observation | str:
     assert mount.answered_s is not None
     target = target_of(case, mount.path)
     bound = answers_within_s(case, mount.path)
@@ -81,7 +81,7 @@ def _one(case: Case, node: str, mount: MountFact, *, waits: bool | None) -> Seen
         if waits:
             slow += floors
     words = f"{mount.path} on {node} {' and '.join(slow)}" if slow else "none is below its floor"
-    return Seen(
+    return Observation(
         subject=Subject(node=node, thing=mount.path),
         verdict=Verdict.ATTENTION if slow else Verdict.OK,
         measured=mount.answered_s,
@@ -91,7 +91,7 @@ def _one(case: Case, node: str, mount: MountFact, *, waits: bool | None) -> Seen
 
 
 def _below(case: Case, node: str, mount: MountFact) -> list[str] | str:
-    """Which of its floors it does not reach, or why that can't be told."""
+    """Return the floors that it does not reach, or why that is unknown."""
     target = target_of(case, mount.path)
     assert target is not None
     told = rates(case, node, mount)
@@ -103,7 +103,7 @@ def _below(case: Case, node: str, mount: MountFact) -> list[str] | str:
         (told.read_bytes_s, target.read_bytes_s, "reads"),
         (told.write_bytes_s, target.write_bytes_s, "writes"),
     ):
-        # Only what the job does most is what it waits for.
+        # Only the dominant direction is what the job waits for.
         if rate is not None and floor and rate * 2 >= moved and moved > 0 and rate < floor:
             found.append(f"{word} {size(rate)} of {size(floor)} while the job waits for it")
     return found

@@ -1,8 +1,8 @@
 """One rank or node that is slower than the rest, by a robust test. Pure.
 
-Ranks that work in step wait for the slowest, so its work is what all get. It shows in what each
-uses: a card that is less used than the others, a node or a rank with less processor time, or one
-rank that computes while all others wait.
+Ranks that work in step wait for the slowest, so all get its speed. Their resource use shows it. A
+GPU is less used than the others, or a node or rank has less processor time. Or one rank computes
+while all others wait.
 """
 
 from __future__ import annotations
@@ -14,17 +14,23 @@ from lattice.domain.jobfacts import NodeFacts, TaskFact
 from lattice.domain.measured import Shown
 from lattice.features.diag.model import Area, Case, Finding, Lack, Subject, TraceKey, Verdict
 from lattice.features.diag.rules.robust import FEWEST, outliers
-from lattice.features.diag.rules.saying import Line, Seen, each_facts, findings, unknown
+from lattice.features.diag.rules.saying import (
+    FindingTemplate,
+    Observation,
+    each_facts,
+    findings,
+    unknown,
+)
 
 _LOOKED_S = 300.0
 _FEWEST_POINTS = 4
 _SHORTEST_S = 3.0
 _YOUNGEST_S = 60.0
 _ALONE = ((80.0, 50.0), (50.0, 10.0))
-"""How busy one has to be, and at how many percent of that the rest waits for it.
+"""How busy one must be, and at what percentage of that the rest must be.
 
-A virtual machine, or a node with too few cores, gives one that always computes less than a core; it
-is alone at work all the same if the others do next to nothing.
+On a virtual machine or a node with too few cores, a busy rank gets less than a core. It still
+counts as the only one at work if the others do almost nothing.
 """
 _FLOORS = {Shown.GPU_UTILIZATION: 15.0, Shown.CPU_UTILIZATION: 50.0}
 _WORDS = {Shown.GPU_UTILIZATION: "GPU utilization", Shown.CPU_UTILIZATION: "processor use"}
@@ -33,14 +39,14 @@ _WORDS = {Shown.GPU_UTILIZATION: "GPU utilization", Shown.CPU_UTILIZATION: "proc
 class Straggler:
     """Reads the traces of the last five minutes, and each rank's processor time."""
 
-    name, title, area = "straggler", "Ranks alike", Area.JOB
+    name, title, area, order = "straggler", "Ranks alike", Area.JOB, 30
     explains = frozenset[str]()
 
     def judge(self, case: Case) -> Iterator[Finding]:
         parts = [*_groups(case)]
         if not parts:
             if len(case.nodes) < FEWEST and (case.job.allocation.tasks or 0) < FEWEST:
-                # Nothing to compare: one or two say nothing about each other.
+                # One or two can't be compared.
                 return
             reason = case.no_traces or "too little was measured yet to compare"
             lack = Lack.SILENT if case.no_traces else Lack.TOO_EARLY
@@ -52,7 +58,7 @@ class Straggler:
             case,
             seen,
             (),
-            Line(
+            FindingTemplate(
                 target=case.targets.straggler_percent,
                 unit="%",
                 remedy="`lattice diag ID --stacks` shows what it does; `lattice top ID --per-node` "
@@ -62,7 +68,7 @@ class Straggler:
 
 
 def _groups(case: Case) -> Iterator[tuple[str, Mapping[Subject, float]]]:
-    """What is compared with what: only what was measured of at least three."""
+    """Yield the groups to compare; each needs at least three measurements."""
     ranks = _ranks(case)
     if len(ranks) >= FEWEST:
         yield "rank", ranks
@@ -73,7 +79,7 @@ def _groups(case: Case) -> Iterator[tuple[str, Mapping[Subject, float]]]:
 
 
 def _ranks(case: Case) -> dict[Subject, float]:
-    """Percent of a core that each rank used since the look before, else since it began."""
+    """Return the percentage of a core that each rank used since the last look, or its start."""
     found: dict[Subject, float] = {}
     for node, facts in each_facts(case):
         earlier = case.earlier.get(node)
@@ -92,8 +98,8 @@ def _lately(now: NodeFacts, earlier: NodeFacts, tasks: Sequence[TaskFact]) -> fl
         each.cpu_seconds - old.cpu_seconds
         for each in tasks
         if (old := before.get(each.pid)) is not None
-        # Its age is measured anew at each look, so when it began is never told twice alike; who has
-        # got the number of another began after that one was seen.
+        # The age is measured anew at each look, so start times never match exactly. A process that
+        # reuses a pid began after the earlier one was seen.
         and (each.started is None or each.started < earlier.time)
         and each.cpu_seconds is not None
         and old.cpu_seconds is not None
@@ -103,7 +109,7 @@ def _lately(now: NodeFacts, earlier: NodeFacts, tasks: Sequence[TaskFact]) -> fl
 
 
 def _ever(now: NodeFacts, tasks: Sequence[TaskFact]) -> float | None:
-    """Since it began: all there is at the first look."""
+    """Return the use since its start, for the first look."""
     begun = [each.started for each in tasks if each.started is not None]
     used_s = [each.cpu_seconds for each in tasks if each.cpu_seconds is not None]
     if not begun or not used_s or now.time - min(begun) < _YOUNGEST_S:
@@ -132,19 +138,19 @@ def _means(case: Case, metric: Shown) -> dict[Subject, float]:
     return found
 
 
-def _judged(case: Case, what: str, values: Mapping[Subject, float]) -> Iterator[Seen]:
+def _judged(case: Case, what: str, values: Mapping[Subject, float]) -> Iterator[Observation]:
     middle = median(values.values())
     least = case.targets.straggler_percent
     floor = 30.0 if what == "rank" else _FLOORS[Shown(what)]
     far = outliers(values, least_percent=least, floor=floor)
     for subject, value in values.items():
         by = far.get(subject, 0.0)
-        # One that does more than the rest is the slow one only if the rest waits for it.
+        # One that does more than the rest is slow only if the rest waits for it.
         alone = what == "rank" and any(
             value >= busy and middle <= waits * value / 100.0 for busy, waits in _ALONE
         )
         odd = by < 0 or (by > 0 and alone)
-        yield Seen(
+        yield Observation(
             subject=subject,
             verdict=Verdict.ATTENTION if odd else Verdict.OK,
             measured=abs(by),

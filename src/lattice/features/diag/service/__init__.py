@@ -1,1 +1,1 @@
-"""On the server: a case is gathered, judged and told; stacks are taken and merged."""
+"""On the server: builds and judges a case; takes and merges stacks."""

@@ -1,8 +1,4 @@
-"""The last ten minutes of a job in one question to the metric store. Pure.
-
-Every selector has the run's scope in it (`lattice.domain.promql`); nothing a caller sends is part
-of the question.
-"""
+"""The last ten minutes of a job in one query to the metric store. Pure."""
 
 from __future__ import annotations
 
@@ -12,41 +8,43 @@ from collections.abc import Iterable
 from lattice.domain.attempts import JobAttempt
 from lattice.domain.measured import SHOWN, Shown
 from lattice.domain.metricstore import Point, SeriesPoints
-from lattice.domain.promql import scope_of, selector
-from lattice.features.diag.model import TraceKey
+from lattice.features.diag.model import TRACE_S, TraceKey
+from lattice.observe import windows
+from lattice.observe.metric_query import FIGURE, Either, Figured, owner_filter
+from lattice.observe.node_questions import started_s
+from lattice.observe.shown_series import NODE, NODE_AND_GPU, shown_series
 
-FIGURE = "figure"
-LEAST_STEP_S = 30
 PER_CARD_NODES = 64
-"""On more nodes a trace is of the mean of a node's cards: the answer stays small."""
-_FRESH, _RATED = 2.5, 4.0
+"""Above this many nodes a trace combines all GPUs of a node, to keep the answer small."""
+_MOST_POINTS = 20
 TRACED = (Shown.GPU_UTILIZATION, Shown.GPU_POWER_DRAW, Shown.CPU_UTILIZATION)
 
 
 def step_s(interval_s: float) -> int:
-    return max(LEAST_STEP_S, math.ceil(interval_s))
+    """Return the seconds between points of a trace."""
+    return windows.step_s(TRACE_S, interval_s, _MOST_POINTS)
 
 
-def question(job: JobAttempt, nodes: int, interval_s: float) -> str:
-    """Raises `BadSelector`."""
-    scope = scope_of(job)
-    fresh_s = max(step_s(interval_s), math.ceil(_FRESH * interval_s))
-    rated_s = max(2 * step_s(interval_s), math.ceil(_RATED * interval_s))
-    parts = []
-    for metric in TRACED:
-        showing = SHOWN[metric]
-        series = selector(showing.series, scope)
-        if showing.per_gpu:
-            once = f"max by (node, gpu_uuid) (last_over_time({series}[{fresh_s}s]))"
-            each = once if nodes <= PER_CARD_NODES else f"avg by (node) ({once})"
-        else:
-            each = f"sum by (node) (rate({series}[{rated_s}s])) * {showing.factor:g}"
-        parts.append(f'label_replace({each}, "{FIGURE}", "{metric.value}", "", "")')
-    return "\nor ".join(parts)
+def question(job: JobAttempt, nodes: int, interval_s: float, now: float) -> Either:
+    """Build the query. Raises `BadSelector`."""
+    owner = owner_filter(job)
+    window = windows.live_window(interval_s, now - started_s(job), step_s(interval_s))
+    per_card = nodes <= PER_CARD_NODES
+    return Either(
+        tuple(
+            Figured(
+                each.value,
+                shown_series(
+                    owner, each, window, NODE_AND_GPU if per_card and SHOWN[each].per_gpu else NODE
+                ),
+            )
+            for each in TRACED
+        )
+    )
 
 
 def read(series: Iterable[SeriesPoints]) -> dict[TraceKey, tuple[Point, ...]]:
-    """By metric, node and card; what is no number is no point."""
+    """Return points by metric, node and GPU, without NaN and infinity."""
     found: dict[TraceKey, tuple[Point, ...]] = {}
     known = {each.value: each for each in TRACED}
     for each in series:

@@ -1,1 +1,1 @@
-"""The agent's side: it dials, keeps one link, and serves sessions it was handed tickets for."""
+"""The agent's side: it dials, holds one link, and serves sessions by ticket."""

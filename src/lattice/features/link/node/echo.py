@@ -1,7 +1,7 @@
-"""A node's answer to a probe: what comes is sent back, or so many bytes are sent as were asked for.
+"""A node's answer to a probe: an echo, or as many bytes as the probe requests.
 
-The bytes of a flood are a known pattern, so that whoever reads them can prove that none is
-missing, doubled or out of place.
+The bytes of a flood are a known pattern. So a reader can prove that none is missing, doubled or out
+of place.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ _LARGEST_CHUNK_BYTES = 64 * 1024
 
 
 class ProbeOpening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a probe may ask for; nothing: an echo."""
+    """The request of a probe; empty means an echo."""
 
     flood_bytes: int = 0
     chunk_bytes: int = _LARGEST_CHUNK_BYTES
 
 
 def pattern(offset: int, size: int) -> bytes:
-    """The bytes of a flood at a place; `size` is at most one message."""
+    """The bytes of a flood at an offset; `size` is at most one message."""
     begin = offset % _LARGEST_CHUNK_BYTES
     return _whole_pattern()[begin : begin + size]
 
 
 @cache
 def _whole_pattern() -> bytes:
-    # Few nodes are ever flooded: it is made when it is needed.
+    # Few nodes are ever flooded, so it is made on first use.
     return b"".join(number.to_bytes(4, "big") for number in range(_LARGEST_CHUNK_BYTES // 2))
 
 
 async def serve_echo(session: Session, opening: bytes) -> None:
-    """Returns when the other end has said its last, or the flood is through."""
+    """Return when the other end has sent its last message, or the flood is sent."""
     try:
         asked = msgspec.json.decode(opening, type=ProbeOpening) if opening else ProbeOpening()
     except msgspec.DecodeError:

@@ -1,8 +1,8 @@
-"""Keeps one link to one replica, whatever happens to either.
+"""Keeps one link to one replica and reconnects when it is lost.
 
-A link that works sends a ping every few seconds and is given up after too long a silence. One
-whose replica can't publish it (cut off from the agreed state) is kept while another is looked for
-that can: first the new link, then the end of the old.
+A link sends a ping every few seconds; after too long a silence the agent drops it. A replica
+without the state store can't publish a link. The agent keeps such a link while it looks for another
+replica, and drops it after the new link is open.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from grpc import aio
 from lattice.base.clock import Clock
 from lattice.domain.node import NodeHealth
 from lattice.features.link.convert import health_message
-from lattice.features.link.node.dialling import Dialling
+from lattice.features.link.node.dialler import Dialling
 from lattice.features.link.node.redial import Redial
 from lattice.wire.carriers import EOF
 from lattice.wire.v1 import link_pb2 as pb
@@ -32,30 +32,30 @@ _SCOUT_EVERY_S = 30.0
 _LONGEST_SCOUT_S = 300.0
 _LOOK_S = 1.0
 _PUBLISHED_LOOK_S = 5.0
-"""Soon enough to notice that a link is published no more."""
+"""Soon enough to notice that a link is no longer published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSelf:
-    """What an agent says of itself when it links."""
+    """What an agent reports about itself when it links."""
 
     node: str
     boot_id: str
     instance: str
     agent_version: str
     health: Callable[[], NodeHealth] = NodeHealth
-    """How the node is, whenever it is asked."""
+    """Returns the health of the node now."""
 
 
 class LineLost(Exception):
-    """The link is gone, or never came to be; the text says why."""
+    """The link is lost, or never opened; the text has the reason."""
 
 
 class LineRefused(LineLost):
     """The replica does not accept this node's certificate."""
 
 
-class Line:
+class LinkLine:
     """One link, from its dial to its end."""
 
     def __init__(self, address: str, channel: aio.Channel, clock: Clock) -> None:
@@ -83,9 +83,9 @@ class Line:
 
     @property
     def ahead_s(self) -> float | None:
-        """By how much the node's clock is ahead of the replica's; None while that is not known.
+        """How far the node's clock is ahead of the replica's; None before a measurement.
 
-        0 where the difference is less than the measurement can err.
+        0 if the difference is below the error of the measurement.
         """
         if self._ahead_us is None or self._round_trip_us is None:
             return None
@@ -93,9 +93,9 @@ class Line:
         return self._ahead_us / 1e6 if known else 0.0
 
     async def open(self, me: NodeSelf, patience_s: float) -> None:
-        """Dial and be welcomed. Raises `LineLost`."""
+        """Dial and read the welcome. Raises `LineLost`."""
         try:
-            # The call itself waits for the connection, and fails at once where it is refused.
+            # The call itself waits for the connection, and fails at once if it is refused.
             async with asyncio.timeout(patience_s):
                 self._call = self._call()
                 hello = pb.Hello(
@@ -119,7 +119,7 @@ class Line:
         self._heard = self._clock.monotonic()
 
     async def wait_published(self, on_ticket: Callable[[pb.Ticket], None]) -> bool:
-        """True once others can find this link; False if that takes too long or never comes."""
+        """True once other replicas can find this link; False after 3 s or a lost link."""
         try:
             async with asyncio.timeout(_PUBLISHED_WITHIN_S):
                 while not self.published:
@@ -129,7 +129,7 @@ class Line:
         return True
 
     async def run(self, on_ticket: Callable[[pb.Ticket], None]) -> None:
-        """Until the link ends, which raises `LineLost`."""
+        """Ping and read until the link ends, which raises `LineLost`."""
         pinging = asyncio.ensure_future(self._ping())
         reading = asyncio.ensure_future(self._read(on_ticket))
         try:
@@ -179,7 +179,7 @@ class Line:
                 round_trip_us=self._round_trip_us,
                 health=health_message(self._health()),
             )
-            # A line that takes nothing any more must not keep the silence from being noticed.
+            # A blocked write must not delay the check for silence.
             try:
                 async with asyncio.timeout(every_s):
                     await self._call.write(pb.LinkUp(ping=ping))
@@ -190,7 +190,7 @@ class Line:
     def _measure(self, pong: pb.Pong) -> None:
         self._note_published(published=pong.published)
         if not pong.number:
-            return  # not an answer: the replica tells that the link is published
+            return  # not an answer: the replica reports that the link is published
         round_trip_us = self._now_us() - pong.sent_us
         if 0 <= round_trip_us < 60_000_000:
             self._round_trip_us = round_trip_us
@@ -206,7 +206,7 @@ class Line:
 
 
 class LinkKeeper:
-    """`run` keeps a link until cancelled. `line` is the one in force, or None."""
+    """`run` keeps a link until cancelled. `line` is the current one, or None."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class LinkKeeper:
         on_refused: Callable[[], None] = lambda: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.line: Line | None = None
+        self.line: LinkLine | None = None
         self._me = me
         self._dialling = dialling
         self._redial = redial
@@ -232,7 +232,7 @@ class LinkKeeper:
         self._renewed = asyncio.Event()
 
     def renew(self) -> None:
-        """The identity has changed: link anew, and let the old link go when the new one stands."""
+        """Open a new link with the renewed identity; the old one closes after that."""
         self._renewed.set()
 
     async def run(self) -> None:
@@ -251,10 +251,10 @@ class LinkKeeper:
             if self.line is not None:
                 await self.line.close()
 
-    async def _dial(self, addresses: list[str], *, published: bool = False) -> Line | None:
-        """The first replica that welcomes us; with `published`, one that others can find us at."""
+    async def _dial(self, addresses: list[str], *, published: bool = False) -> LinkLine | None:
+        """The first replica that accepts the link; with `published`, one that can publish it."""
         for address in addresses:
-            line = Line(address, self._dialling.channel(address), self._clock)
+            line = LinkLine(address, self._dialling.channel(address), self._clock)
             try:
                 await line.open(self._me, self._redial.patience_s)
             except LineLost as lost:
@@ -273,7 +273,7 @@ class LinkKeeper:
             return line
         return None
 
-    async def _hold(self, line: Line | None) -> None:
+    async def _hold(self, line: LinkLine | None) -> None:
         while line is not None:
             self.line = line
             _log.info("linked to %s at %s", line.welcome.replica, line.address)
@@ -283,8 +283,8 @@ class LinkKeeper:
 
     async def _meanwhile(
         self, running: asyncio.Future[None], addresses: list[str], *, published: bool = False
-    ) -> Line | None:
-        """Dial while a link runs; None at once if that ends first."""
+    ) -> LinkLine | None:
+        """Dial while a link runs; None at once if that link ends first."""
         dialling = asyncio.ensure_future(self._dial(addresses, published=published))
         await asyncio.wait((running, dialling), return_when=asyncio.FIRST_COMPLETED)
         if dialling.done():
@@ -293,11 +293,11 @@ class LinkKeeper:
         await asyncio.gather(dialling, return_exceptions=True)
         return None
 
-    async def _run(self, line: Line) -> Line | None:
-        """Until this line ends, or a better one stands: that one."""
+    async def _run(self, line: LinkLine) -> LinkLine | None:
+        """Run until this link ends, or until a better one is open, which is returned."""
         running = asyncio.ensure_future(line.run(self._on_ticket))
         looked, scout_s = self._clock.monotonic(), _SCOUT_EVERY_S / 2
-        better: Line | None = None
+        better: LinkLine | None = None
         try:
             while not running.done() and better is None:
                 renewed = asyncio.ensure_future(self._renewed.wait())
@@ -320,7 +320,8 @@ class LinkKeeper:
                     and self._clock.monotonic() - looked > scout_s
                 ):
                     looked = self._clock.monotonic()
-                    # While no replica has the state, thousands of agents must not dial in vain.
+                    # While no replica has the state store, thousands of agents must not keep
+                    # dialling.
                     scout_s = self._redial.scout_s(scout_s, _LONGEST_SCOUT_S)
                     others = self._redial.others(line.address)
                     better = await self._meanwhile(running, others, published=True)

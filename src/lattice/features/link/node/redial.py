@@ -1,8 +1,8 @@
-"""Whom to dial and when: pure, but for chance.
+"""Which replica to dial and when. Pure, except for randomness.
 
-Each node has its own order of the replicas, so that links spread evenly and a replica's agents
-spread over all others when it dies. The first dial after a loss waits a moment drawn at random,
-lest thousands dial at once; a round that reached nobody doubles the wait, up to half a minute.
+Each node has its own order of the replicas. So links spread evenly, and a dead replica's agents
+spread over all others. The first dial after a loss has a random delay, so that thousands of agents
+don't dial at once. Each round without success doubles the backoff, up to 30 s.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def preference(node: str, addresses: Iterable[str]) -> list[str]:
 
 
 class Redial:
-    """One node's dialling. `known` grows by what replicas tell; `given` is what the site wrote."""
+    """One node's backoff. `given` is configured; `told` sets what replicas report."""
 
     def __init__(self, node: str, given: Iterable[str], chance: Random) -> None:
         self._node = node
@@ -39,7 +39,7 @@ class Redial:
         self._left = ""
 
     def told(self, addresses: Iterable[str]) -> None:
-        """What a replica says about where replicas are."""
+        """Set the addresses of the replicas, as one of them reported."""
         self._told = tuple(dict.fromkeys(addresses))
 
     def round(self) -> list[str]:
@@ -48,28 +48,28 @@ class Redial:
         return sorted(order, key=lambda address: address == self._left)
 
     def others(self, address: str) -> list[str]:
-        """Every other address."""
+        """Every other address, in the order of `round`."""
         return [each for each in self.round() if each != address]
 
     def linked(self, _address: str) -> None:
-        """A dial worked."""
+        """A dial worked: reset the backoff."""
         self._fruitless = 0
 
     def lost(self, address: str) -> None:
-        """A link that worked is gone."""
+        """An open link is lost."""
         self._left = address
 
     def nobody(self) -> None:
-        """A whole round reached nobody."""
+        """A whole round had no success."""
         self._fruitless += 1
         self._left = ""
 
     @property
     def patience_s(self) -> float:
-        """How long a replica may take to welcome us.
+        """How long a replica may take to accept the link.
 
-        One that is frozen should be left soon; where thousands dial at once all are slow, and
-        who gives up early only makes it worse. So patience grows with each fruitless round.
+        The agent should leave a frozen replica soon. When thousands dial at once all replicas are
+        slow, and early retries make that worse. So the limit grows with each failed round.
         """
         return min(LONGEST_S, PATIENCE_S * 2.0**self._fruitless)
 
@@ -81,5 +81,5 @@ class Redial:
         return self._chance.uniform(longest / 2, longest)
 
     def scout_s(self, before_s: float, longest_s: float) -> float:
-        """How long to wait until other replicas are tried again, after trying them in vain."""
+        """How long to wait until other replicas are tried again, after a failed try."""
         return min(before_s * self._chance.uniform(1.5, 2.5), longest_s)

@@ -1,7 +1,7 @@
-"""The time of the replicas on a node whose own clock may be wrong.
+"""The time of the replicas, on a node where the clock may be wrong.
 
-Lines are merged by it, grants are judged by it, and jobs are named by it: what the kernel of a node
-says of when a job began is in the node's own time, and Slurm's word is in the servers'.
+Lines are merged by it, grants are checked by it, and jobs are identified by it. The kernel has a
+job's start in the node's time, and Slurm has it in the servers' time.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _MOST_KEPT = 10_000
 
 
 class ServerTime:
-    """A clock: the node's, corrected by what the link measures, or measured last."""
+    """The node's clock, corrected by the link's last measurement."""
 
     def __init__(self, clock: Clock, ahead_s: Callable[[], float | None]) -> None:
-        """`ahead_s`: by how much the node's clock is ahead; None while there is no measurement."""
+        """`ahead_s`: how far the node's clock is ahead; None before a measurement."""
         self._clock = clock
         self._measured_s = ahead_s
         self._ahead_s: float | None = None
@@ -27,7 +27,7 @@ class ServerTime:
 
     @property
     def ahead_s(self) -> float | None:
-        """By how much the node's clock is ahead; None until that was measured once."""
+        """How far the node's clock is ahead; None before the first measurement."""
         measured_s = self._measured_s()
         if measured_s is not None:
             self._ahead_s = measured_s
@@ -40,9 +40,9 @@ class ServerTime:
         return self._clock.monotonic()
 
     def told(self, here_s: float) -> float:
-        """A moment of the node's time as servers name it, always the same for the same moment.
+        """A time of the node as servers have it, always the same for the same input.
 
-        So that it stays the name of a job when the clock is set while the job runs.
+        It is part of a job's identity, so it must not change when the clock is set.
         """
         known_s = self._told.get(here_s)
         if known_s is not None:
@@ -53,7 +53,7 @@ class ServerTime:
         return self._pair(here_s, here_s - ahead_s)[1]
 
     def here(self, told_s: float) -> float:
-        """A moment that a server named, in the node's time; `told` gives that moment back."""
+        """A time from a server, in the node's time; `told` is the inverse."""
         known_s = self._here.get(told_s)
         if known_s is not None:
             return known_s

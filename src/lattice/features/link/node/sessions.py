@@ -1,11 +1,11 @@
-"""Sessions on a node: each begun by a granted ticket, each able to outlive its connections.
+"""Sessions on a node: each begins with a granted ticket and can outlive its connections.
 
-A ticket is served only with a grant of the server's that names this node, this act and this very
-question, once. A session goes on over a new connection only for the same caller, with a grant of
-its own. Without one it waits a minute and is then given up.
+A ticket needs a grant of a server for this node, this act and this very request; a grant works
+once. A session continues over a new connection only for the same caller, with a new grant. Without
+a connection it ends after 60 s.
 
-Where the node's end is another process (`PassOn`), frames go through and nothing is kept here: each
-ticket has its own relay, and whether a session goes on is that process's to say.
+For kinds with `PassOn` the node's end is another process. The agent then relays frames and keeps no
+session: each ticket has its own relay, and that process decides whether a session continues.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lattice.domain.stream import (
     digest_of,
     is_session,
 )
-from lattice.features.link.node.dialling import Dialling
+from lattice.features.link.node.dialler import Dialling
 from lattice.wire.carriers import GrpcCarrier, relay
 from lattice.wire.conduit import Conduit, ConduitClosed
 from lattice.wire.v1 import link_pb2 as pb
@@ -40,9 +40,9 @@ WAIT_S = 60.0
 MOST_SESSIONS = 1000
 KEY_LOOKS = 60
 _KEY_LOOK_S = 0.1
-"""A first renewal comes within some five seconds of the start."""
+"""A first renewal comes within about 5 s of the start."""
 _PAUSES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0)
-"""Between dials with one ticket; the replica waits for it about as long."""
+"""Between dials with one ticket; the replica waits about as long."""
 
 
 @dataclass(eq=False, slots=True)
@@ -53,13 +53,13 @@ class _Session:
     conduit: Conduit
     serving: asyncio.Task[None]
     ticket: str = ""
-    """The newest one for it: an older one must not take the stream from it."""
+    """The newest ticket: an older one must not take the stream over."""
     carrying: asyncio.Task[None] | None = None
     giving_up: asyncio.TimerHandle | None = None
 
 
-class Sessions:
-    """Serves tickets. `serve` and `pass_on` say which kinds this node knows."""
+class NodeSessions:
+    """Serves tickets. `serve` and `pass_on` have the kinds that this node supports."""
 
     def __init__(
         self,
@@ -83,11 +83,11 @@ class Sessions:
 
     @property
     def open(self) -> int:
-        """How many there are."""
+        """The number of open sessions and relays."""
         return len(self._sessions) + len(self._relays)
 
     def take(self, ticket: pb.Ticket) -> None:
-        """Serve it in the background; a refusal goes to whoever asked."""
+        """Serve a ticket in the background; a refusal goes to the replica that sent it."""
         task = asyncio.create_task(self._answer(ticket), name=f"ticket {ticket.kind[:20]}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -118,7 +118,7 @@ class Sessions:
                 return
 
     async def _wait_for_keys(self) -> None:
-        """An agent with files made elsewhere learns them by its first renewal."""
+        """Wait for the keys: without an enrolment an agent gets them by its first renewal."""
         for _ in range(self._key_looks):
             if self._checker.key_names:
                 return
@@ -129,7 +129,7 @@ class Sessions:
         )
 
     async def _relay(self, ticket: pb.Ticket, pass_on: PassOn) -> None:
-        """Until either side is gone, or a newer ticket for the session takes over."""
+        """Relay until either side is gone, or a newer ticket for the session takes over."""
         if ticket.session not in self._relays and self.open >= MOST_SESSIONS:
             raise _too_many()
         mine = asyncio.current_task()
@@ -138,7 +138,7 @@ class Sessions:
         self._relays[ticket.session] = mine
         try:
             if older is not None:
-                # What it has read and not passed on yet is asked for again by the ends.
+                # The ends send again what the older relay read and did not pass on.
                 older.cancel()
                 await asyncio.gather(older, return_exceptions=True)
             async with pass_on(ticket.session, ticket.opening, resume=ticket.resume) as far:
@@ -152,7 +152,8 @@ class Sessions:
             with suppress(CarrierLost):
                 async with self._dialling.carrier(ticket.dial, ticket.lane) as near:
                     await near.open_with(pb.StreamOpening(ticket=ticket.id))
-                    # Only a first frame shows that the ticket was taken; the other end greets.
+                    # Only a first frame shows that the replica accepted the ticket; the other end
+                    # sends first.
                     first = await near.receive()
                     with suppress(CarrierLost):
                         await far.send(bytes(first))
@@ -163,7 +164,7 @@ class Sessions:
     def _session(self, ticket: pb.Ticket, kind: StreamKind, grant: Grant) -> _Session:
         known = self._sessions.get(ticket.session)
         if known is not None and known.kind is kind and known.subject == grant.subject:
-            # Also for one who begins: the answer to his first try may have been lost.
+            # Also for a new session: the answer to the first try may have been lost.
             return known
         if ticket.resume or known is not None:
             raise NotFound("This session is over.", hint="Begin a new one.")
@@ -190,7 +191,7 @@ class Sessions:
                 "goes there. An administrator compares the clocks."
             ) from None
         except BadGrant as fault:
-            # What exactly is wrong with it stands in the node's log; whoever forged it learns less.
+            # The node's log has the exact fault; a forger must not learn it.
             _log.warning("grant refused: %s", fault)
             raise PermissionRefused("The grant does not hold.") from None
 
@@ -205,7 +206,7 @@ class Sessions:
         return session
 
     def _wait(self, session: _Session) -> None:
-        """For its caller to come (back); then it is given up."""
+        """Give the session up after `wait_s` without a connection."""
         loop = asyncio.get_running_loop()
         session.giving_up = loop.call_later(self._wait_s, self._give_up, session)
 
@@ -220,9 +221,9 @@ class Sessions:
             self._forget(name)
 
     async def _carry(self, session: _Session, carrier: GrpcCarrier) -> bool:
-        """Until the connection is lost; True if the other end was ever heard on it."""
+        """Carry until the connection is lost; True if the other end ever sent on it."""
         if session.carrying is not None:
-            # The caller came back before we noticed that the old connection was dead.
+            # The caller came back before the agent noticed that the old connection was dead.
             session.carrying.cancel()
             await asyncio.gather(session.carrying, return_exceptions=True)
         if session.giving_up is not None:
@@ -235,7 +236,7 @@ class Sessions:
             _log.warning("session %s: %s", session.kind.value, mine.exception())
         if session.carrying is mine:
             session.carrying = None
-            # One that is over lingers too: the other end may not know it yet.
+            # A finished session stays for a while too: the other end may not know of its end.
             self._wait(session)
         return mine.cancelled() or session.conduit.met
 

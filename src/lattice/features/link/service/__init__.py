@@ -1,1 +1,1 @@
-"""The replica's side: its own sign of life, the links it holds, and streams to any node."""
+"""The replica's side: its lease, the links it holds, and streams to any node."""

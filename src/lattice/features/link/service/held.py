@@ -1,4 +1,4 @@
-"""One agent on the line, as the replica that holds it sees it."""
+"""One agent's link, as its replica has it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_WAITING = 64
 
 @dataclass(eq=False, slots=True)
 class HeldLink:
-    """One agent on the line."""
+    """One agent's link."""
 
     node: str
     boot_id: str
@@ -29,7 +29,7 @@ class HeldLink:
     round_trip_us: int | None = None
     health: NodeHealth = NOT_LOOKED
     health_at: float | None = None
-    """When it last changed; monotonic."""
+    """The last change of the health; monotonic."""
     health_written: NodeHealth = NOT_LOOKED
     outbox: asyncio.Queue[LinkDown | None] = field(
         default_factory=lambda: asyncio.Queue(_MOST_WAITING)
@@ -37,11 +37,11 @@ class HeldLink:
 
     @property
     def waits(self) -> bool:
-        """Whether something of it is still to be written down."""
+        """True if the route or the health is not written to the store yet."""
         return not self.published or self.health != self.health_written
 
     def send(self, message: LinkDown) -> None:
-        """Queue it. Raises `Unavailable` where the agent does not take what is sent."""
+        """Queue a message. Raises `Unavailable` if the agent does not read its messages."""
         try:
             self.outbox.put_nowait(message)
         except asyncio.QueueFull:
@@ -50,7 +50,7 @@ class HeldLink:
             ) from None
 
     def end(self, reason: str) -> None:
-        """Tell the agent to leave, and end the line after that."""
+        """Tell the agent to leave, and end the link after that."""
         while self.outbox.full():
             self.outbox.get_nowait()
         self.outbox.put_nowait(LinkDown(leave=Leave(reason=reason)))

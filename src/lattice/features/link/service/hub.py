@@ -1,8 +1,8 @@
-"""The links a replica holds.
+"""The links that a replica holds.
 
-A link is accepted when its certificate names the node it speaks for, and then published. What can't
-be published now (the store is away) is held all the same and published later; `tend` compares what
-is held with what is published every second and puts right whatever differs.
+A link is accepted if its certificate names the node in its hello, and then published. While the
+store is away the link stays open and is published later. Every second `tend` compares the held
+links with the published ones and corrects the difference.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HEALTH_EVERY_S = 10.0
 
 
 class LinkHub:
-    """`held` is every link of this replica by node."""
+    """`held` has every link of this replica by node."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class LinkHub:
 
     @asynccontextmanager
     async def holding(self, peer: PeerIdentity, hello: Hello) -> AsyncIterator[HeldLink]:
-        """Hold a link while the context lasts. Raises `PermissionRefused` for another's name."""
+        """Hold a link while the context lasts. Raises `PermissionRefused` for a wrong name."""
         if hello.node != peer.name:
             await self._quarantine(peer.name, f"it spoke as {hello.node[:63]!r}")
             raise PermissionRefused(
@@ -83,7 +83,7 @@ class LinkHub:
             self._drop(held)
 
     def heard(self, held: HeldLink, ping: Ping) -> None:
-        """A sign of life; it is answered."""
+        """Note a ping and answer it."""
         held.heard = self._clock.monotonic()
         held.ahead_us = ping.ahead_us if ping.HasField("ahead_us") else None
         held.round_trip_us = ping.round_trip_us if ping.HasField("round_trip_us") else None
@@ -94,7 +94,8 @@ class LinkHub:
             number=ping.number,
             sent_us=ping.sent_us,
             received_us=now_us,
-            # Without a lease others lose the route, and the agent must find another replica.
+            # Without a lease other replicas lose the route, and the agent must find another
+            # replica.
             published=held.published and self._routes.can_be_written,
         )
         held.send(LinkDown(pong=pong))
@@ -103,42 +104,42 @@ class LinkHub:
         if health == held.health:
             return
         if held.health_at is not None and held.heard - held.health_at < _HEALTH_EVERY_S:
-            return  # said again with the next ping: an agent can't write as often as it likes
+            return  # the next ping has it again; this limits how often an agent causes a write
         held.health, held.health_at = health, held.heard
         self._due.set()
 
     @property
     def clocks_off(self) -> int:
-        """How many of the nodes that are linked here have a clock that is seconds wrong."""
+        """How many of the linked nodes have a clock that is more than 2 s wrong."""
         return sum(abs(held.ahead_us or 0) > _CLOCK_OFF_US for held in self.held.values())
 
     def hand(self, node: str, epoch: int, ticket: Ticket) -> None:
-        """Give a ticket to a node that is linked here. Raises `Unavailable` if it isn't."""
+        """Send a ticket to a node that is linked here. Raises `Unavailable` if it isn't."""
         held = self.held.get(node)
         if held is None or (epoch and held.epoch and held.epoch != epoch):
             raise Unavailable(f"Node {node} is not linked to {self.replica}.", hint="Try again.")
         held.send(LinkDown(ticket=ticket))
 
     def expel(self, node: str) -> None:
-        """End the link of a node that is not believed any more."""
+        """End the link of a node that is no longer trusted."""
         held = self.held.get(node)
         if held is not None:
             self._end(held, "the node's certificate is no longer accepted")
 
     def dismiss(self) -> None:
-        """Send every agent elsewhere: this replica is about to stop."""
+        """Tell every agent to leave before this replica stops."""
         for held in self.held.values():
             held.end("the server is stopping")
 
     async def tend(self) -> None:
-        """Until cancelled: end silent links, publish the unpublished, withdraw what is gone."""
+        """Until cancelled: end silent links, publish new ones, withdraw routes of lost ones."""
         while True:
             try:
                 async with asyncio.timeout(_TEND_EVERY_S):
                     await self._due.wait()
             except TimeoutError:
                 pass
-            # Those who come at the same moment are written down together.
+            # Links that come at the same moment are written together.
             await asyncio.sleep(_GATHER_S)
             self._due.clear()
             self._end_silent()
@@ -180,7 +181,7 @@ class LinkHub:
             if route.replica == self.replica and node not in self.held
         ]
         await asyncio.gather(*gone)
-        # What is not published here (any more) needs no date.
+        # A route that is not published here needs no time of loss.
         for node in list(self._lost_at):
             if node not in routes or routes[node].replica != self.replica:
                 del self._lost_at[node]
@@ -194,7 +195,7 @@ class LinkHub:
         if self.held.get(held.node) is not held:
             return
         del self.held[held.node]
-        # One that fell silent is lost since its next sign of life was due, not since we noticed.
+        # A silent link is lost since its next ping was due, not since its silence was noticed.
         late_s = max(0.0, self._clock.monotonic() - held.heard - PING_EVERY_S)
         self._lost_at[held.node] = self._clock.now().timestamp() - late_s
         self._due.set()

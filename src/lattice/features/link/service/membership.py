@@ -1,8 +1,8 @@
-"""A replica's sign of life: a lease in the agreed state, and its record under it.
+"""A replica's lease in the state store, and its record under it.
 
-Everything that must vanish with the replica (its links' routes, its slots) is put under this
-lease. When it is lost a new one is taken as soon as the store answers, and whoever put something
-under the old one is told to put it again.
+Everything that must end with the replica is put under this lease: routes of its links, its slots.
+After a loss the replica takes a new lease as soon as the store answers. Then it calls everybody
+that put keys under the old lease, to put them again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RETRY_S = 1.0
 
 
 class Membership:
-    """`lease` is 0 while there is none that can be relied on."""
+    """`lease` is 0 while there is no valid one."""
 
     def __init__(self, store: StateStore, me: Replica) -> None:
         self.me = me
@@ -33,11 +33,11 @@ class Membership:
 
     @property
     def lease(self) -> int:
-        """The id of the lease in force."""
+        """The id of the current lease, or 0."""
         return 0 if self._lease is None or self._lease.lost else self._lease.id
 
     def require_lease(self) -> int:
-        """The same, or `Unavailable`."""
+        """The id of the current lease; raises `Unavailable` without one."""
         if not self.lease:
             raise Unavailable(
                 "This server has lost its place in the agreed state.",
@@ -46,11 +46,11 @@ class Membership:
         return self.lease
 
     def on_new_lease(self, tell: Callable[[], None]) -> None:
-        """Be told whenever a lease begins: what was under the last one is gone."""
+        """Call `tell` for every new lease: the keys under the last one are gone."""
         self._on_new.append(tell)
 
     async def run(self) -> None:
-        """Hold a lease until cancelled, then let it go at once."""
+        """Hold a lease until cancelled, then release it at once."""
         try:
             while True:
                 try:

@@ -1,4 +1,4 @@
-"""Calls from this replica to another: one kept connection each, over certificates of both."""
+"""Calls from this replica to others: one cached connection each, with certificates of both ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from lattice.access.limits import Questions, Verdict
+from lattice.access.limits import LimitVerdict, Questions
 from lattice.base.errors import Unavailable
 from lattice.features.link.model import Replica
 from lattice.wire.v1.link_pb2 import PassTicketRequest, TakeTokenRequest
@@ -22,7 +22,7 @@ Options = Callable[[str], Sequence[tuple[str, Any]]]
 
 
 class Peers:
-    """Dials late and once; `credentials` and `options` say who we are and whom we expect."""
+    """Dials on first use. `credentials` identify this replica; `options` name the expected peer."""
 
     def __init__(self, credentials: Credentials, options: Options) -> None:
         self._credentials = credentials
@@ -30,7 +30,7 @@ class Peers:
         self._channels: dict[tuple[str, str], aio.Channel] = {}
 
     async def pass_ticket(self, replica: Replica, request: PassTicketRequest) -> None:
-        """Ask the replica to hand a ticket to a node of its own. Raises `Unavailable`."""
+        """Ask the replica to send a ticket to a node linked to it. Raises `Unavailable`."""
         try:
             await PeerServiceStub(self._channel(replica)).PassTicket(request, timeout=_TIMEOUT_S)
         except aio.AioRpcError as error:
@@ -38,15 +38,15 @@ class Peers:
                 error.details() or ""
             ):
                 raise Unavailable(error.details() or "", hint="Try again.") from None
-            # Next time from the beginning, with credentials of then.
+            # The next call dials again, with the credentials of that time.
             await self._forget(replica)
             raise Unavailable(
                 f"The server {replica.id}, which holds the way to the node, does not answer.",
                 hint="The node links elsewhere within seconds; try again.",
             ) from None
 
-    async def take_token(self, replica: Replica, sub: str, kind: Questions) -> Verdict:
-        """One question of a caller whose bucket is there. Raises `Unavailable`."""
+    async def take_token(self, replica: Replica, sub: str, kind: Questions) -> LimitVerdict:
+        """Take one token from a caller's bucket on that replica. Raises `Unavailable`."""
         request = TakeTokenRequest(sub=sub, kind=kind.value)
         try:
             answer = await PeerServiceStub(self._channel(replica)).TakeToken(
@@ -58,7 +58,7 @@ class Peers:
                 f"The server {replica.id} does not answer: {error.code().name.lower()}.",
                 hint="Try again.",
             ) from None
-        return Verdict(answer.granted, answer.wait_s)
+        return LimitVerdict(answer.granted, answer.wait_s)
 
     def _channel(self, replica: Replica) -> aio.Channel:
         key = (replica.id, replica.address)

@@ -1,4 +1,4 @@
-"""Is the way to a node sound? Round trips through this replica, measured at a pipe's end."""
+"""Measures round trips to a node through this replica, at the end of a pipe."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WITHIN_S = 10.0
 
 
 class ProbeService:
-    """For people who may operate nodes."""
+    """Serves probes to operators of nodes."""
 
     def __init__(self, nodes: NodeStreams, signer: GrantSigner, clock: Clock, replica: str) -> None:
         self._nodes = nodes
@@ -38,7 +38,7 @@ class ProbeService:
         self._replica = replica
 
     async def ping(self, actor: Actor, node: str, count: int) -> NodeReach:
-        """Messages to the agent and back, one after the other."""
+        """Send `count` messages to the agent and back. Raises `Unavailable` after 10 s."""
         if not 1 <= count <= MOST_PINGS:
             raise UsageError(
                 f"{count} round trips can't be asked for.", hint=f"From 1 to {MOST_PINGS}."
@@ -71,7 +71,7 @@ class ProbeService:
         )
 
     async def echo(self, actor: Actor, opening: StreamOpening, caller: Carrier) -> None:
-        """A pipe between the caller and the node's agent; frames pass unread."""
+        """A pipe between the caller and the node's agent; the replica doesn't parse its frames."""
         if not is_session(opening.session) or len(opening.opening) > LARGEST_OPENING_BYTES:
             raise UsageError("The stream is not opened well.", hint="A session is 32 hex digits.")
         question = self._question(
@@ -88,7 +88,7 @@ class ProbeService:
     def _question(
         self, actor: Actor, node: str, session: str, opening: bytes, *, resume: bool = False
     ) -> StreamQuestion:
-        # What asks for more than an echo asks for bulk: it must not stand in a person's way.
+        # A probe with an opening may send much data, so it must not share a lane with terminals.
         lane = Lane.BULK if opening else Lane.INTERACTIVE
         kind = StreamKind.ECHO
         digest = digest_of(session, kind, opening)

@@ -1,8 +1,8 @@
-"""The routes this replica publishes, so that every other finds its nodes.
+"""The routes that this replica publishes, so that every other replica finds its nodes.
 
-A route is put under the replica's lease together with the node's record, in one commit that expects
-both as they were read: two replicas never both believe that they hold the newer link. Many are
-written at once, because after another replica's death thousands of agents come within seconds.
+One commit puts a route under the replica's lease together with the node's record, and expects both
+as they were read. So two replicas never both hold the newer link. A commit has many routes, because
+thousands of agents link within seconds after another replica's death.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Superseded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What to write to publish a link, and what must still be so."""
+    """What to write to publish a link, and what the commit expects."""
 
     held: HeldLink
     epoch: int
@@ -66,7 +66,7 @@ class _Plan:
 
 
 class Routes:
-    """Writes and reads them. Every call raises `Unavailable` while the store is away."""
+    """Reads and writes routes. Every call raises `Unavailable` while the store is away."""
 
     def __init__(
         self,
@@ -86,16 +86,16 @@ class Routes:
 
     @property
     def can_be_written(self) -> bool:
-        """False while this replica has no place in the agreed state, or can't see it."""
+        """False while this replica has no lease, or its snapshot of the routes is old."""
         return bool(self._membership.lease) and self._links.source.ok
 
     @property
     def entries(self) -> Mapping[str, Entry]:
-        """As last seen; the same object as long as nothing has changed."""
+        """The snapshot; the same object as long as nothing has changed."""
         return self._links.entries
 
     def read(self) -> dict[str, Link]:
-        """By node. Of thousands few have changed since the last look, and only these are read."""
+        """Routes by node. Only entries that changed since the last call are parsed."""
         known, self._known = self._known, {}
         for key, entry in self.entries.items():
             before = known.get(key)
@@ -106,7 +106,7 @@ class Routes:
         return {route.node: route for _, route in self._known.values() if route}
 
     async def publish(self, waiting: Sequence[HeldLink]) -> list[HeldLink]:
-        """Let all replicas know where these nodes are; those with a newer link elsewhere."""
+        """Publish these links; returns those with a newer link elsewhere."""
         nodes, links, late = self._nodes.entries, self._links.entries, []
         for begin in range(0, len(waiting), _BATCH):
             plans = []
@@ -117,7 +117,7 @@ class Routes:
                 except Superseded:
                     late.append(held)
             if plans and not await self._commit(plans):
-                # The copies were old for one of them: each by itself, from what the store says.
+                # The snapshot was old for one of them, so each is published alone, from a new read.
                 alone = await asyncio.gather(*(self._publish_one(plan.held) for plan in plans))
                 late += [held for held in alone if held]
         return late
@@ -170,7 +170,7 @@ class Routes:
         return True
 
     async def withdraw(self, route: Link, lost_at: float) -> None:
-        """Take back the route of a link that is no longer held here, if it is still that one."""
+        """Delete the route of a link that is no longer held here, unless it changed."""
         async with self._busy:
             entry = await self._store.get(LINKS + route.node)
             record = await self._store.get(NODES + route.node)

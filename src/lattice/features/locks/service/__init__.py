@@ -1,1 +1,1 @@
-"""What the server does for the feature: the locks in the agreed state, and who may change them."""
+"""On the server: the locks in the state store, and who may change them."""

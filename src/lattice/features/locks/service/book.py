@@ -1,6 +1,6 @@
-"""Locks in the agreed state: `locks/KIND/TARGET`, one key each, read from a view that follows it.
+"""Locks in the state store: one key each, `locks/KIND/TARGET`, read from a watched view.
 
-A key that can't be read locks its target: whoever wrote it meant to shut somebody out.
+A record that can't be parsed locks its target: it was written to lock something.
 """
 
 from __future__ import annotations
@@ -11,22 +11,42 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from urllib.parse import quote, unquote
 
-from lattice.base.change import ChangeSignal
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.domain.lock import Lock, LockKind, in_force
 from lattice.domain.state import Delete, Entry, Expect, StateStore, StateView
 
+
+class ChangeSignal:
+    """Wakes waiters on one event loop. A waiter costs nothing until there is a change."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def next(self) -> asyncio.Future[None]:
+        """Return a future that is done at the next change. Cancel it if it is no longer needed."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiting)
+        waiting.add_done_callback(self._waiting.discard)
+        return waiting
+
+    def fire(self) -> None:
+        """Wake all waiters."""
+        for each in tuple(self._waiting):
+            if not each.done():
+                each.set_result(None)
+
+
 LOCKS = "locks/"
 LIST_EVERY_S = 2.0
-"""The view is read anew so often, besides being told of changes."""
+"""How often the view is reread, besides its change notifications."""
 KNOWN_FOR_S = 5.0
-"""After so long without an answer nobody knows who is locked."""
+"""Without an answer for this long, the locks count as unknown."""
 _TRIES = 5
 
 
 class LockBook:
-    """The port `Locks`, and what changes it."""
+    """Implements the port `Locks`, and changes locks."""
 
     def __init__(self, state: StateStore, view: StateView, clock: Clock) -> None:
         self._state = state
@@ -38,46 +58,46 @@ class LockBook:
 
     @property
     def current(self) -> bool:
-        """False once the agreed state has not answered for some seconds."""
+        """False if the state store has not answered for `KNOWN_FOR_S`."""
         age_s = self._view.source.age_s
         return age_s is not None and age_s <= KNOWN_FOR_S
 
     def of_user(self, *names: str) -> Lock | None:
-        """The lock of everything, or of a user with one of these names or subjects."""
+        """Return a lock of one of these users or subjects, or the lock of everything."""
         found = (self._of(LockKind.USER, name) for name in names if name)
         return next((each for each in found if each), None) or self._of(LockKind.ALL, "")
 
     def of_node(self, node: str) -> Lock | None:
-        """The lock of this node."""
+        """Return the lock of this node, if any."""
         return self._of(LockKind.NODE, node)
 
     def of_session(self, session: str) -> Lock | None:
-        """The lock of this terminal."""
+        """Return the lock of this session, if any."""
         return self._of(LockKind.SESSION, session)
 
     def next_change(self) -> asyncio.Future[None]:
-        """Done when a lock begins or ends. Whoever no longer waits cancels it."""
+        """Return a future that is done when a lock changes. Cancel it if no longer needed."""
         return self._signal.next()
 
     async def run(self) -> None:
-        """Wake whoever waits for a change, until cancelled."""
+        """Wake waiters at every change, until cancelled."""
         async with self._view.changes() as batches:
             async for _ in batches:
                 self._signal.fire()
 
     async def newest(self) -> tuple[Lock, ...]:
-        """Read now. Raises `Unavailable`."""
+        """Read the locks from the state store. Raises `Unavailable`."""
         listing = await self._state.list(LOCKS)
         return in_force((lock_of(entry) for entry in listing.entries), self._clock.now())
 
     async def begin(self, lock: Lock) -> None:
-        """From now on; one there was for the same target is replaced."""
+        """Store a lock, replacing one for the same target. Raises `Unavailable`."""
         await self._state.put(_key(lock.kind, lock.target), _written(lock))
 
     async def end(self, kind: LockKind, target: str) -> Lock | None:
-        """The lock that was; None if there was none. Raises `Unavailable`.
+        """Remove a lock and return it, or None if there was none. Raises `Unavailable`.
 
-        One that somebody renews meanwhile is ended as well: whoever unlocks comes last.
+        A lock that is renewed at the same time is removed too: the unlock comes last.
         """
         key = _key(kind, target)
         for _ in range(_TRIES):
@@ -106,7 +126,7 @@ class LockBook:
 
 
 def lock_of(entry: Entry) -> Lock:
-    """The lock that a key holds; its value may be damaged."""
+    """Return the lock in a record. The value may be damaged."""
     kind, _, target = entry.key.removeprefix(LOCKS).partition("/")
     try:
         record = json.loads(entry.value)
@@ -120,7 +140,7 @@ def lock_of(entry: Entry) -> Lock:
         )
     except (ValueError, KeyError, TypeError, OverflowError):
         return Lock(
-            # A key of an unknown kind shuts everybody out but those who can remove it.
+            # An unknown kind locks out everybody except those who can remove the key.
             kind=LockKind(kind) if kind in set(LockKind) else LockKind.ALL,
             target=unquote(target) if kind in set(LockKind) else "",
             reason="a lock that this server can't read",

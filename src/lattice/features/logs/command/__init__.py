@@ -1,1 +1,1 @@
-"""`lattice logs`: options to calls to text."""
+"""The command `lattice logs`."""

@@ -1,4 +1,4 @@
-"""What was asked of `lattice logs`: the options as typed, and what they mean together."""
+"""The options of `lattice logs` as typed, and the query they make together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from lattice.base.errors import UsageError
 from lattice.base.moment import parse_moment
 from lattice.base.shell import Shell
-from lattice.features.logs import api
+from lattice.features.logs import operations
 from lattice.features.logs.render.highlight import Highlight
 from lattice.features.logs.render.template import Template
 
@@ -17,7 +17,7 @@ _TIME_HINT = "Write a time as 14:02, 2026-11-15T14:02:00Z, 5m, 2h or start."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class LogOptions:
     """A field for each option, by its name."""
 
     id: str | None
@@ -46,17 +46,17 @@ class Asked:
     cursor: str | None
 
     @classmethod
-    def read(cls, values: dict[str, Any]) -> Asked:
-        """From the values of the command line, of which one has a name Python keeps for itself."""
+    def read(cls, values: dict[str, Any]) -> LogOptions:
+        """From the command line's values; `from` is a Python keyword, so it becomes `cursor`."""
         values["cursor"] = values.pop("from")
         return cls(**values)
 
-    def choice(self, shell: Shell, reference: str) -> api.LogChoice:
-        """Which lines."""
+    def choice(self, shell: Shell, reference: str) -> operations.LogChoice:
+        """The lines to show. Raises `UsageError`."""
         since, until = _moment(shell, self.since), _moment(shell, self.until)
         if since is not None and until is not None and since >= until:
             raise UsageError("--since is not before --until", hint="Swap them, or leave one out.")
-        return api.LogChoice(
+        return operations.LogChoice(
             attempt=self._attempt(shell, reference),
             stream="" if self.stdout == self.stderr else "stdout" if self.stdout else "stderr",
             nodes=tuple(dict.fromkeys(name for group in self.node for name in group)),
@@ -73,14 +73,14 @@ class Asked:
             return self.attempt or 0
         if self.attempt is not None:
             raise UsageError("--previous and --attempt both name one", hint="Leave one out.")
-        attempts = shell.call(api.list_streams(reference)).attempts
+        attempts = shell.call(operations.list_streams(reference)).attempts
         if attempts < 2:
             raise UsageError("There is no attempt before this one.", hint="Leave --previous out.")
         return attempts - 1
 
 
 def _moment(shell: Shell, text: str | None) -> datetime | None:
-    """The moment a word means; `start`, and no word, is no bound."""
+    """The time that a text means; None for `start` and for no text."""
     if text is None or text == "start":
         return None
     try:

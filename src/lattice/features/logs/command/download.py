@@ -1,4 +1,4 @@
-"""`lattice logs --download`: the very bytes of each stream, in files, from where they broke off."""
+"""`lattice logs --download`: the exact bytes of each stream, in files; it resumes partial files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote
 from lattice.base.errors import DataUnavailable, UsageError
 from lattice.base.shell import Shell
 from lattice.base.text import inert
-from lattice.features.logs import api
+from lattice.features.logs import operations
 from lattice.features.logs.model import LogStreamFacts, LogStreams
 from lattice.features.logs.render.bar import Rate, bar
 from lattice.features.logs.render.marks import size
@@ -18,9 +18,9 @@ _MANIFEST = "logs.json"
 _REPAINT_S = 0.2
 
 
-def download(shell: Shell, reference: str, folder: str, choice: api.LogChoice) -> int:
-    """Every stream that was chosen, one after the other."""
-    found = shell.call(api.list_streams(reference, attempt=choice["attempt"]))
+def download(shell: Shell, reference: str, folder: str, choice: operations.LogChoice) -> int:
+    """Download every chosen stream, one after the other."""
+    found = shell.call(operations.list_streams(reference, attempt=choice["attempt"]))
     streams = [each for each in found.streams if _chosen(each, choice)]
     if not streams:
         raise DataUnavailable("There are no logs of that.", hint="Leave out --node or --rank.")
@@ -52,7 +52,7 @@ def _again(reference: str, folder: str) -> str:
     return f"lattice logs {inert(reference)} --download {inert(folder)}"
 
 
-def _chosen(each: LogStreamFacts, choice: api.LogChoice) -> bool:
+def _chosen(each: LogStreamFacts, choice: operations.LogChoice) -> bool:
     return (
         each.stream.value.startswith(choice["stream"])
         and (not choice["nodes"] or each.node in choice["nodes"])
@@ -61,7 +61,7 @@ def _chosen(each: LogStreamFacts, choice: api.LogChoice) -> bool:
 
 
 def _claim(folder: str, found: LogStreams) -> None:
-    """Logs of two jobs must not be joined into one file."""
+    """Write or check the manifest: logs of two jobs must not be joined into one file."""
     path = f"{folder}/{_MANIFEST}"
     mine = {"allocation": found.allocation, "attempt": found.attempt}
     try:
@@ -86,7 +86,7 @@ def _new(path: str) -> int:
 
 
 def file_name(each: LogStreamFacts) -> str:
-    """`n1.batch.stdout.log`, whatever the names hold."""
+    """`n1.batch.stdout.log`, with unsafe characters escaped."""
     name = f"{quote(each.node, safe='')}.{quote(each.source, safe='~+')}.{each.stream.value}.log"
     return "%2E" + name[1:] if name.startswith(".") else name
 
@@ -110,7 +110,7 @@ def _one(
                 f"{part} is longer than the log it should be of", hint="Move it out of the way."
             )
         progress.begin(file_name(each), have)
-        call = api.raw_logs(
+        call = operations.raw_logs(
             reference,
             node=each.node,
             stream=each.stream.value,
@@ -126,7 +126,7 @@ def _one(
 
 
 class _Progress:
-    """The bar on a terminal; nothing elsewhere."""
+    """The progress bar on a terminal; no output elsewhere."""
 
     def __init__(self, shell: Shell, total: int) -> None:
         self._shell = shell

@@ -1,4 +1,4 @@
-"""`lattice logs`: what a job writes, live and afterwards."""
+"""`lattice logs`: what a job writes, live and later."""
 
 from __future__ import annotations
 
@@ -22,28 +22,34 @@ from lattice.base.shell import Followed, Shell
 from lattice.base.text import inert
 from lattice.domain.allocation import State
 from lattice.domain.logs import GapCause
-from lattice.features.logs import api
+from lattice.features.logs import operations
 from lattice.features.logs.command import options
-from lattice.features.logs.command.asked import Asked
+from lattice.features.logs.command.asked import LogOptions
 from lattice.features.logs.command.first_error import first_error
-from lattice.features.logs.command.views import JsonView, PlainView, TerminalView, View, paged
+from lattice.features.logs.command.views import (
+    LogJsonView,
+    LogPlainView,
+    LogTerminalView,
+    LogView,
+    paged,
+)
 from lattice.features.logs.model import LogBlock, LogGap, LogRecord, NoteKind
 from lattice.features.logs.render.labels import Labels
 from lattice.features.logs.render.lines import LineText
 
 FAILED, NOT_FINISHED, CANCELLED = 100, 101, 103
 TAMPERED = STATUS[DataUnavailable].exit
-"""What was sealed does not exist any more."""
+"""Sealed output is missing or was changed."""
 _LONGEST_HINT = 2000
-"""The cursor of a job of many nodes is longer than anyone would paste."""
+"""The cursor of a job with many nodes is too long to paste."""
 _CROWD = 2
 _WORTH_GOING_ON = (LoginRequired, RateLimited, Unavailable)
 
 
 def logs(shell: Shell, **values: Any) -> int:
-    """Read the options, then show what was asked for."""
+    """Show or download the lines that the options choose."""
     gc.enable()
-    asked = Asked.read(values)
+    asked = LogOptions.read(values)
     reference = shell.reference(asked.id)
     choice = asked.choice(shell, reference)
     if asked.download is not None:
@@ -54,7 +60,7 @@ def logs(shell: Shell, **values: Any) -> int:
     if asked.first_error:
         return first_error(shell, reference, choice, _line_text(shell, reference, asked, choice))
     on_screen = shell.live and as_text and not asked.raw
-    call = api.stream_logs(
+    call = operations.stream_logs(
         reference,
         follow=asked.follow,
         cursor=asked.cursor or "",
@@ -79,8 +85,8 @@ def logs(shell: Shell, **values: Any) -> int:
     return _verdict(shell, reference) if asked.exit_status else 0
 
 
-def _report_empty_range(shell: Shell, choice: api.LogChoice) -> None:
-    """A time of which nothing is shown says so: it is no error, and no silence either."""
+def _report_empty_range(shell: Shell, choice: operations.LogChoice) -> None:
+    """Report that a time range has no line; that is no error."""
     since, until, now = choice["since"], choice["until"], shell.clock.now()
     bounds = (
         f" since {moment(since, shell.style, now)}" if since else "",
@@ -91,23 +97,23 @@ def _report_empty_range(shell: Shell, choice: api.LogChoice) -> None:
         shell.note(f"No line{which}{' and'.join(filter(None, bounds))}.")
 
 
-def _view(shell: Shell, lines: LineText | None, reference: str, asked: Asked) -> View:
+def _view(shell: Shell, lines: LineText | None, reference: str, asked: LogOptions) -> LogView:
     if lines is None:
-        return JsonView(shell)
+        return LogJsonView(shell)
     if shell.live and asked.follow and not asked.raw:
-        return TerminalView(shell, lines, reference, sample=not asked.no_sample)
-    return PlainView(shell, lines, reference)
+        return LogTerminalView(shell, lines, reference, sample=not asked.no_sample)
+    return LogPlainView(shell, lines, reference)
 
 
 def _await_start(shell: Shell, reference: str) -> int:
-    """A job that waits has written nothing; who follows it waits with it. How many nodes it has."""
+    """Wait until a pending job starts, and return its number of nodes; 0 if unknown."""
     told = False
     for pause_s in pauses(None, shell.clock):
         try:
-            job = shell.call(api.job_end(reference)).allocation
+            job = shell.call(operations.job_end(reference)).allocation
         except (RateLimited, Unavailable):
             if not told:
-                return 0  # the stream itself may still be had
+                return 0  # the stream may still work
         else:
             if not job.state.waiting:
                 return job.node_count
@@ -119,16 +125,22 @@ def _await_start(shell: Shell, reference: str) -> int:
 
 
 def _line_text(
-    shell: Shell, reference: str, asked: Asked, choice: api.LogChoice, node_count: int = 0
+    shell: Shell,
+    reference: str,
+    asked: LogOptions,
+    choice: operations.LogChoice,
+    node_count: int = 0,
 ) -> LineText:
     prefix = asked.prefix or ("none" if asked.raw or asked.template else "auto")
     known: list[tuple[str, int | None]] = []
     expected: list[tuple[str, int | None]] = []
     if prefix == "auto" and not len(choice["nodes"]) == len(choice["ranks"]) == 1:
         try:
-            found = shell.call(api.list_streams(reference, attempt=choice["attempt"])).streams
+            found = shell.call(
+                operations.list_streams(reference, attempt=choice["attempt"])
+            ).streams
         except LatticeError:
-            found = ()  # then the labels begin with the second writer that shows up
+            found = ()  # the labels then begin with the second writer
         chosen = [
             each
             for each in found
@@ -137,7 +149,7 @@ def _line_text(
             and (not choice["ranks"] or each.rank in choice["ranks"])
         ]
         expected = [(each.node, each.rank) for each in chosen]
-        # A second writer that has written nothing yet is no reason for labels, a whole crowd is.
+        # Two streams get labels only if both have text; more than two always get labels.
         known = [(each.node, each.rank) for each in chosen if each.bytes or len(chosen) > _CROWD]
     return LineText(
         shell.style,
@@ -151,7 +163,7 @@ def _line_text(
 
 
 class _Noted:
-    """The records, with the time of the last line that was taken."""
+    """The records, with the time of the last line that was read."""
 
     def __init__(self, records: Followed[LogRecord]) -> None:
         self.records = records
@@ -169,7 +181,7 @@ class _Noted:
             yield record
 
 
-def _to(view: View, records: Iterable[LogRecord]) -> None:
+def _to(view: LogView, records: Iterable[LogRecord]) -> None:
     try:
         for record in records:
             view.show(record)
@@ -178,9 +190,9 @@ def _to(view: View, records: Iterable[LogRecord]) -> None:
 
 
 def _show(
-    shell: Shell, asked: Asked, reference: str, noted: _Noted, show: Callable[[], None]
+    shell: Shell, asked: LogOptions, reference: str, noted: _Noted, show: Callable[[], None]
 ) -> None:
-    """Show them; if that breaks off for a while only, say how to go on."""
+    """Show the records; after an error that may pass, print how to resume."""
     try:
         show()
     except _WORTH_GOING_ON:
@@ -198,7 +210,7 @@ def _show(
 
 def _verdict(shell: Shell, reference: str) -> int:
     """The exit code for how the job ended, as that of `lattice wait`."""
-    state = shell.call(api.job_end(reference)).allocation.state
+    state = shell.call(operations.job_end(reference)).allocation.state
     if not state.finished:
         return NOT_FINISHED
     if state in {State.CANCELLED, State.REVOKED}:

@@ -1,4 +1,4 @@
-"""The options of `lattice logs`, each by itself."""
+"""The options of `lattice logs`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _MOST = 4096
 
 
 def read_count(text: str) -> int:
-    """A number of lines."""
+    """Parse a number of lines; raises `UsageError`."""
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
         raise UsageError(f"{text!r} is no number of lines", hint="Write 0, 100 or 5000.")
     return int(text)
 
 
 def read_attempt(text: str) -> int:
-    """The number of an attempt."""
+    """Parse the number of an attempt, from 1; raises `UsageError`."""
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:9]) <= 100_000:
         raise UsageError(f"{text!r} is no attempt", hint="Attempts are numbered from 1.")
     return int(text)
 
 
 def read_ranks(text: str) -> tuple[int, ...]:
-    """`3`, `0-7` or `0,8-15`."""
+    """Parse `3`, `0-7` or `0,8-15`; raises `UsageError`."""
     found: list[int] = []
     for part in text.split(","):
         low, dash, high = part.partition("-")
@@ -42,7 +42,7 @@ def read_ranks(text: str) -> tuple[int, ...]:
 
 
 def read_nodes(text: str) -> tuple[str, ...]:
-    """`n1` or `n[1-3]`."""
+    """Parse `n1` or `n[1-3]`; raises `UsageError`."""
     try:
         return tuple(NodeSet.parse(text, limit=_MOST))
     except ValueError as problem:

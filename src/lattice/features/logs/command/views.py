@@ -1,4 +1,4 @@
-"""Where the records of a stream go: a pipe, a terminal, a pager, lines of JSON."""
+"""The outputs for records of a stream: plain text, a terminal, a pager, lines of JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_HELD = 5000
 _NOTES_S = 0.5
 
 
-class View(Protocol):
+class LogView(Protocol):
     """One way to show records."""
 
     def show(self, record: LogRecord) -> None: ...
@@ -49,13 +49,13 @@ class _Unfinished:
         return True
 
     def left(self) -> list[LogBlock]:
-        """Those whose end never came."""
+        """The beginnings that never got their end."""
         left = list(self._open.values())
         self._open.clear()
         return left
 
 
-class PlainView:
+class LogPlainView:
     """Lines to standard output, everything about them to standard error."""
 
     def __init__(self, shell: Shell, lines: LineText, job: str) -> None:
@@ -79,14 +79,14 @@ class PlainView:
 
 
 def tell(shell: Shell, record: LogGap | LogNote, job: str) -> None:
-    """A mark on standard error; with `-q` only of what is missing."""
+    """Print a mark on standard error; with `-q` only what must be seen."""
     if isinstance(record, LogGap):
         shell.warn(gap_mark(record))
     elif mark := note_mark(record, job):
         (shell.warn if record.kind in _MUST_SEE else shell.note)(mark)
 
 
-class JsonView:
+class LogJsonView:
     """An object for each line, gap and note, on standard output."""
 
     def __init__(self, shell: Shell) -> None:
@@ -107,7 +107,7 @@ class JsonView:
             self._shell.write(json_lines(block))
 
 
-class TerminalView:
+class LogTerminalView:
     """A terminal that follows."""
 
     def __init__(self, shell: Shell, lines: LineText, job: str, *, sample: bool) -> None:
@@ -130,7 +130,7 @@ class TerminalView:
             self._await_keys()
 
     def _await_keys(self) -> None:
-        """Only in a flood: at other times what is typed is the shell's that comes after."""
+        """Read keys only during a flood: at other times the input belongs to the user's shell."""
         if self._live.samples == (self._stop_keys is not None):
             return
         if self._stop_keys is not None:
@@ -145,7 +145,7 @@ class TerminalView:
                 self._write(self._live.show_all())
 
     def _await_others(self) -> None:
-        """What is held for a moment has to be shown when that is over, whatever else comes."""
+        """Schedule the output of held lines and notes for the time they are due."""
         due = [each for each in (self._live.due, self._notes_due) if each is not None]
         if due and self._take_back is None:
             left_s = max(min(due) - self._shell.clock.monotonic(), 0.0)
@@ -181,7 +181,7 @@ class TerminalView:
         return told + self._live.mark(note_mark(record, self._job))
 
     def _about_a_node(self, note: LogNote, now: float) -> str:
-        """Held for a moment: what happens to one node often happens to hundreds."""
+        """Hold a note for a moment: what happens to one node often happens to hundreds."""
         if note.kind in _SILENT:
             self._silent.add(note.node)
         elif note.kind is NoteKind.RECONNECTED:
@@ -218,15 +218,14 @@ class TerminalView:
 
 
 def paged(shell: Shell, records: Iterable[LogRecord], lines: LineText, job: str) -> None:
-    """A terminal that looks back: all of it, through a pager if it is long."""
+    """Show everything on a terminal, through a pager if it is long."""
     shell.page(_Pages(shell, lines, job).of(records))
 
 
 class _Pages:
     """Records as text for a pager.
 
-    Nobody waits for single lines here: what several wrote within a second is put together by the
-    times of the lines themselves.
+    Nobody waits for single lines here, so lines within a second are grouped by their times.
     """
 
     def __init__(self, shell: Shell, lines: LineText, job: str) -> None:

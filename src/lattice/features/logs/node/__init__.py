@@ -1,9 +1,9 @@
-"""Logs on a compute node: behind the writer, never in its way.
+"""Logs on a compute node: the agent reads files behind their writers and never blocks them.
 
-- `collecting`: jobs that come and go → grants → open files
-- `capture`: one thread a job, tails → spools, and to whoever follows
-- `tail`: one open file, read behind its writer
-- `spool`, `openchunk`: what was read and is not yet stored, on disk
-- `shipping`: closed chunks → the server
-- `feed`: the answer to a server that follows
+- `collector`: from jobs on the node to grants and open files.
+- `capture`: one thread for each job, from tails to spools and listeners.
+- `tail`: one open file, read behind its writer.
+- `spool`, `openchunk`: text on disk that is not stored yet.
+- `shipper`: closed chunks to the server.
+- `feed`: the answer to a server that follows a job.
 """

@@ -1,4 +1,4 @@
-"""How much a node may keep of what is read and not yet stored."""
+"""The limit of a node's spools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lattice.features.logs.node.spool import StreamSpool
 
 _EVERY_S = 1.0
 _RESERVE_BYTES = 256 * 1024 * 1024
-"""Of the disk: a node whose disk is full has other troubles than logs."""
+"""Free space to keep on the disk."""
 
 
 class Budget:
@@ -31,7 +31,7 @@ class Budget:
         return not self.full
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             if spools := tuple(self._spools()):
                 self.used_bytes, free = await asyncio.to_thread(self._look, spools)
@@ -41,7 +41,7 @@ class Budget:
             await asyncio.sleep(_EVERY_S)
 
     def _look(self, spools: Iterable[StreamSpool]) -> tuple[int, int]:
-        """What is kept, and what the disk has left."""
+        """The size of the spools, and the free space of the disk."""
         disk = os.statvfs(self._folder)
         return sum(map(_size, spools)), disk.f_bavail * disk.f_frsize
 

@@ -1,15 +1,21 @@
-"""One job's output on this node: a thread that reads behind the writers, and keeps what it read.
+"""One job's output on this node: a thread that reads behind the writers and spools the text.
 
-Everything here blocks (a share that hangs, hangs this thread and no other). Whoever follows is told
-through callbacks and never waited for.
+Everything here blocks: if a network file system hangs, only this thread hangs. Listeners get
+callbacks and never delay the thread.
 
-What gives way, in this order: a follower that is slow falls back to reading what is on disk; the
-thread reads no more while the node's spool is full or its disk is; the job is never asked to wait.
+Under load a slow listener first falls back to text on disk. Then the thread stops reading while the
+node's spool or disk is full. The job itself never waits.
+
+A thread that reads a flood without listeners lowers its priority. Lines of most jobs cost little,
+and somebody may wait for them. A job that writes without end costs a tenth of a core at 1 GB a
+minute. Jobs come first on that core, and the flood waits in its file. A process without privileges
+can't raise its priority again, so the change lasts for the thread's life.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,21 +23,47 @@ from typing import Protocol
 
 from lattice.base.clock import Clock
 from lattice.domain.logs import GapCause, LogKind, LogSource, Position
-from lattice.features.logs.node.givingway import GivingWay
-from lattice.features.logs.node.noticing import Noticing
 from lattice.features.logs.node.quota import JobQuota, Overrun
 from lattice.features.logs.node.spool import StreamSpool
 from lattice.features.logs.node.tail import Tail
+from lattice.features.logs.node.write_watcher import Noticing
+
+FLOOD_BYTES = 64 * 1024 * 1024
+WINDOW_MS = 10_000
+LOWER = 10
+"""For `nice`: a ninth of the share of a job's thread on the same core."""
+
+
+class GivingWay:
+    """Lowers the priority of the calling thread after a flood."""
+
+    def __init__(self, lower: Callable[[int], object] = os.nice) -> None:
+        self._lower = lower
+        self._since_ms = 0
+        self._bytes = 0
+        self.lowered = False
+
+    def took(self, size_bytes: int, now_ms: int) -> None:
+        """Count bytes that were read while there are no listeners."""
+        if self.lowered:
+            return
+        if not 0 <= now_ms - self._since_ms < WINDOW_MS:
+            self._since_ms, self._bytes = now_ms, 0
+        self._bytes += size_bytes
+        if self._bytes > FLOOD_BYTES:
+            self.lowered = True
+            self._lower(LOWER)
+
 
 _log = logging.getLogger(__name__)
 
 _ROUND_BYTES = 4 * 1024 * 1024
-"""Read of one stream before the next has its turn."""
+"""Read from one stream before the next has its turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What was just read of a stream."""
+    """Text that was just read from a stream."""
 
     kind: LogKind
     source: LogSource
@@ -42,14 +74,14 @@ class Added:
 
 
 class Listening(Protocol):
-    """Called in the capture's thread: must return at once."""
+    """Called in the capture's thread, so it must return at once."""
 
     def __call__(self, added: Added | None) -> None:
-        """None: a stream came, has a gap, or is over: look at the capture itself."""
+        """None: a stream is new, has a gap or ended; read the capture's streams."""
 
 
 class Room(Protocol):
-    """The node's budget for what is read and not yet stored."""
+    """The limit of the node's spools."""
 
     def __call__(self) -> bool:
         """True while more may be kept."""
@@ -62,16 +94,16 @@ class Stream:
         self.tail = tail
         self.spool = spool
         self.trouble = ""
-        """Why it is not read just now; empty if it is."""
+        """Why it is not read now; empty if it is read."""
         self.overrun = Overrun.left(spool, tail)
-        """From the job's quota on: what comes is counted and not kept."""
+        """Set when the job is over its quota: later text is counted and not kept."""
         self._late = late
         self._mark = spool.mark
         if self._mark != tail.mark:
             self._remember()
 
     def advance(self, now_ms: int, most: int) -> Added | None:
-        """One read and what follows from it; None if there was nothing to read."""
+        """Read once and spool the text; None if there was nothing to read."""
         at = self.spool.end
         read = self.tail.read(most)
         if read.anew:
@@ -93,12 +125,12 @@ class Stream:
         return Added(head.kind, head.source, at, read.text, now_ms, self._late)
 
     def close(self) -> None:
-        """Let go of the files; what is in them stays."""
+        """Close the files; their content stays."""
         self.tail.close()
         self.spool.close()
 
     def look_on(self, now_ms: int) -> None:
-        """Nothing may be kept just now; what is taken away meanwhile is told of all the same."""
+        """Record truncations while nothing may be kept."""
         found = self.tail.look()
         if found.anew or found.lost_bytes:
             self.spool.add_gap(GapCause.TRUNCATED, found.lost_bytes, now_ms)
@@ -106,7 +138,7 @@ class Stream:
             self._remember()
 
     def pass_over(self, now_ms: int, *, end: bool = False) -> bool:
-        """Beyond the quota: count what was written. True if a chunk that tells of it waits."""
+        """Over the quota: count what was written. True if that closed a chunk."""
         if self.overrun is None:
             self.overrun = Overrun(self.spool, self.tail)
         return self.overrun.look(now_ms, end=end)
@@ -117,7 +149,7 @@ class Stream:
 
 
 class JobCapture:
-    """Started with `start`; `finish` when the job's processes are gone; then `over` comes true."""
+    """Call `start`, then `finish` when the job's processes are gone; `over` is then set."""
 
     def __init__(
         self,
@@ -128,10 +160,10 @@ class JobCapture:
         quota: JobQuota | None = None,
         on_quiet: Callable[[], None] = lambda: None,
     ) -> None:
-        """Two hear, in this thread, what has to be done elsewhere.
+        """Both callbacks run in the capture's thread.
 
-        on_closed   a chunk waits to be stored
-        on_quiet    the kernel's notices are wanted again
+        - `on_closed`: a chunk waits to be stored.
+        - `on_quiet`: inotify watches are wanted again.
         """
         self._quota = quota or JobQuota()
         self._giving_way = GivingWay()
@@ -154,14 +186,14 @@ class JobCapture:
 
     @property
     def over(self) -> bool:
-        """True when everything was read to the end; an agent that stops leaves it False."""
+        """True when everything was read to the end; it stays False if the agent stops."""
         return self._ended.is_set()
 
     def start(self) -> None:
         self._thread.start()
 
     def add(self, stream: Stream) -> None:
-        """Follow one more file, unless the agent stops; then what it holds is let go of."""
+        """Follow one more file; if the agent stops, close it."""
         with self._lock:
             if not self._closed:
                 self._streams.append(stream)
@@ -171,11 +203,11 @@ class JobCapture:
         stream.close()
 
     def watch(self, descriptor: int) -> None:
-        """An inotify instance that tells of writes to the files; closed at the end."""
+        """Add an inotify instance for writes to the files; it is closed at the end."""
         self._noticing.add(descriptor)
 
     def watched(self) -> None:
-        """All of its files are, again."""
+        """All files have inotify watches again."""
         self._noticing.added_all()
 
     def listen(self, listener: Listening) -> None:
@@ -188,12 +220,12 @@ class JobCapture:
             self._listeners.remove(listener)
 
     def finish(self) -> None:
-        """The writers are gone: read to the end, close the last chunks, and be over."""
+        """The writers are gone: read to the end and close the last chunks."""
         self._finishing = True
         self._noticing.wake()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End without finishing: the agent stops, the job goes on."""
+        """End without finishing: the agent stops, the job continues."""
         self._stopping = True
         self._noticing.wake()
         self._thread.join(timeout_s)
@@ -213,7 +245,7 @@ class JobCapture:
             self._close()
 
     def _round(self) -> bool:
-        """A turn for each stream; True if one has more to read."""
+        """Give each stream a turn; True if one has more to read."""
         busy = False
         for stream in self.streams:
             before, stream.trouble = stream.trouble, ""
@@ -240,7 +272,7 @@ class JobCapture:
             gaps = len(stream.spool.gaps())
             added = stream.advance(now_ms, min(left, 1024 * 1024, left_bytes))
             if len(stream.spool.gaps()) != gaps:
-                # Before the text that comes behind it.
+                # Report the gap before the text after it.
                 self._tell(None)
             if added is None:
                 if stream.spool.close_if_due(now_ms):
@@ -277,7 +309,7 @@ class JobCapture:
         return True
 
     def _written_bytes(self) -> int:
-        """By the job, read or not."""
+        """Bytes that the job wrote, read or not."""
         return sum(each.tail.offset + each.tail.behind_bytes for each in self.streams)
 
     def _tell(self, added: Added | None) -> None:

@@ -1,4 +1,4 @@
-"""Writing so that a killed process leaves the old or the new, and a full disk leaves the old."""
+"""Atomic writes: a killed process leaves the old or the new data, a full disk leaves the old."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 
 def append(file: BinaryIO, data: bytes) -> None:
-    """All of it, or none of it and an `OSError`. `file` is unbuffered."""
+    """Append all of it; on an `OSError` append none of it. `file` is unbuffered."""
     begin = os.fstat(file.fileno()).st_size
     try:
         written = file.write(data)
@@ -20,7 +20,7 @@ def append(file: BinaryIO, data: bytes) -> None:
 
 
 def replace(file: Path, data: bytes) -> None:
-    """The whole file is the old one or the new one, and on the disk when this returns."""
+    """Replace a file atomically; the new one is on the disk when this returns."""
     new = file.with_suffix(".new")
     with new.open("wb") as content:
         content.write(data)
@@ -31,7 +31,7 @@ def replace(file: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """What was created, renamed or removed in it stays so."""
+    """Make created, renamed and removed files of a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

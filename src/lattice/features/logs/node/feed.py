@@ -1,9 +1,9 @@
-"""The answer to a server that follows a job here: what is read is pushed, what is older is fetched.
+"""Serves a server that follows a job here: pushes new text, and returns older text on request.
 
-One session serves all viewers of that server. A server that is slow is not waited for by the
-capture: of what does not fit in memory only the places are remembered, and the text comes from the
-job's file, or the spool, when its turn is there. What is in neither any more is left out of the
-push; the server counts offsets and finds it in the store.
+One session serves all viewers of that server. The capture does not wait for a slow server. Beyond
+its memory limit the feed keeps only positions. It reads that text again from the job's file or the
+spool. What neither has any more is left out of the push; the server sees that by the offsets and
+reads it from the store.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from lattice.features.logs.node.feedmessages import (
     in_parts,
     without_ends,
 )
-from lattice.features.logs.node.followed import Followed
+from lattice.features.logs.node.followed import FollowedFile
 from lattice.features.logs.node.reread import SpoolReader
 from lattice.features.logs.node.unread import Unfollowed, UnreadJobs
 from lattice.wire.v1 import logs_pb2 as pb
 
 _MOST_WAITING_BYTES = 4 * 1024 * 1024
-"""Of text in memory; beyond it only the places are kept, so many of them:"""
+"""Text in memory; beyond it only positions are kept, at most `_MOST_WAITING`."""
 _MOST_WAITING = 10_000
 _MOST_GAPS = 500
 _CLOCK_OFF_S = 2.0
-"""Viewers are told of a clock that is further off; less is not worth their attention."""
+"""Viewers get a note if the clock is off by more than this."""
 _LOOK_S = 1.0
 
 
 class FeedOpening(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which job: its number, and when the attempt that is meant began."""
+    """The job and the start of the attempt. Times are Unix seconds."""
 
     job_id: int
     started: float
     ended: float | None = None
     before: float | None = None
-    """Lives that began then or later are another attempt's."""
+    """Runs that began then or later belong to another attempt."""
     look: bool = False
-    """True: nothing is pushed; one message says when it last wrote."""
+    """True: one answer with the time of the last write, no push."""
 
 
 class LogFeed:
@@ -62,16 +62,16 @@ class LogFeed:
 
     def __init__(
         self,
-        followed: Callable[[], Iterable[Followed]],
+        followed: Callable[[], Iterable[FollowedFile]],
         *,
         unread: UnreadJobs | None = None,
         told: Callable[[float], float] = lambda here_s: here_s,
         ahead_s: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """`told` makes a moment of the node's clock one of the servers'.
+        """`told` converts a time of the node's clock to the servers'.
 
-        `unread` knows why a job has no stream here. `ahead_s` is by how much the node's clock is
-        ahead of theirs, if it is known.
+        `unread` has the reasons why jobs have no stream here. `ahead_s` is how far the node's clock
+        is ahead, if known.
         """
         self._followed = followed
         self._unread = unread
@@ -94,8 +94,8 @@ class LogFeed:
             self._ahead_s,
         ).run()
 
-    def _job(self, asked: FeedOpening) -> Followed | None:
-        """The newest life of the job that began within the attempt."""
+    def _job(self, asked: FeedOpening) -> FollowedFile | None:
+        """The newest run of the job that began within the attempt."""
         lives = [
             each
             for each in self._followed()
@@ -110,7 +110,7 @@ class LogFeed:
         """What is known of a job that is over and not followed."""
         if self._unread is None:
             return Unfollowed()
-        # A server that asked while it ran wants to know why nothing has come when it is over.
+        # A server that asked during the run also needs the reason after the end.
         ended = inf if asked.ended is None else asked.ended
         return self._unread.of(asked.job_id, asked.started, ended, self._ahead_s() or 0.0)
 
@@ -120,7 +120,7 @@ _Key = tuple[LogKind, LogSource]
 
 @dataclass(slots=True)
 class _Waiting:
-    """What was read and is not sent yet. Without `text` it is in the spool."""
+    """Text that was read and is not sent yet. Without `text` it is in the file or the spool."""
 
     key: _Key
     at: Position
@@ -134,7 +134,7 @@ class _Serving:
     def __init__(
         self,
         session: Session,
-        find: Callable[[], Followed | None],
+        find: Callable[[], FollowedFile | None],
         without_stream: Callable[[], Unfollowed],
         told: Callable[[float], float],
         ahead_s: Callable[[], float | None],
@@ -144,26 +144,26 @@ class _Serving:
         self._without_stream = without_stream
         self._told_time = told
         self._ahead_s = ahead_s
-        self._followed: Followed | None = None
-        self._told_of: Followed | None = None
-        """Whose text the server takes what it hears for."""
+        self._followed: FollowedFile | None = None
+        self._told_of: FollowedFile | None = None
+        """The run that the server assigns the pushed text to."""
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._missed = False
-        """True if something was read that is neither waiting nor sent."""
+        """True if some text is neither waiting nor sent."""
         self._changed = asyncio.Event()
         self._told: pb.FeedStreams | None = None
         self._told_at = 0.0
         self._look_due = True
-        """True if a stream may have come, changed or ended since they were told of."""
+        """True if a stream may be new, changed or ended since the last report."""
         self._sent: dict[_Key, Piece] = {}
-        """The last that the server has been told of each stream."""
+        """The last piece of each stream that the server got."""
         self._readers: dict[_Key, SpoolReader] = {}
         self._writing = asyncio.Lock()
 
     async def run(self) -> None:
-        """Until the server has said its last."""
+        """Run until the server has sent its last message."""
         pushing = asyncio.create_task(self._push(), name="feed")
         answering = asyncio.create_task(self._answer(), name="feed answers")
         try:
@@ -178,20 +178,20 @@ class _Serving:
             self._forget()
 
     def _forget(self) -> None:
-        """What concerns one capture and not the next."""
+        """Drop what belongs to one capture and not to the next."""
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
         self._sent.clear()
 
     def _heard(self, added: Added | None) -> None:
-        # In the capture's thread.
+        # Runs in the capture's thread.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._take, added)
 
     def _take(self, added: Added | None) -> None:
         if added is not None and (added.kind, added.source) not in self._sent:
-            # What a stream is, is told before its text.
+            # The server must know a stream before its text.
             self._look_due = True
         if added is not None and len(self._waiting) < _MOST_WAITING:
             size = len(added.text)
@@ -234,8 +234,8 @@ class _Serving:
                 look.cancel()
             self._listen_to(None)
 
-    async def _turn_to(self, followed: Followed) -> None:
-        """The next life of the job; whose it is, is for the server to say before it hears more."""
+    async def _turn_to(self, followed: FollowedFile) -> None:
+        """Switch to the next run of the job; the server first decides which attempt it is."""
         self._listen_to(None)
         while self._waiting:
             await self._send_waiting()
@@ -245,7 +245,7 @@ class _Serving:
         self._told_of = followed
         self._look_due = True
 
-    def _listen_to(self, followed: Followed | None) -> None:
+    def _listen_to(self, followed: FollowedFile | None) -> None:
         if self._followed is not None:
             self._followed.capture.unlisten(self._heard)
         self._followed = followed
@@ -253,7 +253,7 @@ class _Serving:
             followed.capture.listen(self._heard)
 
     async def _send_waiting(self) -> None:
-        """The oldest, and those of the same stream right behind it that fit in the message."""
+        """Send the oldest, and those right behind it of the same stream that fit in the message."""
         first = self._waiting.popleft()
         if first.text is None:
             await self._send_again(first)
@@ -275,7 +275,7 @@ class _Serving:
         if stream is None:
             self._missed = True
             return
-        # The file itself is the buffer; only what left it has to come out of the spool.
+        # The file itself is the buffer; the spool is read only if the file lost the text.
         text = await asyncio.to_thread(stream.tail.read_again, waiting.at.offset, waiting.size)
         if text:
             piece = Piece(waiting.at, waiting.time_ms, waiting.late, text)
@@ -318,7 +318,7 @@ class _Serving:
         return tell
 
     async def _tell_streams(self) -> None:
-        """At once what is new about them; how far they go is told by the text itself."""
+        """Report changes of streams at once; their ends, which the text implies, once a second."""
         now = self._loop.time()
         if not self._look_due and now - self._told_at < _LOOK_S:
             return
@@ -353,7 +353,7 @@ class _Serving:
         head, end = stream.spool.head, stream.spool.end
         key = (head.kind, head.source)
         waits = next((each.at for each in self._waiting if each.key == key), None)
-        # What is on its way need not be asked for; at the end the true end is told.
+        # The server need not request what is about to be pushed. At the end it gets the true end.
         if over:
             pass
         elif waits is not None and key not in self._sent:
@@ -390,7 +390,7 @@ class _Serving:
             most -= len(part.text) + PIECE_BYTES
             if answer.pieces and most < 0:
                 break
-            # One alone fits in any case, or the beginning of it does.
+            # A single piece is cut if it does not fit.
             kept = part.text[: len(part.text) + min(0, most)]
             add_piece(answer, Piece(part.at, part.time_ms, part.late, kept))
         answer.gone = not answer.pieces and ask.offset < stream.spool.end.offset
@@ -414,7 +414,7 @@ class _Serving:
             await self._session.send(tell.SerializeToString())
 
 
-def _look(followed: Followed | None) -> pb.OutputLook:
+def _look(followed: FollowedFile | None) -> pb.OutputLook:
     if followed is None:
         return pb.OutputLook(trouble="the agent does not follow this job")
     streams = followed.capture.streams

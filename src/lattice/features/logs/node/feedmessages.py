@@ -1,4 +1,4 @@
-"""The messages of a feed: pieces of text, gaps and streams, none larger than may be sent."""
+"""The messages of a feed: pieces of text, gaps and streams, each within the size limit."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.wire.v1 import logs_pb2 as pb
 
 MESSAGE_BYTES = LARGEST_MESSAGE_BYTES - 4 * 1024
-"""The rest is for what stands around the text."""
+"""The rest is for the fields around the text."""
 PIECE_BYTES = 48
 GAP_BYTES = 64
-"""What a piece and a gap take of a message beside their text, at most."""
+"""The most bytes that a piece and a gap take besides their text."""
 _TEXT_BYTES = MESSAGE_BYTES - PIECE_BYTES
 
 
 def cut(piece: Piece) -> Iterator[Piece]:
-    """In parts that each fit in a message alone."""
+    """Split a piece into parts that each fit in a message."""
     at, size = piece.at, len(piece.text)
     for begin in range(0, size, _TEXT_BYTES):
         text = piece.text[begin : begin + _TEXT_BYTES]
@@ -28,7 +28,7 @@ def cut(piece: Piece) -> Iterator[Piece]:
 
 
 def add_piece(text: pb.FeedText, piece: Piece) -> None:
-    """In place: a message put into another is copied whole."""
+    """Add a piece in place: a message put into another would be copied."""
     text.pieces.add(
         offset=piece.at.offset,
         line=piece.at.line,
@@ -39,7 +39,7 @@ def add_piece(text: pb.FeedText, piece: Piece) -> None:
 
 
 def gap_message(gap: Gap) -> pb.FeedGap:
-    """What is missing, and why."""
+    """A gap as a protobuf message."""
     return pb.FeedGap(
         offset=gap.at.offset,
         line=gap.at.line,
@@ -50,7 +50,7 @@ def gap_message(gap: Gap) -> pb.FeedGap:
 
 
 def in_parts(told: pb.FeedStreams) -> Iterator[pb.FeedStreams]:
-    """Each fits in a message; that all is over is said in the last."""
+    """Split into messages that fit; the last one has `over` and the other fields."""
     part = pb.FeedStreams()
     for stream in told.streams:
         if part.streams and part.ByteSize() + stream.ByteSize() > MESSAGE_BYTES:
@@ -62,7 +62,7 @@ def in_parts(told: pb.FeedStreams) -> Iterator[pb.FeedStreams]:
 
 
 def without_ends(told: pb.FeedStreams | None) -> list[tuple[object, ...]] | None:
-    """What is told of streams, but for how far they go."""
+    """The report without the ends of the streams, for comparison."""
     if told is None:
         return None
     shown = (

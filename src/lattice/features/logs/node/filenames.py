@@ -1,10 +1,10 @@
-"""Which stream each file of a job is: as it was remembered, by who holds it, or not known yet.
+"""Which stream each file of a job is: by the spool, by its holders, or not known yet.
 
-A file keeps its name for as long as the job has anything here, over restarts of the agent too:
-what was found in another order then would otherwise be mixed up.
+A file keeps its name as long as the job has a spool here, across restarts of the agent. Otherwise
+files found in another order would be mixed up.
 
-Whether its lines are labelled is decided with the name. slurmstepd opens a file for a task and lets
-go of it before the task begins; one that it keeps, it writes itself, and only to label it.
+The name also decides whether lines are labelled. slurmstepd opens a file for a task and closes it
+before the task begins. A file that it keeps open, it writes itself, and only to label it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lattice.domain.logs import LogKind, LogSource
 from lattice.domain.outputs import OutputFile
 from lattice.features.logs.node.spool import StreamHead, head_of, mark_of
 from lattice.features.logs.node.writers import (
-    Writer,
+    LogWriter,
     is_kept,
     is_labelled,
     is_nameless,
@@ -29,28 +29,28 @@ from lattice.features.logs.node.writers import (
 )
 
 _PATIENCE_S = 2.5
-"""slurmstepd lets go of a task's file within milliseconds of its beginning."""
+"""slurmstepd closes a task's file within milliseconds of its start."""
 StreamKey: TypeAlias = tuple[LogKind, LogSource]
 
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """A file to follow; its descriptor belongs to whoever was given it."""
+    """A file to follow; the receiver owns its descriptor."""
 
     kind: LogKind
     source: LogSource
     file: OutputFile
     labelled: bool = False
-    """True where each line has its task before it."""
+    """True if each line begins with the number of its task."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     file: OutputFile
-    writers: tuple[Writer, ...]
+    writers: tuple[LogWriter, ...]
     kept_since: float
     kept_until: float
-    """When it was first and last seen that slurmstepd keeps it though a task of its step runs."""
+    """When slurmstepd first and last held it while a task of its step ran (monotonic)."""
 
     @property
     def labelled(self) -> bool:
@@ -58,7 +58,7 @@ class _Waiting:
 
 
 class FileNames:
-    """One job's files. Close it: files without a name wait here, open."""
+    """One job's files. Call `close`: files without a name wait here with open descriptors."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._clock = clock
@@ -72,11 +72,14 @@ class FileNames:
         self._waiting: dict[tuple[int, int], _Waiting] = {}
 
     def take(
-        self, files: Iterable[OutputFile], writers: Sequence[Writer], named: LogKind | None = None
+        self,
+        files: Iterable[OutputFile],
+        writers: Sequence[LogWriter],
+        named: LogKind | None = None,
     ) -> Iterator[NamedFile]:
-        """Those of them that are new and have a name now. The descriptors given are copies.
+        """The new files that have a name now. Their descriptors are copies.
 
-        `named` is what Slurm calls a file that was opened by its path.
+        `named` is the kind of a file that was opened by the path from Slurm.
         """
         for file in files:
             if file.identity in self._given:
@@ -93,17 +96,17 @@ class FileNames:
         return file.identity in self._given or file.identity in self._waiting
 
     def settle(self) -> Iterator[NamedFile]:
-        """Nothing more will be learnt: those that wait, by what is known of them."""
+        """Name the waiting files by what is known of them."""
         while self._waiting:
             identity, waiting = next(reversed(self._waiting.items()))
             if waiting.labelled:
                 self._labelled.add(identity)
             yield self._give(waiting.file, waiting.writers, None)
-            # Only now: whoever could not begin it asks again.
+            # Only now: a caller that fails to begin it calls again.
             del self._waiting[identity]
 
     def take_back(self, named: NamedFile) -> None:
-        """One from `take` that could not be begun: it is given again."""
+        """Return a file from `take` that could not be begun; `take` gives it again."""
         self._given.discard(named.file.identity)
         os.close(named.file.fd)
 
@@ -111,7 +114,7 @@ class FileNames:
         for identity in tuple(self._waiting):
             self._drop(identity)
 
-    def _wait(self, file: OutputFile, writers: tuple[Writer, ...]) -> None:
+    def _wait(self, file: OutputFile, writers: tuple[LogWriter, ...]) -> None:
         now = self._clock.monotonic()
         before = self._waiting.get(file.identity)
         since, until = (before.kept_since, before.kept_until) if before else (math.inf, -math.inf)
@@ -121,7 +124,7 @@ class FileNames:
         self._waiting[file.identity] = _Waiting(file, writers, since, until)
 
     def _give(
-        self, file: OutputFile, writers: Sequence[Writer], named: LogKind | None
+        self, file: OutputFile, writers: Sequence[LogWriter], named: LogKind | None
     ) -> NamedFile:
         key = self._names.get(file.identity)
         if key is None and named is not None:

@@ -1,4 +1,4 @@
-"""A job whose output is collected on this node, and the port to the jobs that are here."""
+"""A job with its collected output, and the port to the jobs on this node."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from lattice.domain.nodejobs import Absence, JobEvent, JobIdentity, NodeJob, StepId
+from lattice.domain.nodejobs import JobEvent, JobIdentity, NodeJob, StepId, WatchPause
 from lattice.features.logs.node.capture import JobCapture
+from lattice.features.logs.node.file_journal import Noting
 from lattice.features.logs.node.filenames import FileNames, StreamKey
-from lattice.features.logs.node.noting import Noting
-from lattice.features.logs.node.spool import Stored, StreamHead, head_of
+from lattice.features.logs.node.spool import StoredChunk, StreamHead, head_of
 
 
 @dataclass(eq=False, slots=True)
-class Followed:
-    """A job whose output is collected."""
+class FollowedFile:
+    """A job with its collected output."""
 
     identity: JobIdentity
     folder: Path
@@ -29,24 +29,24 @@ class Followed:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     ended: bool = False
     ended_at: float = 0.0
-    """By this node's clock; 0: while no agent looked."""
+    """By this node's clock; 0 if no agent saw the end."""
     asked: set[int] = field(default_factory=set)
-    """Processes that were looked at often enough."""
+    """Processes that need no further look."""
     unwatched: bool = False
-    """True from when it has become quiet after a flood until its files are watched again."""
+    """True after a flood became quiet, until its files have inotify watches again."""
     at_once: int = 64
-    """How many are asked for together."""
+    """How many processes one request has."""
     trouble: str = ""
     refused: str = ""
-    """Why one of its files was not opened, where asking again would change nothing."""
+    """Why one of its files was not opened, if a retry would not change that."""
     unknown: bool = False
-    """True if Slurm knew no such job when its files were last asked for."""
-    stored: Mapping[StreamKey, Stored] = field(default_factory=dict)
-    """What the store had of the job when it was first asked for."""
+    """True if Slurm had no such job at the last request for its files."""
+    stored: Mapping[StreamKey, StoredChunk] = field(default_factory=dict)
+    """What the store had of the job at the first request."""
 
     @property
     def noticed_late(self) -> bool:
-        """True if it was over when it was noticed, so that it began earlier than is known."""
+        """True if it was noticed after its end, so its true start is earlier."""
         return bool(self.identity.boot_id) and not self.identity.inode
 
     @property
@@ -56,18 +56,18 @@ class Followed:
 
     @property
     def steps(self) -> frozenset[StepId]:
-        """As last read."""
+        """The steps as last read."""
         return frozenset(each.id for each in self.job.steps) if self.job else frozenset()
 
     def ask_anew(self) -> None:
-        """Its files are looked at and no longer watched, which they can be again."""
+        """Request its files again, to get inotify watches for them."""
         if not self.ended:
             self.unwatched = True
             self.asked.clear()
             self.changed.set()
 
     async def pause(self, seconds: float) -> None:
-        """Let time pass, but not beyond the job's end."""
+        """Sleep, but not beyond the job's end."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while not self.ended and (left_s := deadline - loop.time()) > 0:
@@ -77,7 +77,7 @@ class Followed:
                     await self.changed.wait()
 
     def left(self) -> list[StreamHead]:
-        """Streams that an agent before this one had begun, and that nobody goes on with."""
+        """Streams that an earlier agent began and nobody continues."""
         taken = {(each.spool.head.kind, each.spool.head.source) for each in self.capture.streams}
         return [each for each in heads_in(self.folder) if (each.kind, each.source) not in taken]
 
@@ -95,16 +95,16 @@ class JobsHere(Protocol):
     def changes(self) -> AsyncIterator[JobEvent]: ...
 
     async def reread(self, identity: JobIdentity) -> NodeJob | None:
-        """Read one anew; None if it is gone."""
+        """Read one again; None if it is gone."""
         ...
 
-    async def missed(self) -> Absence:
-        """The next stretch in which jobs can have come and gone unseen."""
+    async def missed(self) -> WatchPause:
+        """Wait for the next period in which jobs could start and end unseen."""
         ...
 
 
 def heads_in(folder: Path) -> list[StreamHead]:
-    """Of every stream that is kept in a job's folder."""
+    """The heads of all streams in a job's folder."""
     if not folder.exists():
         return []
     return [head for each in sorted(folder.iterdir()) if (head := head_of(each))]

@@ -1,4 +1,4 @@
-"""The port to the server's side of the intake, as a node sees it."""
+"""The port to the server's intake, on the node's side."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from lattice.domain.logs import LogKind, LogSource
-from lattice.features.logs.node.spool import Stored
+from lattice.features.logs.node.spool import StoredChunk
 from lattice.wire.v1 import logs_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
-    """The server's word on a job's output: what opens it, and what of it is stored already."""
+class OutputAdmission:
+    """The server's answer about a job's output: the grant, and what is stored already."""
 
     grant: str
     path: str = ""
-    stored: Mapping[tuple[LogKind, LogSource], Stored] = field(default_factory=dict)
+    stored: Mapping[tuple[LogKind, LogSource], StoredChunk] = field(default_factory=dict)
     since_ms: int = 0
     until_ms: int = 0
-    """Of noted files: the moments between which their writers began, as the grant has them."""
+    """For noted files: the range of their writers' start times, as the grant has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """A job that ran on this node and is over."""
+    """A job that ran on this node and is over. Times are Unix seconds."""
 
     job_id: int
     started: float
@@ -34,14 +34,14 @@ class PastJob:
 
 @dataclass(frozen=True, slots=True)
 class PastJobs:
-    """Jobs that are over; not `complete` while a part of Slurm does not answer the server."""
+    """Jobs that are over; `complete` is False while a part of Slurm does not answer."""
 
     jobs: tuple[PastJob, ...]
     complete: bool = True
 
 
 class Intake(Protocol):
-    """Whichever replica the node is linked to. Every method raises `LatticeError`."""
+    """The intake of the linked replica. Every method raises `LatticeError`."""
 
     async def admit(
         self,
@@ -51,8 +51,8 @@ class Intake(Protocol):
         *,
         kind: LogKind = LogKind.STDOUT,
         tell_stored: bool = False,
-    ) -> Admission:
-        """May this be read? Without `pids` it is the file of that kind that Slurm names."""
+    ) -> OutputAdmission:
+        """Request a grant. Without `pids` it is for the file of that kind that Slurm names."""
 
     async def admit_noted(
         self,
@@ -62,11 +62,11 @@ class Intake(Protocol):
         until: float = 0.0,
         skip: int = 0,
         tell_stored: bool = False,
-    ) -> Admission:
-        """May that be read which was noted of the job? `until`: when it ended here; 0: unknown."""
+    ) -> OutputAdmission:
+        """Request a grant for noted files. `until`: when the job ended here; 0: unknown."""
 
     async def store(self, parts: AsyncIterator[pb.ChunkPart]) -> int:
-        """The number under which the chunk is stored now."""
+        """Store a chunk; returns its number in the store."""
 
     async def past_jobs(self, since: float) -> PastJobs:
-        """Those that ended on this node since a moment."""
+        """The jobs that ended on this node since a time (Unix seconds)."""

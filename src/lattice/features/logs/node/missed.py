@@ -1,8 +1,8 @@
-"""Jobs that came and went while this agent did not watch: stopped, starved, killed, or not begun.
+"""Finds jobs that ran while this agent did not watch: stopped, starved, killed or not started.
 
-After each absence the server says which jobs ended here meanwhile, from Slurm and its accounting.
-A mark on disk says up to when nothing is missing, so that an agent that is killed before it has
-the answer asks again.
+After each absence the server lists the jobs that ended here meanwhile, from Slurm and its
+accounting. The time of a mark on disk says up to when nothing is missing. So an agent that is
+killed before the answer asks again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Protocol
 
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError
-from lattice.domain.nodejobs import Absence
+from lattice.domain.nodejobs import WatchPause
 from lattice.features.logs.node.intake import Intake, PastJob, PastJobs
 from lattice.features.logs.node.unread import UnreadJobs
 
@@ -26,41 +26,41 @@ _log = logging.getLogger(__name__)
 
 MARK = "alive"
 _ROUNDS_S = (0.0, 5.0, 25.0)
-"""Pauses before each question: a job of the last seconds is not known to the server at once."""
+"""Pauses before each request: the server may not know jobs of the last seconds yet."""
 _RETRY_S = (0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
 _MOST_INCOMPLETE = 60
-"""An hour: a site may have no accounting at all."""
+"""About an hour: a site may have no accounting."""
 _MARK_S = 10.0
 _LONGEST_AWAY_S = 24 * 3600.0
 _FIRST_S = 3600.0
-"""So far back an agent asks that finds no mark."""
+"""How far back an agent without a mark asks."""
 _EARLIER_S = 5.0
-"""An end may be a little earlier by Slurm's clock than by the node's."""
+"""An end may be earlier by Slurm's clock than by the node's."""
 
 
-class Missing(Protocol):
-    """Where absences come from."""
+class MissedOutput(Protocol):
+    """The source of absences."""
 
-    async def missed(self) -> Absence:
-        """The next, once there is one."""
+    async def missed(self) -> WatchPause:
+        """Wait for the next absence."""
         ...
 
 
 class MissedJobs:
-    """Asks for them; `take` is called for each, and may be called for one more than once."""
+    """Requests them. `take` gets the jobs, and may get one more than once."""
 
     def __init__(
         self,
         folder: Path,
         intake: Intake,
-        jobs: Missing,
+        jobs: MissedOutput,
         clock: Clock,
         unread: UnreadJobs,
         *,
         take: Callable[[tuple[PastJob, ...]], None],
         unfinished_since: Callable[[], float | None],
     ) -> None:
-        """`unfinished_since`: when the oldest job ended of which nothing is on this disk yet."""
+        """`unfinished_since`: when the oldest job without data on this disk ended."""
         self._mark = folder / MARK
         self._intake = intake
         self._jobs = jobs
@@ -72,13 +72,13 @@ class MissedJobs:
         self._wanted = asyncio.Event()
 
     def ask_since(self, moment: float) -> None:
-        """Ask about this time, too: a job of it could not be found by the time it was seen."""
+        """Also ask about this time: Slurm had no job at the start that the agent saw."""
         earlier = self._asked_again
         self._asked_again = moment if earlier is None else min(earlier, moment)
         self._wanted.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         absence = self._before_start()
         if absence is not None:
             self._unread.add_absence(absence)
@@ -94,17 +94,17 @@ class MissedJobs:
     def _now(self) -> float:
         return self._clock.now().timestamp()
 
-    def _before_start(self) -> Absence | None:
+    def _before_start(self) -> WatchPause | None:
         """From the mark until now; None without a mark."""
         now = self._now()
         try:
             since = self._mark.stat().st_mtime
         except OSError:
             return None
-        return Absence(min(now, max(since, now - _LONGEST_AWAY_S)), now)
+        return WatchPause(min(now, max(since, now - _LONGEST_AWAY_S)), now)
 
     async def _next_within(self, seconds: float) -> float | None:
-        """Since when to ask, if there is something to ask about within this time."""
+        """Wait for an absence; returns since when to ask, or None after `seconds`."""
         missed = asyncio.ensure_future(self._jobs.missed())
         wanted = asyncio.ensure_future(self._wanted.wait())
         try:
@@ -137,7 +137,7 @@ class MissedJobs:
                 await asyncio.sleep(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
 
     async def _answer(self, since: float) -> PastJobs | None:
-        """Take up what the server knows; None if it does not answer."""
+        """Take the jobs that the server lists; None if it does not answer."""
         try:
             found = await self._intake.past_jobs(since)
         except LatticeError as error:
@@ -147,7 +147,7 @@ class MissedJobs:
         return found
 
     def _set_mark(self) -> None:
-        """Up to now nothing is missing, but for jobs of which nothing is on this disk yet."""
+        """Record that nothing is missing up to now, except jobs without data on this disk."""
         now = self._now()
         until = self._unfinished_since()
         moment = now if until is None else min(now, until)

@@ -1,13 +1,13 @@
-"""The chunk under way of one stream, on disk from the moment its text was read.
+"""The open chunk of one stream, on disk as soon as its text is read.
 
-    open.frames   compressed frames
-    open.index    their entries, and gaps, one JSON line each
-    open.tail     plain text that fills no frame yet, in records with the moment they were read
+- open.frames: compressed frames.
+- open.index: their entries, and gaps, one JSON line each.
+- open.tail: plain text that fills no frame yet, in records with the time of reading.
 
-A process can be killed between any two writes (each has a failpoint); what counts is found again
-from the files alone. A frame counts once its entry is there, a record of the tail from where the
-frames end. Only a power cut leaves half a record, and such a record ends what is believed: the
-text is then read again from the job's file.
+A process can be killed between any two writes (each has a failpoint), and recovers from the files
+alone. A frame counts once it has an entry. A record of the tail counts if it begins at or after the
+end of the frames. Only a power cut leaves half a record. Recovery stops at such a record, and the
+text is read again from the job's file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lattice.domain.logs import LATEST_MS, Gap, GapCause, Piece, Position
 from lattice.features.logs.node.durable import append
 
 _RECORD = struct.Struct("<QQIIB")
-"""Of the tail: offset, time in milliseconds, length, CRC-32 of the text, late."""
+"""A record of the tail: offset, time in ms, length, CRC-32 of the text, late."""
 
 
 class _FrameEntry(msgspec.Struct, frozen=True, tag="frame"):
@@ -63,7 +63,7 @@ _ENTRY: msgspec.json.Decoder[_Entry] = msgspec.json.Decoder(_Entry)
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Text that fills no frame yet, with the moment it was read."""
+    """Text that fills no frame yet, with the time of reading."""
 
     text: bytes
     lines: int
@@ -75,7 +75,7 @@ class OpenChunk:
     """Used by one thread."""
 
     def __init__(self, folder: Path, begin: Position) -> None:
-        """Goes on with what is in the folder, if it begins at `begin`."""
+        """Continues with the files in the folder, if they begin at `begin`."""
         self._paths = {name: folder / f"open.{name}" for name in ("frames", "index", "tail")}
         self.begin = begin
         self.frames: list[Frame] = []
@@ -94,7 +94,7 @@ class OpenChunk:
 
     @property
     def end(self) -> Position:
-        """The place after the last byte."""
+        """The position after the last byte."""
         return Position(
             self._frames_end.offset + self._pending_bytes,
             self._frames_end.line + self._pending_lines,
@@ -107,17 +107,17 @@ class OpenChunk:
 
     @property
     def sha256(self) -> str:
-        """Of the frames."""
+        """The digest of the frames."""
         return self._digest.hexdigest()
 
     def add(self, text: bytes, time_ms: int, *, late: bool = False) -> None:
-        """Keep what was read. Raises `OSError` if the disk is full, and `end` says what is kept."""
+        """Keep text. Raises `OSError` if the disk is full; `end` shows what is kept."""
         if self._pieces and self._pieces[-1].late != late:
             self.make_frame()
         self._begin_at(time_ms)
         begin = 0
         while self._pending_bytes + len(text) - begin >= FRAME_BYTES:
-            # A frame is filled exactly; only what is left over goes through the tail.
+            # A frame is filled exactly; only the remainder goes through the tail.
             part = text[begin : begin + FRAME_BYTES - self._pending_bytes]
             self._take(part, time_ms, late=late)
             try:
@@ -146,7 +146,7 @@ class OpenChunk:
         self._pending_lines -= piece.lines
 
     def add_gap(self, cause: GapCause, lost_bytes: int | None, time_ms: int) -> None:
-        """Something is missing at the end; told twice it counts once."""
+        """Record a gap at the end; a repeated one counts once."""
         self.make_frame()
         gap = Gap(self.end, cause, lost_bytes, time_ms)
         if self.gaps and (self.gaps[-1].at, self.gaps[-1].cause) == (gap.at, gap.cause):
@@ -158,7 +158,7 @@ class OpenChunk:
         self._begin_at(time_ms)
 
     def make_frame(self) -> None:
-        """Compress what fills no frame yet."""
+        """Compress the text that fills no frame yet."""
         if not self._pieces:
             return
         text = b"".join(each.text for each in self._pieces)
@@ -194,7 +194,7 @@ class OpenChunk:
         return self._paths["frames"].read_bytes()
 
     def pieces(self, offset: int) -> list[Piece]:
-        """What is here at an offset, as far as its frame or the tail goes; nothing if it is not."""
+        """The text at an offset, up to the end of its frame or the tail; empty if not here."""
         at, stored_at = self.begin, 0
         for frame in self.frames:
             if at.offset <= offset < at.offset + frame.plain_bytes:
@@ -213,8 +213,8 @@ class OpenChunk:
             at = at.past(each.text)
 
     def restart(self, begin: Position) -> None:
-        """Empty, for what comes at `begin`."""
-        # The index first: frames without entries count for nothing.
+        """Clear everything and begin at `begin`."""
+        # The index first: frames without entries don't count.
         for name in ("index", "frames", "tail"):
             self._files[name].truncate(0)
             failpoint("spool.open.cleared")
@@ -228,7 +228,7 @@ class OpenChunk:
         self.began_ms = None
 
     def close(self) -> None:
-        """Let go of the files; what is in them stays."""
+        """Close the files; their content stays."""
         for file in self._files.values():
             file.close()
 
@@ -251,7 +251,7 @@ class OpenChunk:
                 stored = data[stored_at:][: entry.frame.stored_bytes]
                 stored_at += len(stored)
                 if entry.offset < self.begin.offset:
-                    # Of a chunk that was closed; these files were not cleared any more.
+                    # Of a closed chunk; the process was killed before it cleared these files.
                     continue
                 if len(stored) != entry.frame.stored_bytes:
                     break
@@ -288,7 +288,7 @@ class OpenChunk:
             record = data[place : place + _RECORD.size + size]
             place += len(record)
             if offset < at:
-                # Its frame was made, and the tail not cleared any more.
+                # Its frame was made; the process was killed before it cleared the tail.
                 continue
             self._take(text, time_ms, late=bool(late))
             self._begin_at(time_ms)

@@ -1,8 +1,8 @@
-"""What a job may have kept of its output on this node, and what becomes of the rest.
+"""The quota of a job's output on this node.
 
-Beyond the quota nothing is read any more: the file's size says how much was written, so the job is
-not disturbed and the gap's size is exact. It is told when it begins, whenever it has doubled, and
-at the end; each time with a chunk of its own, and the largest counts.
+Beyond the quota nothing is read. The file's size shows how much was written, so the job is not
+disturbed and the gap's size is exact. The gap is reported when it begins, whenever it has doubled,
+and at the end. Each report is a chunk, and the largest gap counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_QUOTA = 1 << 62
 
 
 class JobQuota:
-    """Counted over all streams of a job on this node, from the attempt's beginning."""
+    """Counted over all streams of a job on this node, from the attempt's start."""
 
     def __init__(self, most_bytes: int = NO_QUOTA) -> None:
         self._most_bytes = most_bytes
@@ -37,20 +37,20 @@ class JobQuota:
         return max(0, self._most_bytes - self._kept_bytes)
 
     def took(self, size_bytes: int) -> None:
-        """So much more is kept, or was found to be."""
+        """Count bytes that are kept, or were found on disk."""
         self._kept_bytes += size_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class _Passed:
-    """Over restarts: what was passed over in the file's earlier lives, and what was told of all."""
+    """Kept across restarts: bytes skipped before the file was truncated, and bytes reported."""
 
     before_bytes: int = 0
     told_bytes: int = 0
 
 
 class Overrun:
-    """The rest of a stream whose job is beyond its quota. It stays so, whatever is set later."""
+    """The rest of a stream over its quota. It stays over, even if the quota is raised."""
 
     def __init__(self, spool: StreamSpool, tail: Tail, passed: _Passed | None = None) -> None:
         self._spool = spool
@@ -65,7 +65,7 @@ class Overrun:
 
     @classmethod
     def left(cls, spool: StreamSpool, tail: Tail) -> Overrun | None:
-        """One that an agent before this one had begun."""
+        """An overrun that an earlier agent began, or None."""
         with suppress(FileNotFoundError, msgspec.MsgspecError):
             content = (spool.folder / "quota.json").read_bytes()
             return cls(spool, tail, msgspec.json.decode(content, type=_Passed))
@@ -73,11 +73,11 @@ class Overrun:
 
     @property
     def passed_bytes(self) -> int:
-        """What is known to have been written and is not kept."""
+        """Bytes that were written and are not kept."""
         return self._passed.before_bytes + self._tail.behind_bytes
 
     def look(self, now_ms: int, *, end: bool = False) -> bool:
-        """Count. True if it was told, and a chunk waits. `end`: the writers are gone."""
+        """Count. True if a report was made, and a chunk waits. `end`: the writers are gone."""
         mark = self._tail.mark
         found = self._tail.look()
         if found.anew or found.lost_bytes:
@@ -93,17 +93,18 @@ class Overrun:
     def _lost(self, lost_bytes: int | None) -> None:
         before, told = self._passed.before_bytes, self._passed.told_bytes
         if lost_bytes is None:
-            # Truncated while nobody looked: what was told of is all that is known.
+            # Truncated while nobody looked: only the reported size is known.
             before = max(before, told)
         else:
             before += lost_bytes
-        # Before the mark: a kill in between finds the old mark, and adds what is known, nothing.
+        # Before the mark: after a kill in between, the old mark is found and nothing is counted
+        # twice.
         self._keep(_Passed(before, told))
         failpoint("quota.anew.written")
 
     def _tell(self, passed_bytes: int, now_ms: int) -> None:
         if any(each.cause is GapCause.QUOTA for each in self._spool.gaps()):
-            # A place has one gap of a cause in a chunk; this one was left by a kill.
+            # A chunk has one gap for each position and cause; a kill left this one.
             self._spool.close_chunk()
         self._spool.add_gap(GapCause.QUOTA, passed_bytes, now_ms)
         self._spool.close_chunk()

@@ -1,7 +1,7 @@
-"""What a stream's spool still has, read forwards by someone who came late or was slow.
+"""Reads a stream's spool forwards, for a listener that is late or slow.
 
-A closed chunk that was begun is kept open: the store may take it meanwhile, and it can be read to
-its end all the same. Used by one thread at a time.
+A closed chunk stays open once its reading began. So it can be read to its end even if it was stored
+and removed meanwhile. Used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _HeldChunk:
     file: BinaryIO
     frames: tuple[PlacedFrame, ...]
     number: int
-    """Of the frame that was read last: the next one is mostly the next question."""
+    """The frame that was read last: the next request is mostly for the next one."""
 
     def frame_at(self, offset: int) -> PlacedFrame | None:
         order = (*range(self.number, len(self.frames)), *range(self.number))
@@ -50,14 +50,14 @@ class SpoolReader:
         self._held: _HeldChunk | None = None
 
     def pieces(self, offset: int) -> list[Piece]:
-        """What is at an offset, as far as one frame goes; nothing if it is not here any more."""
+        """The text at an offset, up to the end of its frame; empty if it is not here any more."""
         found = self._in_held(offset)
         if found is None and self._hold(offset):
             found = self._in_held(offset)
         return self._spool.pieces(offset) if found is None else found
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Close the held chunk."""
         if self._held is not None:
             self._held.file.close()
             self._held = None

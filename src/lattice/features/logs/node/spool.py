@@ -1,9 +1,10 @@
-"""What was read of one stream and is not yet stored, in a folder of the node's own disk.
+"""The spool of one stream: text that was read and is not yet stored, in a folder on disk.
 
-stored.json    up to where the object store has it; on the disk before anything is dropped
-file.json      which file it is read from
-000007.chunk   closed: the very object to be stored
-open.*         the chunk under way (`openchunk`)
+- head.json: what the stream is.
+- stored.json: up to where the object store has it; written before a chunk is removed.
+- file.json: which file it is read from.
+- 000007.chunk: a closed chunk, exactly the object to store.
+- open.*: the open chunk (`openchunk`).
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from lattice.features.logs.node.tail import FileMark
 
 CHUNK_AGE_MS = 5 * 60 * 1000
 _MOST_GAPS = 16
-"""That are told of to whoever follows; the store keeps all of them."""
+"""Reported to listeners; the store has all of them."""
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamHead:
-    """What a stream is."""
+    """The identity of a stream."""
 
     node: str
     job_id: int
@@ -54,7 +55,7 @@ class StreamHead:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredChunk:
     """Up to where the object store has a stream, and in how many chunks."""
 
     number: int = 0
@@ -62,7 +63,7 @@ class Stored:
     line: int = 0
     last: bool = False
     chunks: int | None = None
-    """How many of this stream's own; numbers are shared with others. None: not known."""
+    """The number of this stream's own chunks; numbers are shared with others. None: unknown."""
 
     @property
     def position(self) -> Position:
@@ -70,26 +71,26 @@ class Stored:
 
 
 def head_of(folder: Path) -> StreamHead | None:
-    """What the stream in this folder is; None if it was never written down."""
+    """The head of the stream in this folder; None if there is none."""
     return _read(folder / "head.json", StreamHead)
 
 
 def mark_of(folder: Path) -> FileMark | None:
-    """The file of the stream in this folder, as it was last remembered."""
+    """The file of the stream in this folder, as last recorded."""
     return _read(folder / "file.json", FileMark)
 
 
 class StreamSpool:
-    """One stream's folder. One thread writes; another may send closed chunks away."""
+    """One stream's folder. One thread writes; another may send closed chunks."""
 
-    def __init__(self, folder: Path, head: StreamHead, stored: Stored | None = None) -> None:
-        """`stored` is what the server says it has, for a node whose own folder is lost or new."""
+    def __init__(self, folder: Path, head: StreamHead, stored: StoredChunk | None = None) -> None:
+        """`stored` is what the server has, for a node with a lost or new folder."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self.head = head
         if not (folder / "head.json").exists():
             replace(folder / "head.json", msgspec.json.encode(head))
-        self.stored = _read(folder / "stored.json", Stored) or stored or Stored()
+        self.stored = _read(folder / "stored.json", StoredChunk) or stored or StoredChunk()
         self._lock = threading.Lock()
         self._number = self.stored.number
         self._chunks = self.stored.chunks if self._number else 0
@@ -100,13 +101,13 @@ class StreamSpool:
 
     @property
     def end(self) -> Position:
-        """The place after the last byte that is here."""
+        """The position after the last byte that is here."""
         with self._lock:
             return self._open.end
 
     @property
     def folder(self) -> Path:
-        """Where it is kept."""
+        """The folder on disk."""
         return self._folder
 
     @property
@@ -116,33 +117,33 @@ class StreamSpool:
 
     @property
     def mark(self) -> FileMark | None:
-        """The file as it was last remembered."""
+        """The file as last recorded."""
         return mark_of(self._folder)
 
     @property
     def size_bytes(self) -> int:
-        """What it takes of the disk."""
+        """The size on disk."""
         with os.scandir(self._folder) as files:
             return sum(each.stat().st_size for each in files)
 
     def remember(self, mark: FileMark) -> None:
-        """Write down which file it is; before anything is added that was read from it."""
+        """Record which file it is; call this before adding text from it."""
         replace(self._folder / "file.json", msgspec.json.encode(asdict(mark)))
         failpoint("spool.mark.written")
 
     def add(self, text: bytes, time_ms: int, *, late: bool = False) -> None:
-        """Keep what was read. Raises `OSError` if the disk is full, and `end` says what is kept."""
+        """Keep text. Raises `OSError` if the disk is full; `end` shows what is kept."""
         with self._lock:
             self._open.add(text, time_ms, late=late)
 
     def add_gap(self, cause: GapCause, lost_bytes: int | None, time_ms: int) -> None:
-        """Something is missing at the end; told twice it counts once."""
+        """Record a gap at the end; a repeated one counts once."""
         with self._lock:
             self._open.add_gap(cause, lost_bytes, time_ms)
             self._newest_gaps.append(self._open.gaps[-1])
 
     def close_if_due(self, now_ms: int) -> bool:
-        """Close the chunk under way if it is full or old enough."""
+        """Close the open chunk if it is full or old enough; True if it was due."""
         began = self._open.began_ms
         full = self._open.stored_bytes >= CHUNK_BYTES
         due = full or (began is not None and now_ms - began >= CHUNK_AGE_MS)
@@ -151,7 +152,7 @@ class StreamSpool:
         return due
 
     def close_chunk(self, *, last: bool = False) -> None:
-        """Seal what is under way. With `last` nothing comes after, and even nothing is sealed."""
+        """Close the open chunk. With `last` the stream ends, and even an empty chunk is written."""
         with self._lock:
             if not self._over:
                 self._seal(last=last)
@@ -201,8 +202,8 @@ class StreamSpool:
         found = sorted(self._folder.glob("[0-9]*.chunk"))
         return [(int(each.stem), each) for each in found]
 
-    def took(self, number: int, stored: Stored) -> None:
-        """The object store has the chunk of this number: dropped here once that is written."""
+    def took(self, number: int, stored: StoredChunk) -> None:
+        """The object store has this chunk: record that, then delete the chunk here."""
         replace(self._folder / "stored.json", msgspec.json.encode(asdict(stored)))
         self.stored = stored
         failpoint("spool.stored.written")
@@ -210,7 +211,7 @@ class StreamSpool:
         failpoint("spool.chunk.dropped")
 
     def pieces(self, offset: int) -> list[Piece]:
-        """What is here at an offset, as far as one frame goes; nothing if it is not here.
+        """The text at an offset, up to the end of its frame; empty if it is not here.
 
         Safe from another thread, as is `gaps`.
         """
@@ -226,29 +227,29 @@ class StreamSpool:
         return []
 
     def gaps(self) -> tuple[Gap, ...]:
-        """Those of the chunk under way."""
+        """The gaps of the open chunk."""
         with self._lock:
             return tuple(self._open.gaps)
 
     @property
     def newest_gaps(self) -> tuple[Gap, ...]:
-        """Those that the store may not have yet, and some before. Safe from another thread."""
+        """The newest 16 gaps; the store may not have them yet. Safe from another thread."""
         with self._lock:
             return tuple(self._newest_gaps)
 
     def close(self) -> None:
-        """Let go of the files; what is in them stays."""
+        """Close the files; their content stays."""
         self._open.close()
 
     def remove(self) -> None:
-        """Everything is stored: nothing has to be kept here."""
+        """Delete the folder, after everything is stored."""
         self.close()
         for each in self._folder.iterdir():
             each.unlink()
         self._folder.rmdir()
 
     def _recover_closed(self, begin: Position) -> Position:
-        """Where closed chunks end. What is stored already, or torn by a power cut, is dropped."""
+        """Where the closed chunks end. Deletes stored ones, and those torn by a power cut."""
         (self._folder / "open.sealed").unlink(missing_ok=True)
         for number, path in self.closed():
             try:

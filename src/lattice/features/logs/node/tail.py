@@ -1,9 +1,9 @@
-"""One open file, read behind its writer: what was added, and whether it began anew.
+"""One open file, read behind its writer; it detects truncation.
 
-A file that is shorter than what was read of it, or whose first kilobyte is another, was truncated,
-even if it has grown past the old place since: then it is read from its beginning, and what was
-written and not read is lost. The descriptor stays on the same inode through renames and deletion.
-Nothing here writes, locks or waits.
+A file was truncated if it is shorter than what was read, or if its first kilobyte changed. It may
+have grown past the old position since. Then it is read from its beginning, and text written but not
+read is lost. The descriptor stays on the same inode through renames and deletion. This module never
+writes, locks the file or waits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LARGEST_BLOCK = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileMark:
-    """Which file it was, and how its places and the stream's correspond. Kept over restarts."""
+    """Which file it was, and how its offsets map to the stream's. Kept across restarts."""
 
     device: int
     inode: int
@@ -35,22 +35,22 @@ class FileMark:
     """The byte at `file_begin` of the file is the one at `stream_begin` of the stream."""
 
     def place(self, offset: int) -> int:
-        """Where in the file the stream's offset lies."""
+        """The offset in the file for an offset in the stream."""
         return self.file_begin + offset - self.stream_begin
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What one look found. `anew` if the file began again before this text."""
+    """The result of one read. `anew`: the file was truncated, and `text` is empty."""
 
     text: bytes
     anew: bool = False
     lost_bytes: int | None = None
-    """How much was seen and not read before it went; None: not known."""
+    """Bytes that were seen and not read before the truncation; None: unknown."""
 
 
 class Tail(Protocol):
-    """What a stream reads from."""
+    """The source of a stream."""
 
     mark: FileMark
 
@@ -75,7 +75,7 @@ class Tail(Protocol):
 
 
 class NoTail:
-    """A file that can't be opened any more: what was read of it is all there is."""
+    """A file that can't be opened any more: there is only what was read before."""
 
     behind_bytes = 0
     written_ms = 0
@@ -97,20 +97,20 @@ class NoTail:
         self.offset -= size
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no file is open."""
 
 
 class FileTail:
-    """A descriptor and the place in it. The descriptor is this object's to close."""
+    """A descriptor and the position in it. This object closes the descriptor."""
 
     def __init__(self, descriptor: int, mark: FileMark | None, offset: int) -> None:
-        """`mark` is what was remembered of the file at this stream's `offset`.
+        """`mark` is what was recorded of the file at this stream's `offset`.
 
-        Where nothing was, the stream is taken to be this file from its first byte on.
+        Without a mark the stream is this file from its first byte on.
         """
         self._descriptor = descriptor
         self._open = threading.Lock()
-        """Held while another thread reads: a number that was closed may be another file's."""
+        """Held while another thread reads: a closed descriptor's number may be another file's."""
         self._offset = offset
         self._seen_bytes = 0
         found = os.fstat(descriptor)
@@ -123,7 +123,7 @@ class FileTail:
 
     @property
     def behind_bytes(self) -> int:
-        """How much is in the file that was not read yet."""
+        """Bytes in the file that were not read yet."""
         try:
             return max(0, os.fstat(self._descriptor).st_size - self.mark.place(self._offset))
         except OSError:
@@ -131,7 +131,7 @@ class FileTail:
 
     @property
     def written_ms(self) -> int:
-        """When it was last written, as its file system has it; 0 if it is empty or gone.
+        """The file's modification time in ms; 0 if it is empty or gone.
 
         Safe from another thread.
         """
@@ -140,12 +140,12 @@ class FileTail:
             found = os.fstat(self._descriptor)
         except OSError:
             return 0
-        # A number that was closed in this moment may be another file's by now.
+        # The number of a descriptor closed at this moment may be another file's.
         same = (found.st_dev, found.st_ino) == (mark.device, mark.inode)
         return found.st_mtime_ns // 1_000_000 if same and found.st_size else 0
 
     def read(self, most: int = MOST_AT_ONCE) -> Read:
-        """What comes next; an empty text if nothing does. Raises `OSError`."""
+        """Read on; an empty text if there is nothing. Raises `OSError`."""
         found = os.fstat(self._descriptor)
         if not self._is_same(found):
             return self._begin_anew(found)
@@ -158,7 +158,7 @@ class FileTail:
             if place < 0:
                 return Read(b"")
         text = os.pread(self._descriptor, most, place)
-        # What was read is believed only if the file is still the same one after it.
+        # The text counts only if the file is still the same after the read.
         if not self._is_same(os.fstat(self._descriptor)):
             return self._begin_anew(os.fstat(self._descriptor))
         self._offset += len(text)
@@ -166,7 +166,7 @@ class FileTail:
         return Read(text)
 
     def look(self) -> Read:
-        """What `behind_bytes` does not tell any more: how much was taken away unread, or `anew`."""
+        """Check without reading: bytes truncated unread, or `anew`."""
         found = os.fstat(self._descriptor)
         if not self._is_same(found):
             return self._begin_anew(found)
@@ -178,11 +178,11 @@ class FileTail:
         return Read(b"", lost_bytes=max(0, taken))
 
     def step_back(self, size: int) -> None:
-        """The last `size` bytes were not kept: they come again."""
+        """The last `size` bytes were not kept: read them again."""
         self._offset -= size
 
     def read_again(self, offset: int, size: int) -> bytes:
-        """Exactly these bytes of the stream, if they are still in this file; else nothing.
+        """Exactly these bytes of the stream, if they are still in this file; else empty.
 
         Safe from another thread.
         """
@@ -192,14 +192,14 @@ class FileTail:
                 return b""
             try:
                 text = os.pread(self._descriptor, size, mark.place(offset))
-                # Looked at afterwards: what was cut meanwhile is not what was read then.
+                # Checked after the read: the file may have been truncated meanwhile.
                 same = len(text) == size and self._is_same(os.fstat(self._descriptor))
             except OSError:
                 return b""
             return text if same and self.mark is mark else b""
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         with self._open:
             if self._descriptor >= 0:
                 os.close(self._descriptor)
@@ -228,20 +228,20 @@ class FileTail:
         return Read(b"", anew=True, lost_bytes=lost)
 
     def _past_hole(self, place: int) -> int:
-        """Where data begins, -1 if nowhere.
+        """The offset where data begins, or -1.
 
-        A writer that does not append goes on at its old place in a truncated file: before it is a
-        hole, which reads as zeros that nobody wrote.
+        A writer that does not append continues at its old offset in a truncated file. Before it is
+        a hole, which reads as zeros that nobody wrote.
         """
         try:
             data = os.lseek(self._descriptor, place, os.SEEK_DATA)
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return -1
-            # This file system tells of no holes.
+            # This file system does not report holes.
             return place
         if data > place:
-            # Holes end with a block; the rest of it is as empty.
+            # Holes end at a block; the rest of the block is empty too.
             block = os.pread(self._descriptor, _LARGEST_BLOCK, data)
             data += len(block) - len(block.lstrip(b"\0"))
             mark = self.mark

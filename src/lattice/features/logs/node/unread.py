@@ -1,7 +1,7 @@
-"""Why this node has no output of a job: its absences, and the jobs that left no stream. On disk.
+"""Why this node has no output of a job: absences, and jobs without a stream. On disk.
 
-Whoever asks for the logs of such a job reads it. It is small and bounded; a disk that takes no more
-loses the oldest knowledge and nothing else.
+The answer to a query for such a job has the reason. The file is bounded: the oldest entries are
+dropped. If the disk is full, entries since the last write are lost at a restart.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from lattice.domain.nodejobs import CLOCK_SLACK_S, Absence
+from lattice.domain.nodejobs import CLOCK_SLACK_S, WatchPause
 from lattice.features.logs.node.durable import replace
 
 _log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ _MOST_ABSENCES = 200
 _MOST_JOBS = 1000
 _LONGEST_REASON = 300
 _SAME_ABSENCE_S = 10.0
-"""Absences that are closer to each other are one: a starved agent has many short ones."""
+"""Absences closer than this are one: a starved agent has many short ones."""
 NOT_SEEN = "the agent watched the node and has no record of a process of the job"
 
 
@@ -36,7 +36,7 @@ class UnreadJob(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Unfollowed:
-    """A job that this node does not follow; `over` if it did, to the end."""
+    """A job that this node does not follow; `over` if it followed it to the end."""
 
     reason: str = ""
     over: bool = False
@@ -44,23 +44,23 @@ class Unfollowed:
 
 class _Contents(msgspec.Struct):
     watched_since: float
-    absences: list[Absence] = []
+    absences: list[WatchPause] = []
     jobs: list[UnreadJob] = []
 
 
 class UnreadJobs:
-    """What is known of them. All moments are the node's own."""
+    """The absences and jobs. All times are the node's own."""
 
     def __init__(self, file: Path, now: float) -> None:
-        """`now` counts as the beginning where nothing is on disk."""
+        """`now` counts as the beginning if nothing is on disk."""
         self._file = file
         try:
             self._contents = msgspec.json.decode(file.read_bytes(), type=_Contents)
         except (OSError, msgspec.MsgspecError):
             self._contents = _Contents(now)
 
-    def add_absence(self, absence: Absence) -> None:
-        """No agent watched during this time."""
+    def add_absence(self, absence: WatchPause) -> None:
+        """Add a period without a running agent."""
         known = self._contents.absences
         if known and 0 <= absence.since - known[-1].until < _SAME_ABSENCE_S:
             absence = known.pop().with_(absence)
@@ -69,7 +69,7 @@ class UnreadJobs:
         self._write()
 
     def add_job(self, job_id: int, started: float, reason: str) -> None:
-        """It is over and has no stream."""
+        """Add a job that is over and has no stream."""
         jobs = self._contents.jobs
         jobs.append(UnreadJob(job_id, started, reason[:_LONGEST_REASON]))
         del jobs[:-_MOST_JOBS]
@@ -78,7 +78,7 @@ class UnreadJobs:
     def of(self, job_id: int, began: float, ended: float, ahead_s: float = 0.0) -> Unfollowed:
         """What is known of a job that is over and not followed.
 
-        The moments are the servers'; the node's clock is ahead of theirs by `ahead_s`.
+        The times are the servers'; the node's clock is ahead of theirs by `ahead_s`.
         """
         began, ended = began + ahead_s, ended + ahead_s
         for job in reversed(self._contents.jobs):

@@ -1,7 +1,7 @@
-"""Which processes of a job hold the files that Slurm writes for it, and whose output they are.
+"""Which processes of a job hold the files that Slurm writes for it, and for which step.
 
-Slurm's own are the first processes of a step (children of slurmstepd), `srun`, and slurmstepd
-itself where it labels lines. What a script redirects for its own children is not looked at.
+These are the first processes of a step (children of slurmstepd), `srun`, and slurmstepd itself if
+it labels lines. Files that a script redirects for its own children are ignored.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ _TITLE = re.compile(r"slurmstepd: \[\d+\.(batch|extern|interactive|\d+(?:\+\d+)?
 
 @dataclass(frozen=True, slots=True)
 class ProcessLook:
-    """What everyone may see of a process."""
+    """What every user may read of a process."""
 
     parent: int
     name: str
     title: str = ""
-    """Its words, with NULs between."""
+    """Its arguments, separated by NULs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
-    """A process to ask about, and its step. `daemon` if it is Slurm's, and no task."""
+class LogWriter:
+    """A process to ask about, and its step. `daemon`: it is slurmstepd, not a task."""
 
     pid: int
     step: str
     daemon: bool = False
     labels: tuple[str, ...] = ()
-    """The files, as they were named to it, in which it writes each line's task before it."""
+    """The names of the files in which it writes each line's task before the line."""
 
 
-Look = Callable[[int], ProcessLook | None]
+WriterCheck = Callable[[int], ProcessLook | None]
 
 
-def writers_of(job: NodeJob, look: Look) -> tuple[Writer, ...]:
-    """Each process at most once; those that are gone meanwhile are left out.
+def writers_of(job: NodeJob, look: WriterCheck) -> tuple[LogWriter, ...]:
+    """Each process at most once; those that ended meanwhile are left out.
 
-    Nor is one looked at that can't be read. A task begins as a copy of slurmstepd, which puts its
-    files in place before it becomes the program: it is left for a later look.
+    Unreadable processes are left out too. A task starts as a copy of slurmstepd, which opens its
+    files before it runs the program; it is left for a later look.
     """
     daemons = {each.pid for each in job.daemons}
-    found: dict[int, Writer] = {}
+    found: dict[int, LogWriter] = {}
     for step in (each for each in job.steps if each.id.name != "extern"):
         inside = {process.pid for process in step.processes}
         for pid in sorted(inside.difference(job.unread)):
@@ -59,41 +59,41 @@ def writers_of(job: NodeJob, look: Look) -> tuple[Writer, ...]:
             first = seen.parent in daemons or seen.parent not in inside
             if (first and seen.name != "slurmstepd") or seen.name == "srun":
                 labels = labelled_names(seen.title.split("\0")) if seen.name == "srun" else ()
-                found.setdefault(pid, Writer(pid, str(step.id), labels=labels))
+                found.setdefault(pid, LogWriter(pid, str(step.id), labels=labels))
     for pid in sorted(daemons.difference(job.unread)):
         seen = look(pid)
         title = _TITLE.match(seen.title) if seen else None
         if title is not None and title[1] not in {"extern", "batch"}:
-            found.setdefault(pid, Writer(pid, title[1], daemon=True))
+            found.setdefault(pid, LogWriter(pid, title[1], daemon=True))
     return tuple(found.values())
 
 
-def noted_writers(files: Iterable[OutputFile]) -> tuple[Writer, ...]:
-    """Those that a note tells of: this agent may never have seen them."""
-    found: dict[int, Writer] = {}
+def noted_writers(files: Iterable[OutputFile]) -> tuple[LogWriter, ...]:
+    """The processes in notes: this agent may never have seen them."""
+    found: dict[int, LogWriter] = {}
     for each in (holder for file in files for holder in file.holders if holder.step):
-        found.setdefault(each.pid, Writer(each.pid, each.step, daemon=each.daemon))
+        found.setdefault(each.pid, LogWriter(each.pid, each.step, daemon=each.daemon))
     return tuple(found.values())
 
 
-def is_nameless(file: OutputFile, writers: Iterable[Writer]) -> bool:
-    """True while only slurmstepd holds it: which task it is for shows when that has begun."""
+def is_nameless(file: OutputFile, writers: Iterable[LogWriter]) -> bool:
+    """True while only slurmstepd holds it: its task is known after the task has begun."""
     daemons = {each.pid for each in writers if each.daemon}
     return bool(file.holders) and all(each.pid in daemons for each in file.holders)
 
 
-def is_kept(file: OutputFile, writers: Iterable[Writer]) -> bool:
-    """True if slurmstepd holds it though a task of its step runs. What was noted is long past."""
+def is_kept(file: OutputFile, writers: Iterable[LogWriter]) -> bool:
+    """True if slurmstepd holds it while a task of its step runs. Noted holders don't count."""
     known = tuple(writers)
     holding = {each.pid for each in file.holders if not each.step}
     steps = {each.step for each in known if each.daemon and each.pid in holding}
     return any(not each.daemon and each.step in steps for each in known)
 
 
-def is_labelled(file: OutputFile, writers: Iterable[Writer]) -> bool:
-    """True if nobody holds it but srun, which was told to label it.
+def is_labelled(file: OutputFile, writers: Iterable[LogWriter]) -> bool:
+    """True if only srun holds it, with an option to label it.
 
-    What srun has of the script (as 0 to 2) the script may have written to.
+    Descriptors 0 to 2 of srun come from the script, which may have written to them.
     """
     labels = {each.pid: each.labels for each in writers}
     return bool(file.holders) and all(
@@ -103,12 +103,12 @@ def is_labelled(file: OutputFile, writers: Iterable[Writer]) -> bool:
 
 
 def stream_of(
-    file: OutputFile, writers: Iterable[Writer], taken: Iterable[tuple[LogKind, LogSource]]
+    file: OutputFile, writers: Iterable[LogWriter], taken: Iterable[tuple[LogKind, LogSource]]
 ) -> tuple[LogKind, LogSource]:
-    """What a file is called: by its holders, and not as another one is called already."""
+    """The name of a file: by its holders, and different from those already taken."""
     by_pid = {each.pid: each for each in writers}
     held = [(each, by_pid[each.pid]) for each in file.holders if each.pid in by_pid]
-    # As which number slurmstepd holds a file says nothing of what comes through it.
+    # The descriptor number in slurmstepd does not show whether it is stdout or stderr.
     descriptors = {each.descriptor for each, writer in held if not writer.daemon}
     kind = LogKind.STDERR if descriptors == {2} else LogKind.STDOUT
     steps = sorted({writer.step for _, writer in held}) or ["batch"]

@@ -1,1 +1,1 @@
-"""What a job wrote, as text for people. Pure."""
+"""Output of jobs as text for people. Pure."""

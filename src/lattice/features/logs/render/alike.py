@@ -1,7 +1,7 @@
-"""Equal lines of many writers, put together: a thousand ranks that start alike take one line. Pure.
+"""Groups equal lines of many writers: a thousand ranks that start alike take one line. Pure.
 
-Lines are held for a moment. In it a line joins an earlier one that reads the same, but only if
-that keeps it behind everything its own writer wrote before: each writer's lines stay in order.
+Lines are held for a moment. A line joins an earlier equal one only if it stays behind all earlier
+lines of its own writer. So each writer's lines stay in order.
 """
 
 from __future__ import annotations
@@ -10,40 +10,40 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from lattice.domain.logs import LogKind
-from lattice.features.logs.render.labels import Writer
+from lattice.features.logs.render.labels import LabelWriter
 from lattice.features.logs.render.lines import Head, LineText
 from lattice.features.logs.render.repeats import Repeats
 
 FROM = 3
-"""Two of a kind are shorter as they are."""
+"""Two equal lines are shorter than a group."""
 
 
-class Group:
-    """One text, and all who wrote it; `heads` in the order in which they did."""
+class LineGroup:
+    """One text and all its writers; `heads` in the order of writing."""
 
     __slots__ = ("heads", "text", "writers")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.heads: list[Head] = []
-        self.writers: set[Writer] = set()
+        self.writers: set[LabelWriter] = set()
 
     @property
     def together(self) -> bool:
-        """True if it is shown as one line for all."""
+        """True if it is shown as one line."""
         return len(self.writers) >= FROM
 
 
 class Alike:
-    """Lines in; groups of them out, when the moment is over."""
+    """Holds lines and returns them as groups."""
 
     def __init__(self) -> None:
-        self._groups: list[Group] = []
+        self._groups: list[LineGroup] = []
         self._places: dict[tuple[str, LogKind], list[int]] = {}
-        self._last: dict[Writer, int] = {}
+        self._last: dict[LabelWriter, int] = {}
         self.held = 0
         self.joined = False
-        """True if the last lines joined others of which there are many."""
+        """True if the last lines joined a group that is shown as one line."""
 
     def take(self, head: Head, lines: Iterable[str]) -> None:
         """Hold lines of one writer, which the head must name."""
@@ -59,15 +59,15 @@ class Alike:
             else:
                 last = len(self._groups)
                 places.append(last)
-                self._groups.append(Group(text))
+                self._groups.append(LineGroup(text))
             self._groups[last].heads.append(head)
             self._groups[last].writers.add(writer)
             self.joined = self.joined or self._groups[last].together
             self.held += 1
         self._last[writer] = last
 
-    def end(self) -> list[Group]:
-        """The moment is over: what it held."""
+    def end(self) -> list[LineGroup]:
+        """Return the groups and start again."""
         groups = self._groups
         self._groups, self.held = [], 0
         self._places.clear()
@@ -75,7 +75,7 @@ class Alike:
         return groups
 
 
-def shown(groups: Iterable[Group], lines: LineText, repeats: Repeats) -> list[str]:
+def shown(groups: Iterable[LineGroup], lines: LineText, repeats: Repeats) -> list[str]:
     """Groups as lines to show."""
     out: list[str] = []
     for group in groups:

@@ -1,4 +1,4 @@
-"""How far a download is: bytes, rate, and when it will be there. Pure."""
+"""The progress of a download: bytes, rate, and time left. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _CELLS = 24
 
 
 class Rate:
-    """Bytes a second over the last seconds, and so when the rest will have come."""
+    """Bytes a second over the last 5 seconds."""
 
     def __init__(self, now: float, done: int) -> None:
         self._points = [(now, done)]
 
     def at(self, now: float, done: int) -> float:
-        """The rate now."""
+        """Add a point and return the rate."""
         self._points.append((now, done))
         while len(self._points) > 2 and now - self._points[0][0] > 5.0:
             self._points.pop(0)

@@ -1,4 +1,4 @@
-"""What a pattern marks in a line. Pure, and in linear time whatever both of them are."""
+"""Highlights matches of a pattern in a line. Pure, and in linear time."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 from lattice.base.errors import UsageError
 
 _MOST = 200
-"""Marks in one line; more of them say nothing more."""
+"""The most marks in one line."""
 _LONGEST_PATTERN = 500
 _HINT = "RE2 patterns, as for --grep; put a \\ before a letter that is meant as it is."
 
 
 @dataclass(frozen=True, slots=True)
 class Highlight:
-    """A pattern, as `--grep` reads them."""
+    """An RE2 pattern, as for `--grep`."""
 
     text: str
     _pattern: Any = field(compare=False, repr=False)
 
     @classmethod
     def read(cls, text: str) -> Highlight:
-        """Raises `UsageError`."""
-        # Late: who marks nothing does not wait for it.
+        """Compile a pattern; raises `UsageError`."""
+        # Imported here: most calls don't need it.
         import re2  # type: ignore[import-untyped]  # noqa: PLC0415
 
         if len(text) > _LONGEST_PATTERN:
@@ -40,7 +40,7 @@ class Highlight:
             raise UsageError(f"{text!r} is no regular expression: {words}", hint=_HINT) from None
 
     def __call__(self, text: str) -> str:
-        """The text with what matches in reverse."""
+        """The text with matches in reverse video."""
         shown, at = "", 0
         for found in islice(self._pattern.finditer(text), _MOST):
             begin, end = found.span()

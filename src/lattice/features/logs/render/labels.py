@@ -1,8 +1,7 @@
-"""Who wrote a line: its label, only where there is more than one writer, in a colour that stays.
+"""The label before a line, if there is more than one writer. Pure.
 
-The colour of a node and that of a rank come from a hash of its name, so each has the same one in
-every run and for everyone. They are told apart without telling red from green, and the label says
-it anyway. Pure.
+A hash of the name gives a node or a rank its colour. So it is the same in every run and for
+everybody. The colours don't depend on telling red from green, and the label has the name anyway.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from lattice.features.logs.model import LogBlock
 
 PREFIXES = ("auto", "none", "node", "rank")
 
-# Of the 256 colours of terminals, near those of Okabe and Ito, on dark and on light.
+# Of the 256 terminal colours, close to those of Okabe and Ito, for dark and light backgrounds.
 _COLOURS = (39, 208, 36, 178, 75, 166, 175, 109, 143, 104, 173, 72)
 _COLOUR = "\x1b[38;5;{}m"
 _WIDEST = 24
-"""One very long name must not push the lines of all others out of sight."""
+"""One very long name must not push all other lines out of sight."""
 _NAMED_CELLS = 28
 _FEW = 2
 
 
-class Writer(NamedTuple):
-    """Who wrote a line, as far as that is known."""
+class LabelWriter(NamedTuple):
+    """The writer of a line, as far as known."""
 
     node: str
     rank: int | None
@@ -43,7 +42,7 @@ def colour_of(name: str) -> int:
 
 
 def nodes_named(nodes: Iterable[str]) -> str:
-    """`n[1-3,7]`, whatever the names hold."""
+    """`n[1-3,7]`, with control characters made safe."""
     names = list(dict.fromkeys(nodes))
     try:
         return inert(NodeSet(names).fold())
@@ -52,10 +51,10 @@ def nodes_named(nodes: Iterable[str]) -> str:
 
 
 class Labels:
-    """What stands before a line. `known` are the writers there are, as node and rank.
+    """Makes labels. `known` are the writers so far, as node and rank.
 
-    `expected` may write later: the labels leave room for them from the first line on. There may
-    be more nodes than were heard of yet: `node_count`.
+    `expected` may write later, and the labels have room for them from the first line on.
+    `node_count` may be larger than the number of known nodes.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class Labels:
         self._all_nodes = {node for node, _ in self._expected}
 
     def before(self, block: LogBlock) -> str:
-        """`n2 │ ` or `n2:3 │ `; empty while there is nothing to tell apart."""
+        """`n2 │ ` or `n2:3 │ `; empty while there is one writer."""
         if self._prefix == "none":
             return ""
         if self._prefix == "auto":
@@ -97,8 +96,8 @@ class Labels:
         text = self._style.glyph("×", "x") + str(count)
         return self._style.paint(pad(text, self._room(text)), "bold") + self._bar(kind)
 
-    def named(self, writers: Iterable[Writer]) -> str:
-        """`all`, `all but n7`, `n[1-32]` or `45 of 64 nodes`: whose lines were put together."""
+    def named(self, writers: Iterable[LabelWriter]) -> str:
+        """`all`, `all but n7`, `n[1-32]` or `45 of 64 nodes`: the writers of a group."""
         told = {(each.node, each.rank) for each in writers}
         nodes = {node for node, _ in told}
         count = max(self._node_count, len(self._nodes | self._all_nodes))
@@ -125,7 +124,7 @@ class Labels:
             self._nodes.add(node)
             if rank is not None:
                 self._ranks.add((node, rank))
-            # The form of all may change with the first of a second node or rank.
+            # A second node or rank may change the form of all labels.
             self._made.clear()
 
     @property
@@ -137,7 +136,7 @@ class Labels:
         return f"{name}:{rank}" if self._is_ranked and rank is not None else name
 
     def _room(self, label: str) -> int:
-        """How wide labels are, this one among them."""
+        """The width of labels, with this one."""
         if not self._width:
             self._width = max((cells(self._label(*each)) for each in self._expected), default=0)
             self._width = min(self._width, _WIDEST)

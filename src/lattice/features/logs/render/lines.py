@@ -1,7 +1,7 @@
-"""Blocks of lines as text: safe for a terminal, labelled, timed, highlighted. Pure.
+"""Blocks of lines as text: safe for a terminal, with labels, times and highlights. Pure.
 
-Most of what jobs write is plain; a block of it is passed on in a few steps for the whole of it,
-and only a block with something odd in it is gone through line by line.
+Most blocks are plain text and are processed as a whole. Only a block with special characters is
+processed line by line.
 """
 
 from __future__ import annotations
@@ -16,27 +16,55 @@ from lattice.base.style import Style
 from lattice.base.text import cells
 from lattice.domain.logs import LONGEST_LINE_BYTES
 from lattice.features.logs.model import LogBlock
-from lattice.features.logs.render.labels import Labels, Writer
-from lattice.features.logs.render.levels import levelled
+from lattice.features.logs.render.labels import Labels, LabelWriter
 from lattice.features.logs.render.template import Template
+
+# Bounded, so that the search does not scan a long line.
+_LEVEL = re.compile(
+    r'("(?:level|levelname|severity|lvl)"\s{0,4}:\s{0,4}")([A-Za-z]{3,9})(?=")', re.IGNORECASE
+)
+_LOOKED_AT = 4096
+_COLOURS = {
+    "fatal": "1;31",
+    "critical": "1;31",
+    "error": "1;31",
+    "err": "1;31",
+    "warning": "33",
+    "warn": "33",
+    "notice": "36",
+    "info": "32",
+    "debug": "2",
+    "trace": "2",
+}
+
+
+def levelled(line: str) -> str:
+    """The line with its level in colour, by the first field that has one."""
+    found = _LEVEL.search(line, 0, _LOOKED_AT)
+    colour = _COLOURS.get(found[2].lower()) if found else None
+    if found is None or colour is None:
+        return line
+    begin, end = found.span(2)
+    return f"{line[:begin]}\x1b[{colour}m{line[begin:end]}\x1b[0m{line[end:]}"
+
 
 _SGR = re.compile(r"(\x1b\[[\d;:]*m)")
 CUT = " … [cut: 64 KB of this line are shown, --download has all of it]"
 
 
 class Head(NamedTuple):
-    """What stands before a line: its time, if that is told, and whose it is.
+    """The text before a line: its time, if wanted, and its label.
 
-    `writer` is None where lines are not told apart.
+    `writer` is None if lines have no labels.
     """
 
     time: str
     label: str
-    writer: Writer | None = None
+    writer: LabelWriter | None = None
 
 
 class LineText:
-    """How lines are shown."""
+    """Formats lines."""
 
     def __init__(
         self,
@@ -49,7 +77,7 @@ class LineText:
         highlight: Callable[[str], str] | None = None,
         template: Template | None = None,
     ) -> None:
-        """`highlight` marks what it has to in a text without colours."""
+        """`highlight` marks matches in a text without colours."""
         self._style = style
         self._labels = labels
         self._today = style.local(now).date()
@@ -59,21 +87,21 @@ class LineText:
         self._template = template
 
     def head(self, block: LogBlock) -> Head:
-        """What stands before each of its lines."""
+        """The text before each of its lines."""
         if self._template is not None:
             return Head("", "")
         time = f"{self.stamp(block.time, late=block.late)} " if self._timestamps else ""
         label = self._labels.before(block)
-        writer = Writer(block.node, block.rank, block.stream) if label else None
+        writer = LabelWriter(block.node, block.rank, block.stream) if label else None
         return Head(time, label, writer)
 
-    def together(self, head: Head, line: str, count: int, writers: set[Writer]) -> str:
-        """A line that several have written; `head` is that of the first."""
+    def together(self, head: Head, line: str, count: int, writers: set[LabelWriter]) -> str:
+        """A line that several writers wrote; `head` is that of the first."""
         assert head.writer is not None
         text = head.time + self._labels.several(count, head.writer.kind) + line
         named = f"  ({self._labels.named(writers)})"
         width = self._style.width
-        # Not at the price of a second row; a line that has several anyway may be a bit longer.
+        # Leave the names out if they would add a second row; lines of several rows may grow.
         if width is not None and cells(_SGR.sub("", text)) <= width < cells(
             _SGR.sub("", text) + named
         ):
@@ -81,7 +109,7 @@ class LineText:
         return text + self._style.paint(named, "dim")
 
     def stamp(self, time: datetime, *, late: bool = False) -> str:
-        """The time of a line; `~` behind it says that the line is older than that."""
+        """The time of a line; a `~` after it means that the line is older."""
         style = self._style
         shown = style.local(time)
         mark = "~" if late else " "
@@ -104,7 +132,7 @@ class LineText:
         return before + body.removesuffix("\n").replace("\n", "\n" + before) + last
 
     def lines(self, block: LogBlock) -> list[str]:
-        """The same line by line, without what stands before them."""
+        """The lines without their heads and line feeds."""
         lines = block.text.split("\n")
         lines = lines if lines[-1] else lines[:-1]
         if not self._untouched(block):
@@ -120,8 +148,8 @@ class LineText:
         if block.cut or self._highlight is not None or not plain(block.text):
             return False
         if self._style.colour and '{"' in block.text:
-            return False  # it may tell levels
-        # The server has cut what is longer; it is not taken at its word.
+            return False  # it may have levels
+        # The server cuts longer lines, but the client does not rely on that.
         return not _has_longer(block.text, LONGEST_LINE_BYTES)
 
     def _line(self, text: str, *, cut: bool) -> str:
@@ -135,7 +163,7 @@ class LineText:
 
 
 def _has_longer(text: str, longest: int) -> bool:
-    """Whether a line is longer than that, in a few steps however many lines there are."""
+    """Whether a line is longer, with one step for each `longest` characters."""
     begin = 0
     while len(text) - begin > longest:
         end = text.rfind("\n", begin, begin + longest + 1)
@@ -150,11 +178,11 @@ def _ended(line: str) -> str:
 
 
 def _is_cut(text: str) -> bool:
-    # A letter may have stood across the cut: then it ends a few bytes early.
+    # A character across the cut makes the line a few bytes shorter.
     return len(text.encode("utf-8", "surrogatepass")) > LONGEST_LINE_BYTES - 8
 
 
 def _highlighted(line: str, mark: Callable[[str], str]) -> str:
     parts = _SGR.split(line)
-    # Only between colours: a pattern must not take a colour's own digits apart.
+    # Only between colours: a pattern must not match digits of an escape sequence.
     return "".join(part if at % 2 else mark(part) for at, part in enumerate(parts))

@@ -1,8 +1,8 @@
-"""A terminal that follows a stream: lines that stay, and one at the bottom that is repainted.
+"""A terminal that follows a stream: lines that stay, and a bottom line that is repainted.
 
-The bottom line holds what is not settled: a line the job has not ended, a run of equal lines, how
-long it has been quiet. It is never wider than the window and never scrolls away. Pure: what comes
-out is what to write. When it ends the terminal is as it was.
+The bottom line has what may still change: an unfinished line, a run of equal lines, or how long the
+stream has been quiet. It is never wider than the window and never scrolls away. Pure: the methods
+return the text to write. At the end the terminal is as before.
 """
 
 from __future__ import annotations
@@ -15,17 +15,68 @@ from lattice.features.logs.render.alike import Alike, shown
 from lattice.features.logs.render.lines import Head, LineText
 from lattice.features.logs.render.marks import number
 from lattice.features.logs.render.repeats import Repeats
-from lattice.features.logs.render.sampling import Sampler
+
+MOST_LINES_S = 5000
+_SHOWN_LINES_S = 1000
+_WINDOW_S = 0.5
+_KEPT = 200
+
+
+class Sampler:
+    """Decides for each line whether to show it, and keeps the last skipped lines."""
+
+    def __init__(self, now: float) -> None:
+        self._start = now
+        self._seen = 0
+        self.rate = 0
+        self.step = 1
+        self.skipped = 0
+        self._since: list[tuple[Head, str]] = []
+        self._left_out_since = 0
+
+    def begin(self, count: int, now: float) -> None:
+        """Count lines that have come."""
+        self._seen += count
+        passed = now - self._start
+        if passed >= _WINDOW_S:
+            self.rate = round(self._seen / passed)
+            self._start, self._seen = now, 0
+        else:
+            # Within a window the rate only rises, so a flood is noticed at once.
+            self.rate = max(self.rate, round(self._seen / _WINDOW_S))
+        self.step = 1 if self.rate <= MOST_LINES_S else -(-self.rate // _SHOWN_LINES_S)
+
+    def shows(self, head: Head, line: str) -> bool:
+        """Whether to show this line."""
+        if self.step == 1 or self._left_out_since + 1 >= self.step:
+            self._left_out_since = 0
+            self._since.clear()
+            return True
+        self._left_out_since += 1
+        self.skipped += 1
+        self._since.append((head, line))
+        if len(self._since) > _KEPT:
+            del self._since[: _KEPT // 2]
+        return False
+
+    def calm(self, now: float) -> tuple[list[tuple[Head, str]], int]:
+        """At the end of a flood: the last skipped lines, and how many stay skipped."""
+        self._start, self._seen, self.rate, self.step = now, 0, 0, 1
+        last, self._since = self._since, []
+        skipped, self.skipped = self.skipped - len(last), 0
+        self._left_out_since = 0
+        return last, skipped
+
 
 _QUIET_S = 10.0
 _HOLD_S = 0.3
-"""How long a line of one among several writers waits for others that read the same."""
+"""How long a line of one of several writers waits for equal ones."""
 _LONGEST_HOLD_S = 1.5
 _MOST_HELD = 2000
 
 
 class LiveView:
-    """Blocks, marks and signs of life in, text for the terminal out."""
+    """Turns blocks, marks and signs of life into text for the terminal."""
 
     def __init__(
         self,
@@ -36,7 +87,7 @@ class LiveView:
         sample: bool = True,
         keys: bool = False,
     ) -> None:
-        """`keys` says that a person can press one for `show_all`."""
+        """`keys`: a person can press a key for `show_all`."""
         self._keys = keys
         self._style = style
         self._lines = lines
@@ -44,7 +95,7 @@ class LiveView:
         self._repeats = Repeats(style.glyph("×", "x"))
         self._alike = Alike()
         self.due: float | None = None
-        """When `settle` has to be called at the latest; None if nothing is held."""
+        """When `settle` must be called at the latest; None if nothing is held."""
         self._held_until = now
         self._last_at = now
         self._bottom = ""
@@ -52,12 +103,12 @@ class LiveView:
         self._open: dict[tuple[str, str, str], str] = {}
 
     def block(self, block: LogBlock, now: float) -> str:
-        """Lines that have come."""
+        """Add lines."""
         self._last_at = now
         key = (block.node, block.stream.value, block.source)
         head = self._lines.head(block)
         if block.unfinished:
-            # The newest goes last, where the bottom line is taken from.
+            # The newest goes last; the bottom line shows the last.
             self._open.pop(key, None)
             self._open[key] = head.time + head.label + "".join(self._lines.lines(block))
             return self._paint([], self._settling())
@@ -84,12 +135,12 @@ class LiveView:
         if self.due is None:
             self.due, self._held_until = now + _HOLD_S, now + _LONGEST_HOLD_S
         elif self._alike.joined:
-            # While more of the same come they are worth waiting for.
+            # More equal lines are still coming, so wait for them.
             self.due = min(now + _HOLD_S, self._held_until)
         return self._settled() if now >= self.due or self._alike.held > _MOST_HELD else []
 
     def settle(self) -> str:
-        """What was held so that others could join it."""
+        """Show the held lines."""
         return self._paint(self._settled(), self._settling())
 
     def _settled(self) -> list[str]:
@@ -97,7 +148,7 @@ class LiveView:
         return shown(self._alike.end(), self._lines, self._repeats)
 
     def _calm(self, now: float) -> list[str]:
-        """After a flood: how much of it was left out, and its last lines."""
+        """After a flood: how many lines were skipped, and its last lines."""
         if self._sampler is None or not self._sampler.skipped:
             return []
         settled = [*self._settled(), *self._repeats.end()]
@@ -111,28 +162,28 @@ class LiveView:
 
     @property
     def samples(self) -> bool:
-        """True while not all is shown."""
+        """True while lines are skipped."""
         return self._sampler is not None and self._sampler.step > 1
 
     def show_all(self) -> str:
-        """From now on every line."""
+        """Show every line from now on."""
         settled = self._calm(self._last_at)
         self._sampler = None
         return self._paint(settled, self._settling())
 
     def mark(self, text: str) -> str:
-        """A line about the stream."""
+        """Show a line about the stream."""
         self._trouble = ""
         settled = [*self._settled(), *self._repeats.end(), self._style.paint(text, "yellow")]
         return self._paint(settled, self._settling())
 
     def trouble(self, text: str) -> str:
-        """What is wrong just now, until a mark says that it is over."""
+        """Show a problem in the bottom line until the next mark."""
         self._trouble = text
         return self._paint(self._settled(), self._settling())
 
     def alive(self, now: float, said: str) -> str:
-        """A sign of life while nothing comes; `said` is who gave it."""
+        """Show a sign of life while nothing comes; `said` names its source."""
         settled = [*self._settled(), *self._calm(now)]
         quiet_s = now - self._last_at
         status = self._settling()
@@ -142,7 +193,7 @@ class LiveView:
         return self._paint(settled, status)
 
     def end(self) -> str:
-        """The last that can be said; the terminal is left at the beginning of a line."""
+        """Show the rest; the cursor is then at the beginning of a line."""
         settled = [*self._settled(), *self._calm(self._last_at), *self._repeats.end()]
         settled += self._open.values()
         self._open.clear()
@@ -167,7 +218,7 @@ class LiveView:
         return self._repeats.waiting
 
     def _paint(self, lines: list[str], bottom: str) -> str:
-        """Lines that stay above, and the bottom line anew if it has to be."""
+        """The lines to keep, and the bottom line if it changed."""
         ours = bottom and bottom not in self._open.values()
         bottom = self._fitting(bottom)
         if ours:
@@ -183,7 +234,7 @@ class LiveView:
         text = text.expandtabs(4)
         if "\x1b" not in text:
             return cut(text, width)
-        # Colours take no room, and what is cut off must not take their end with it.
+        # Colours have no width, and a cut must not remove their end.
         kept, used, at = [], 0, 0
         while at < len(text):
             if text[at] == "\x1b":

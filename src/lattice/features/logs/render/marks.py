@@ -1,4 +1,4 @@
-"""What happened to a stream besides lines, as lines that can't be taken for the job's own. Pure."""
+"""Gaps and notes as lines that can't be mistaken for the job's own. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SAID = {
 
 
 def size(count_bytes: float) -> str:
-    """`4.1 KB`: three digits are enough."""
+    """`4.1 KB`, in powers of 1000."""
     for unit in ("B", "KB", "MB", "GB"):
         if count_bytes < 1000:
             return f"{count_bytes:.0f} {unit}" if unit == "B" else f"{count_bytes:.1f} {unit}"
@@ -60,7 +60,7 @@ def gap_mark(gap: LogGap) -> str:
 
 
 def _binary(count_bytes: int) -> str:
-    """`10 GiB`, as quotas are set."""
+    """`10 GiB`, as quotas are configured."""
     value, unit = float(count_bytes), "B"
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024 or unit == "GiB":
@@ -92,20 +92,20 @@ def note_mark(note: LogNote, job: str) -> str:
 
 
 class NotesAlike:
-    """Notes of single nodes in, and fewer out: what happened to many of them is told once."""
+    """Groups equal notes of several nodes into one."""
 
     def __init__(self) -> None:
         self._alike: dict[tuple[NoteKind, str], list[LogNote]] = {}
         self.nodes: set[str] = set()
 
     def take(self, note: LogNote) -> None:
-        # Their words name the node, which the mark does anyway.
+        # The text has the node's name, which the mark has anyway.
         words = note.words.replace(f" of node {note.node}", "").replace(note.node, "it")
         self._alike.setdefault((note.kind, words), []).append(note)
         self.nodes.add(note.node)
 
     def end(self) -> list[LogNote]:
-        """Those that came, in the order of the first of a kind."""
+        """The grouped notes, in the order of the first of each group."""
         told = []
         for (_, words), notes in self._alike.items():
             if len(notes) == 1:

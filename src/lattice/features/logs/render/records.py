@@ -1,4 +1,4 @@
-"""Records as lines of JSON: each line of the job an object of its own. Pure."""
+"""Records as lines of JSON: one object for each line of the job. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lattice.features.logs.model import LogBlock
 
 
 def json_lines(block: LogBlock) -> str:
-    """One object a line, with its number; its text is what the job wrote, nothing folded."""
+    """One object for each line, with its number and its unchanged text."""
     time = block.time.isoformat().replace("+00:00", "Z")
     before = json.dumps(
         {
@@ -29,9 +29,9 @@ def json_lines(block: LogBlock) -> str:
 
 
 def _texts(text: str) -> list[str]:
-    """Its lines, as they stand between quotes."""
+    """Its lines, escaped for JSON strings."""
     if "\\" not in text and plain(text):
-        # All at once: a line feed is the only thing that becomes a backslash and an n.
+        # All at once: only a line feed becomes a backslash and an n.
         lines = json.dumps(text, ensure_ascii=False)[1:-1].split("\\n")
     else:
         lines = [_text(line)[1:-1] for line in text.split("\n")]
@@ -39,5 +39,5 @@ def _texts(text: str) -> list[str]:
 
 
 def _text(line: str) -> str:
-    # Escaped throughout where anything in it could drive a terminal.
+    # Fully escaped if it could control a terminal.
     return json.dumps(line, ensure_ascii=not line.isprintable())

@@ -1,15 +1,15 @@
-"""Identical lines that follow each other, shown once with their number. Pure."""
+"""Consecutive equal lines, shown once with their number. Pure."""
 
 from __future__ import annotations
 
 from lattice.features.logs.render.lines import Head
 
 _FROM = 3
-"""Two of a kind are shorter as they are."""
+"""Two equal lines are shorter as they are."""
 
 
 class Repeats:
-    """Lines in; lines to show out. `waiting` is what is not yet shown of a run that goes on."""
+    """Takes lines and returns lines to show. `waiting` is the count of the current run."""
 
     def __init__(self, times: str = "×") -> None:
         self._times = times
@@ -17,7 +17,7 @@ class Repeats:
         self._count = 0
 
     def take(self, head: Head, line: str) -> list[str]:
-        """What to show now that this line has come. The same of another writer is another line."""
+        """The lines to show after this one. Equal lines of another writer are different."""
         last = self._last
         self._last = (head, line)
         if last is not None and last[1] == line and last[0].label == head.label and line:
@@ -33,7 +33,7 @@ class Repeats:
         return f"  {self._times} {self._count}" if self._count > 1 else ""
 
     def end(self) -> list[str]:
-        """What is left to show of a run, which ends here."""
+        """End the run; returns what is left to show of it."""
         shown = self._run(self._last)
         self._last, self._count = None, 0
         return shown

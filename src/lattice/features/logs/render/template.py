@@ -1,6 +1,6 @@
-"""`--template`: a line put together as its reader wants it. Pure.
+"""`--template`: a line in the user's format. Pure.
 
-Names in braces and nothing else: no format of Python's, in which a name may reach anywhere.
+Only names in braces: Python's format strings could access any attribute.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ESCAPE = re.compile(r"\\[tn\\]")
 
 
 class Template:
-    """Read once, filled in for each line."""
+    """Parsed once, filled in for each line."""
 
     def __init__(self, parts: list[tuple[str, bool]]) -> None:
         self._parts = tuple(parts)
@@ -32,7 +32,7 @@ class Template:
 
     @classmethod
     def read(cls, text: str) -> Template:
-        """`{time} {node}:{rank} {text}`. Raises `UsageError`."""
+        """Parse `{time} {node}:{rank} {text}`. Raises `UsageError`."""
         if not text or len(text) > _LONGEST:
             raise UsageError("A template has 1 to 500 characters.", hint=_HINT)
         parts: list[tuple[str, bool]] = []
@@ -51,7 +51,7 @@ class Template:
         return cls(parts)
 
     def line(self, block: LogBlock, time: str, number: int, text: str) -> str:
-        """The line of that number in the block, whose text is safe already."""
+        """Format the line with that number in the block; `text` must be safe already."""
         told = {
             "time": time.rstrip(),
             "node": inert(block.node),

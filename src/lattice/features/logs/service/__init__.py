@@ -1,9 +1,11 @@
 """Logs on a server.
 
-- `naming`: from what a node says of a job to the allocation and attempt that Slurm knows, and keys
-- `intake`: grants for a node's helper, and chunks from nodes to the store
-- `archive`: what the store has of an attempt, and the text of a range;  `indexes`: of its chunks
-- `feeds`: one open stream a node and allocation, shared by all who look
-- `lines`, `view`: pieces to lines, streams merged in the order of time
-- `look`: one question under way;  `reading`: who may ask it
+- `log_keys`: from a node's job to the attempt in Slurm, and its keys in the store.
+- `intake`: grants for a node's helper, and chunks from nodes to the store.
+- `archive`, `indexes`: the stored streams of an attempt, the text of a range, chunk indexes.
+- `seal`, `checks`, `metadata`: seals of stored logs, made and verified.
+- `live_feeds`: one open node stream for each node and attempt, shared by all viewers.
+- `lines`, `view`, `merge`: from pieces to lines, and streams merged in the order of time.
+- `log_query`: one query in progress; `log_service`: access checks.
+- `retention`: removal of old logs.
 """

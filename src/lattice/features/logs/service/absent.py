@@ -1,12 +1,12 @@
-"""Why nothing is known of what an attempt wrote, as an error for whoever asks."""
+"""The error for an attempt without known output, with the reason of each node."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
 from lattice.base.errors import DataUnavailable
-from lattice.features.logs.service.feeds import NodeFeed
-from lattice.features.logs.service.naming import AttemptName
+from lattice.features.logs.service.live_feeds import NodeFeed
+from lattice.features.logs.service.log_keys import AttemptName
 
 _MOST_REASONS = 3
 _NO_FILE = "no output file of it was found there"
@@ -18,13 +18,13 @@ class Absent:
     """The reasons of one attempt's nodes."""
 
     def __init__(self, name: AttemptName, feeds: Mapping[str, NodeFeed], *, settled: bool) -> None:
-        """`settled`: it ended so long ago that nothing is on its way any more."""
+        """`settled`: it ended so long ago that no output can arrive any more."""
         self._name = name
         self._feeds = feeds
         self._settled = settled
 
     def error(self) -> DataUnavailable:
-        """Names each reason once, with its nodes."""
+        """The error with each reason once, and its nodes."""
         nodes: dict[str, list[str]] = {}
         for node, feed in self._feeds.items():
             nodes.setdefault(self._reason(feed), []).append(node)
@@ -59,7 +59,7 @@ class Absent:
 
 
 def reasons_of(feeds: Mapping[str, NodeFeed], known: Container[str]) -> dict[str, str]:
-    """Why output of nodes is not here, or not all of it; `known` are those with stored streams."""
+    """Why output of nodes is missing or incomplete; `known` are nodes with stored streams."""
     found = {}
     for node, feed in feeds.items():
         troubles = [each.trouble for each in feed.streams.values() if each.trouble]

@@ -1,9 +1,9 @@
-"""What the object store has of an attempt: its streams, their chunks, and the text of a range.
+"""The object store's part of an attempt: its streams, their chunks, and the text of a range.
 
-A range costs its frames, and the indexes of a few chunks: where one stream has a folder of keys to
-itself, which its first and its last chunk can tell, chunks lie in the order of text and time, and
-the range is found by halving. Where streams share a folder, the indexes alone say which chunk is
-whose, and all are read. Where chunks overlap, what was stored first is read (`stored`).
+A range costs its frames and the indexes of a few chunks, if one stream has a folder of keys alone.
+The first and the last chunk show that. Chunks are then in the order of text and time, and a binary
+search finds the range. If streams share a folder, all indexes must be read. If chunks overlap, the
+text that was stored first is used (`ranges`).
 """
 
 from __future__ import annotations
@@ -24,51 +24,51 @@ from lattice.domain.logs import LogKind, LogSource, Piece, StreamName
 from lattice.domain.objects import NoObject, ObjectInfo, ObjectStore, escaped, unescaped
 from lattice.features.logs.service.checks import CheckedFrames, Checks
 from lattice.features.logs.service.indexes import Indexes
-from lattice.features.logs.service.naming import AttemptName
-from lattice.features.logs.service.ranges import StoredChunk, StoredRange
+from lattice.features.logs.service.log_keys import AttemptName
+from lattice.features.logs.service.ranges import ChunkRange, StoredRange
 from lattice.features.logs.service.seal import BrokenSeal, Seals
 from lattice.features.logs.service.stored import NotInOrder, StoredStream
 
 _FEW = 4
-"""So many chunks are looked at rather than searched."""
+"""So few chunks are all read, without a search."""
 _FIRST_RUN_BYTES = 1024 * 1024
 _MOST_RUN_BYTES = 8 * 1024 * 1024
-"""Of text that is fetched together: a reader has at most two of these in memory, compressed."""
+"""Text fetched together: a reader has at most two of these in memory, compressed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which part of every stream is wanted. What lies elsewhere need not be known."""
+    """The wanted part of every stream; the rest need not be read."""
 
     since_ms: int = 0
     until_ms: int | None = None
     offset: int = 0
     tail: int | None = None
-    """So many lines before the end."""
+    """The number of lines before the end."""
 
 
 class StoredStreams(dict[StreamName, StoredStream]):
     """The streams of an attempt, by name."""
 
     faults: tuple[str, ...] = ()
-    """How what is stored differs from what was sealed, in words."""
+    """How stored objects differ from their seal, as text."""
 
 
 _ReadFrame: TypeAlias = tuple[StoredRange, PlacedFrame, bytes]
-"""A frame with its text, of which the part that lies in the range counts."""
+"""A frame with its text; only the part within the range counts."""
 
 
 class Archive:
     """Reads chunks."""
 
     def __init__(self, objects: ObjectStore, seals: Seals | None = None) -> None:
-        """With `seals`, what was sealed is checked as it is read."""
+        """With `seals`, sealed chunks are verified when they are read."""
         self._objects = objects
         self._indexes = Indexes(objects)
         self._seals = seals
         self._checked = CheckedFrames(objects)
         self.silent_at: float | None = None
-        """When the store last kept somebody waiting for nothing; None if it answered since."""
+        """When the store last did not answer in time (monotonic); None if it answered since."""
 
     async def streams(
         self,
@@ -77,9 +77,9 @@ class Archive:
         nodes: Iterable[str] = (),
         span: Span | None = None,
     ) -> StoredStreams:
-        """Every stream of these kinds and nodes (none: of all). Raises `Unavailable`.
+        """Every stream of these kinds and nodes (empty: all nodes). Raises `Unavailable`.
 
-        Without a span every chunk of theirs is looked at.
+        Without a span all of their chunks are examined.
         """
         prefixes = [
             f"{name.prefix}/{kind.value}/{node}" for kind in kinds
@@ -98,7 +98,7 @@ class Archive:
         return streams
 
     async def _checks(self, name: AttemptName) -> tuple[Checks, str]:
-        """What the seal says, if there is one; and why it can't be believed."""
+        """The checks by the seal, if there is one; and why the seal is invalid."""
         if self._seals is None or name.attempt.ended is None:
             return Checks(), ""
         try:
@@ -120,8 +120,8 @@ class Archive:
     async def _looked_at(
         self, folder: str, objects: Iterable[ObjectInfo], checks: Checks
     ) -> Iterable[StoredStream]:
-        """The streams in these, by looking at each."""
-        chunks: dict[StreamName, list[StoredChunk]] = {}
+        """The streams in these objects, by reading each index."""
+        chunks: dict[StreamName, list[ChunkRange]] = {}
         found = await asyncio.gather(*(self._read_chunk(each, checks) for each in objects))
         for each in found:
             if each is not None:
@@ -135,8 +135,8 @@ class Archive:
             streams.append(stream)
         return streams
 
-    async def _read_chunk(self, info: ObjectInfo, checks: Checks) -> StoredChunk | None:
-        """The chunk in this object; None if it is none, or not the one that was sealed."""
+    async def _read_chunk(self, info: ObjectInfo, checks: Checks) -> ChunkRange | None:
+        """The chunk in this object; None if it is not a chunk, or differs from its seal."""
         found = await self._indexes.read(info)
         if found is None or not _is_in_place(info, found[0]):
             checks.is_missing(info.key)
@@ -144,16 +144,16 @@ class Archive:
         index, digest = found
         if not checks.holds(info.key, digest):
             return None
-        return StoredChunk(info.key, index, info.modified, digest)
+        return ChunkRange(info.key, index, info.modified, digest)
 
     async def _searched(
         self, objects: tuple[ObjectInfo, ...], span: Span, checks: Checks
     ) -> StoredStream:
-        """The stream to which all of these belong. Raises `NotInOrder` if there is none."""
+        """The stream of all these objects. Raises `NotInOrder` if they are of several."""
         begun, last = await asyncio.gather(
             self._indexes.of(objects[0]), self._indexes.of(objects[-1])
         )
-        # That many chunks came before its last one, so there is room for no other stream's.
+        # The last chunk has this many before it, so the folder has no chunk of another stream.
         if begun is None or last is None or last.before != len(objects) - 1:
             raise NotInOrder
         if any(second.modified < first.modified for first, second in pairwise(objects)):
@@ -163,7 +163,7 @@ class Archive:
         stream.is_sealed = checks.has_sealed(folder, stream.name)
         await self._chunk(stream, 0)
         await self._look_back(stream, len(objects) - 1)
-        # One that was added to a stream that had ended is found out by the one before it.
+        # If a chunk was added after the stream's end, the one before it shows that.
         await self._chunk(stream, len(objects) - 2)
         await self._look_at_range(stream, span)
         return stream
@@ -172,7 +172,7 @@ class Archive:
         end = stream.end
         line = 0 if span.tail is None else max(0, end.line - span.tail)
 
-        def is_wanted(chunk: StoredChunk) -> bool:
+        def is_wanted(chunk: ChunkRange) -> bool:
             return (
                 chunk.end.line >= line
                 and chunk.end.offset > span.offset
@@ -187,21 +187,21 @@ class Archive:
             (span.since_ms - min(times)) / (max(times) - min(times) + 1),
         )
         begin = await self._first(stream, is_wanted, int(share * len(stream.objects)))
-        # Reading begins a frame early, to begin with a whole line.
+        # The read begins a frame early, to start with a whole line.
         await self._look_back(stream, max(0, begin - 1))
         if span.until_ms is not None:
             until_ms = span.until_ms
             past = await self._first(stream, lambda chunk: _times(chunk)[0] > until_ms, begin)
-            # The first frame that begins too late is in one of these.
+            # One of these has the first frame that begins too late.
             for number in range(max(0, past - 1), min(past + 1, len(stream.objects))):
                 await self._chunk(stream, number)
 
     async def _first(
-        self, stream: StoredStream, fits: Callable[[StoredChunk], bool], near: int
+        self, stream: StoredStream, fits: Callable[[ChunkRange], bool], near: int
     ) -> int:
-        """The first chunk that fits; behind the last if none does.
+        """The number of the first chunk that fits; the number of chunks if none does.
 
-        In growing steps away from where it is thought to be, and then halving.
+        Growing steps from the estimate, then a binary search.
         """
         low, high, step = 0, len(stream.objects), 1
         number = min(max(near, 0), high - 1)
@@ -218,8 +218,8 @@ class Archive:
                 step *= 2
         return low
 
-    async def _chunk(self, stream: StoredStream, number: int) -> StoredChunk:
-        """Raises `NotInOrder` if this is not the stream's chunk of that number."""
+    async def _chunk(self, stream: StoredStream, number: int) -> ChunkRange:
+        """The chunk of that number. Raises `NotInOrder` if it is another stream's."""
         info = stream.objects[number]
         known = stream.known(info.key)
         if known is not None:
@@ -233,7 +233,7 @@ class Archive:
     async def pieces(
         self, stream: StoredStream, begin: int, end: int | None = None
     ) -> AsyncGenerator[Piece]:
-        """The stream's text from an offset on, each byte once, in order, as far as it joins."""
+        """The stream's text from an offset on, each byte once, in order, up to the first hole."""
         at = begin
         async with aclosing(self._frames(stream, begin, end)) as frames:
             async for part, placed, text in frames:
@@ -246,7 +246,7 @@ class Archive:
                         yield rest
 
     async def texts(self, stream: StoredStream, begin: int, end: int) -> AsyncGenerator[bytes]:
-        """The same without places and times, and not beyond `end`."""
+        """The text alone, up to `end` at most."""
         at = begin
         async with aclosing(self._frames(stream, begin, end)) as frames:
             async for part, placed, text in frames:
@@ -261,7 +261,7 @@ class Archive:
     async def _frames(
         self, stream: StoredStream, begin: int, end: int | None
     ) -> AsyncGenerator[_ReadFrame]:
-        """Frames of a range with their text; the next are fetched while these are used."""
+        """Frames of a range with their text; the next are fetched meanwhile."""
         most_bytes = _FIRST_RUN_BYTES
         at = begin
         coming: deque[tuple[StoredRange, asyncio.Task[_Run]]] = deque()
@@ -278,7 +278,7 @@ class Archive:
                     del wanted[: len(run)]
                     at = min(run[-1].end.offset, part.end)
                     coming.append((part, asyncio.create_task(self._fetched(stream, part, run))))
-                    # Whoever wants a page has it soon; whoever reads on reads much.
+                    # A page needs a quick first answer; a long read benefits from larger fetches.
                     ahead = 1 if most_bytes == _MOST_RUN_BYTES else 0
                     most_bytes = min(2 * most_bytes, _MOST_RUN_BYTES)
                     while len(coming) > ahead:
@@ -290,14 +290,14 @@ class Archive:
                 async for each in _expanded(await task):
                     yield each
         except (BadChunk, NoObject):
-            # This ends here, before it; who reads on finds that it is lost.
+            # This iterator ends before the chunk; the next one has it as lost.
             await self._lose(stream, reading.chunk)
         finally:
             for _, task in coming:
                 task.cancel()
             await asyncio.gather(*(task for _, task in coming), return_exceptions=True)
 
-    async def _lose(self, stream: StoredStream, chunk: StoredChunk) -> None:
+    async def _lose(self, stream: StoredStream, chunk: ChunkRange) -> None:
         if stream.objects:
             await self._resolve_all(stream)
         stream.lose(chunk, tampered=stream.checks.covers(chunk.key))
@@ -328,16 +328,16 @@ class Archive:
                     await self._look_ahead(stream, number)
                 yield StoredRange(chunk.index.offset, chunk.end.offset, chunk)
         except NotInOrder:
-            # An object is damaged, or was removed since. This ends here, before it.
+            # An object is damaged, or was removed since. This iterator ends before it.
             await self._resolve_all(stream)
 
     async def _look_back(self, stream: StoredStream, number: int) -> None:
-        """As far as there is text: what has none has no time either."""
+        """Read back to a chunk with text: others may have no time."""
         while not (await self._chunk(stream, number)).index.frames and number:
             number -= 1
 
     async def _look_ahead(self, stream: StoredStream, number: int) -> None:
-        """What is missing at the end of a chunk, the next one tells."""
+        """Read ahead to a chunk with text: gaps at a chunk's end are in the next ones."""
         while number < len(stream.objects):
             if (await self._chunk(stream, number)).index.frames:
                 return
@@ -355,17 +355,17 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Frames side by side, as they are stored."""
+    """Adjacent frames, as stored."""
 
     part: StoredRange
     frames: list[PlacedFrame]
     begin: int
-    """Where the first lies in its object."""
+    """The offset of the first one in its object."""
     stored: bytes
 
 
 async def _expanded(run: _Run) -> AsyncIterator[_ReadFrame]:
-    """Each with its text. A reader has the text of two in memory, not that of a run."""
+    """Each frame with its text. A reader has the text of two frames in memory, not of a run."""
     stored = memoryview(run.stored)
 
     def text_of(placed: PlacedFrame) -> bytes:
@@ -385,30 +385,30 @@ def _is_in_place(info: ObjectInfo, index: ChunkIndex) -> bool:
 
 
 def _number(info: ObjectInfo) -> tuple[int, str]:
-    """The order of numbers, which is that of keys up to a million."""
+    """The order of chunk numbers, which is that of keys up to a million."""
     return len(info.key), info.key
 
 
-def _times(chunk: StoredChunk) -> tuple[float, float]:
-    """When its first and its last text was read, or that something is missing was seen."""
+def _times(chunk: ChunkRange) -> tuple[float, float]:
+    """The times of its first and last text or gap, in ms."""
     index = chunk.index
     if index.frames:
         return index.frames[0].times_ms[0], index.frames[-1].times_ms[1]
     if index.gap_records:
         return index.gap_records[0].time_ms, index.gap_records[-1].time_ms
-    # It only says that nothing comes.
+    # An empty last chunk has no time.
     return math.inf, math.inf
 
 
 def _up_to(piece: Piece, end: int) -> Piece:
-    """The piece without what lies behind `end`."""
+    """The piece without what is behind `end`."""
     if piece.end_offset <= end:
         return piece
     return Piece(piece.at, piece.time_ms, piece.late, piece.text[: end - piece.at.offset])
 
 
 def _run(frames: list[PlacedFrame], most_bytes: int) -> list[PlacedFrame]:
-    """The first ones, which are side by side and are read together."""
+    """The first adjacent frames, to fetch together."""
     begin = frames[0].begin.offset
     count = bisect_right(frames, begin + most_bytes, key=lambda each: each.end.offset)
     return frames[: max(1, count)]

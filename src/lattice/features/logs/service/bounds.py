@@ -1,37 +1,93 @@
-"""How much work reading logs may be: for one page, for one caller, for a replica. No I/O."""
+"""Limits of the work for logs: of one page, of one caller, of a replica. No I/O.
+
+Each replica counts by itself, because the limits protect its own work. Nothing is queued: a request
+over the limit is refused and may retry after a second.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from lattice.access.admission import Admission
 from lattice.base.clock import Clock
+from lattice.base.errors import RateLimited
 from lattice.base.turns import Turns
 from lattice.features.logs.model import LogRecord
 from lattice.features.logs.service.search import Search
 
+_RETRY_AFTER_S = 1
+
+
+class Admission:
+    """Counts requests of one kind in progress."""
+
+    def __init__(
+        self,
+        kind: str,
+        *,
+        per_caller: int,
+        in_all: int,
+        refused: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`refused` is called with `kind` at every refusal."""
+        self._kind = kind
+        self._per_caller = per_caller
+        self._in_all = in_all
+        self._refused = refused
+        self._callers: Counter[str] = Counter()
+
+    @property
+    def open(self) -> int:
+        """How many are in progress."""
+        return self._callers.total()
+
+    @contextmanager
+    def admitted(self, sub: str) -> Iterator[None]:
+        """Count one for this caller while the context lasts. Raises `RateLimited`."""
+        if self._callers[sub] >= self._per_caller:
+            raise self._refusal(f"{self._per_caller} of yours are under way on this server")
+        if self.open >= self._in_all:
+            raise self._refusal(f"this server does {self._in_all} at once for everybody")
+        self._callers[sub] += 1
+        try:
+            yield
+        finally:
+            self._callers[sub] -= 1
+            if not self._callers[sub]:
+                del self._callers[sub]
+
+    def _refusal(self, why: str) -> RateLimited:
+        self._refused(self._kind)
+        return RateLimited(
+            f"Too many requests of this kind: {why}.",
+            hint=f"Try again in {_RETRY_AFTER_S} s.",
+            retry_after_s=_RETRY_AFTER_S,
+        )
+
+
 _PER_STREAM_BYTES = 1024 * 1024
-"""What is fetched of each stream before anything can be merged, and worth reading to its end."""
+"""Fetched from each stream before the merge can start, and worth reading to its end."""
 _PAGES_A_CALLER, _PAGES = 4, 32
 _DOWNLOADS_A_CALLER, _DOWNLOADS = 4, 128
 
 
 @dataclass(frozen=True, slots=True)
 class PageBudget:
-    """How much work one page is. It ends after the group that reaches one of these."""
+    """The work for one page. The page ends after the group that reaches a limit."""
 
     answer_bytes: int = 4 * 1024 * 1024
     scanned_bytes: int = 64 * 1024 * 1024
-    """Of text, whether it is in the page or was left out."""
+    """Text that is in the page or was filtered out."""
     seconds: float = 5.0
 
 
 class PageMeter:
-    """Whether a page is full, or has been work enough."""
+    """Decides when a page is full, or was enough work."""
 
     def __init__(self, budget: PageBudget, limit: int, streams: int, clock: Clock) -> None:
-        """`limit` is how many lines are wanted."""
+        """`limit` is the number of lines."""
         self._budget = budget
         self._limit = limit
         self._clock = clock
@@ -41,7 +97,7 @@ class PageMeter:
         self._begun: float | None = None
 
     def is_full_with(self, group: list[LogRecord], scanned_bytes: int) -> bool:
-        """Count a group in. The time begins with the first one, so each page gets on."""
+        """Count a group. The time starts with the first group, so each page makes progress."""
         now = self._clock.monotonic()
         self._begun = now if self._begun is None else self._begun
         for each in group:
@@ -68,7 +124,7 @@ def _downloads(refused: Callable[[str], None] = lambda _: None) -> Admission:
 
 @dataclass(frozen=True, slots=True)
 class WorkBounds:
-    """What reading logs may take of a replica."""
+    """The limits for reading logs on a replica."""
 
     budget: PageBudget = field(default_factory=PageBudget)
     turns: Turns = field(default_factory=Turns)
@@ -79,5 +135,5 @@ class WorkBounds:
 
     @classmethod
     def reporting(cls, refused: Callable[[str], None], search: Search) -> WorkBounds:
-        """The usual ones; `refused` is given the kind of every refusal."""
+        """The default limits; `refused` is called with the kind of every refusal."""
         return cls(pages=_pages(refused), downloads=_downloads(refused), search=search)

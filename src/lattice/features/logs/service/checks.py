@@ -1,6 +1,6 @@
-"""What a seal says of the objects that are there: which are missing, changed or added.
+"""Compares stored objects with their seal: which are missing, changed or added.
 
-One for each question. Without a seal everything is taken as it is.
+One instance for each query. Without a seal every object is accepted.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from lattice.domain.logchunk import BadChunk, PlacedFrame
 from lattice.domain.logs import StreamName
 from lattice.domain.objects import ObjectInfo, ObjectStore
 from lattice.features.logs.service.indexes import Indexes
-from lattice.features.logs.service.naming import AttemptName
-from lattice.features.logs.service.ranges import Lost, StoredChunk
+from lattice.features.logs.service.log_keys import AttemptName
+from lattice.features.logs.service.ranges import ChunkRange, LostRange
 from lattice.features.logs.service.seal import SealedAttempt, SealedChunk, Seals
 
 _SINCE = "in the object store since these logs were sealed"
 _MOST_KEPT_BYTES = 16 * 1024 * 1024
-"""Of digests of frames, 32 bytes each."""
+"""For digests of frames, 32 bytes each."""
 
 
 class Checks:
-    """The chunks of one attempt, against its seal."""
+    """The chunks of one attempt, compared with its seal."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class Checks:
         self._added: set[str] = set()
 
     def folders(self, prefixes: Sequence[str]) -> set[str]:
-        """The folders below these prefixes in which something was sealed."""
+        """The folders below these prefixes that have sealed chunks."""
         return {each for each in self._folders if f"{each}/".startswith(tuple(prefixes))}
 
     async def expected(
         self, folder: str, objects: Iterable[ObjectInfo], indexes: Indexes
     ) -> list[ObjectInfo]:
-        """Those that were sealed or taken later by a server; what was added is left out."""
+        """The objects that were sealed, or noted later by a server; added ones are left out."""
         found = list(objects)
         if not self.is_sealed:
             return found
@@ -76,7 +76,7 @@ class Checks:
         return True
 
     def holds(self, key: str, digest: str) -> bool:
-        """True if this is the index that was sealed, or there is no seal."""
+        """True if this is the sealed index, or there is no seal for it."""
         sealed = self._chunks.get(key)
         if sealed is None or sealed.digest == digest:
             return True
@@ -84,30 +84,30 @@ class Checks:
         return False
 
     def is_missing(self, key: str) -> None:
-        """What is there is no chunk any more."""
+        """Note that the object is not a chunk any more."""
         if key in self._chunks:
             self._changed.add(key)
 
     def covers(self, key: str) -> bool:
-        """True if the text of this chunk is to be checked."""
+        """True if the text of this chunk must be verified."""
         return key in self._chunks or key in self._late
 
-    def lost(self, folder: str, intact: Iterable[StoredChunk]) -> dict[StreamName, list[Lost]]:
-        """What was sealed in a folder and can't be read; every sealed stream is named."""
+    def lost(self, folder: str, intact: Iterable[ChunkRange]) -> dict[StreamName, list[LostRange]]:
+        """Sealed chunks of a folder that can't be read, by stream; each sealed stream is a key."""
         there = {each.key for each in intact}
-        found: dict[StreamName, list[Lost]] = {}
+        found: dict[StreamName, list[LostRange]] = {}
         for chunk in self._folders.get(folder, ()):
             lost = found.setdefault(chunk.stream, [])
             if chunk.key not in there:
-                lost.append(Lost(chunk.begin, chunk.end, tampered=True))
+                lost.append(LostRange(chunk.begin, chunk.end, tampered=True))
         return found
 
     def has_sealed(self, folder: str, stream: StreamName) -> bool:
-        """True if all that there was of it is known."""
+        """True if the stream was sealed, so all its chunks are known."""
         return any(each.stream == stream for each in self._folders.get(folder, ()))
 
     def faults(self) -> tuple[str, ...]:
-        """What was found so far, in words."""
+        """The differences found so far, as text."""
         faults = []
         for keys, what in (
             ([each.key for each in self._removed], f"removed {_SINCE}"),
@@ -123,9 +123,9 @@ class Checks:
 
 
 class CheckedFrames:
-    """Frames of sealed chunks, each checked. The first read of a chunk costs the whole of it.
+    """Reads frames of sealed chunks and verifies each. The first read fetches the whole chunk.
 
-    That gives the digests of its frames, which are kept: a later range costs its frames alone.
+    That gives the digests of its frames, which are cached. A later range fetches its frames alone.
     """
 
     def __init__(self, objects: ObjectStore, most_bytes: int = _MOST_KEPT_BYTES) -> None:
@@ -134,8 +134,8 @@ class CheckedFrames:
         self._digests: OrderedDict[str, bytes] = OrderedDict()
         self._size = 0
 
-    async def read(self, chunk: StoredChunk, run: Sequence[PlacedFrame]) -> bytes:
-        """The frames of a run as they are stored. Raises `BadChunk`, `NoObject`, `Unavailable`."""
+    async def read(self, chunk: ChunkRange, run: Sequence[PlacedFrame]) -> bytes:
+        """The frames of a run as stored. Raises `BadChunk`, `NoObject`, `Unavailable`."""
         begin, end = run[0].stored_at, run[-1].stored_at + run[-1].frame.stored_bytes
         known = self._digests.get(chunk.digest)
         if known is None:
@@ -147,7 +147,7 @@ class CheckedFrames:
         await in_few_threads(_check, chunk, run, stored, known)
         return stored
 
-    def _keep(self, chunk: StoredChunk, digests: bytes) -> None:
+    def _keep(self, chunk: ChunkRange, digests: bytes) -> None:
         if chunk.digest not in self._digests:
             self._digests[chunk.digest] = digests
             self._size += len(digests)
@@ -155,8 +155,8 @@ class CheckedFrames:
             self._size -= len(self._digests.popitem(last=False)[1])
 
 
-def _check(chunk: StoredChunk, run: Sequence[PlacedFrame], stored: bytes, known: bytes) -> None:
-    """Raise `BadChunk` if a frame of the run has another digest than is known."""
+def _check(chunk: ChunkRange, run: Sequence[PlacedFrame], stored: bytes, known: bytes) -> None:
+    """Raise `BadChunk` if the digest of a frame differs from the known one."""
     view, begin = memoryview(stored), run[0].stored_at
     numbers = {each.stored_at: number for number, each in enumerate(chunk.index.placed())}
     for each in run:
@@ -166,8 +166,8 @@ def _check(chunk: StoredChunk, run: Sequence[PlacedFrame], stored: bytes, known:
             raise BadChunk("a frame is not what was sealed")
 
 
-def _frame_digests(chunk: StoredChunk, whole: bytes) -> bytes:
-    """One after the other. Raises `BadChunk` if the frames are not those of the index."""
+def _frame_digests(chunk: ChunkRange, whole: bytes) -> bytes:
+    """The digests, joined. Raises `BadChunk` if the frames differ from the index."""
     if hashlib.sha256(whole).hexdigest() != chunk.index.sha256:
         raise BadChunk("the text is not what was sealed")
     view = memoryview(whole)

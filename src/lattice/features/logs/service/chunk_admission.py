@@ -1,8 +1,8 @@
-"""What of a chunk is decided before its bytes are taken: its place in memory, and its quota.
+"""Limits that are checked before the bytes of a chunk are read: memory and quota.
 
-A node sends few chunks at once, and all nodes together have a bounded number of them in memory.
-Whoever is next waits with the bytes still on the node. The quota counts what the store really
-holds, so it holds against a node that does not count by itself.
+A node sends few chunks at once, and a replica has a bounded number of them in memory. The bytes of
+the others wait on their nodes. The quota counts the objects in the store, so it also limits a node
+that does not count.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from dataclasses import dataclass
 from lattice.base.errors import PermissionRefused, RateLimited
 from lattice.domain.logs import LogKind
 from lattice.domain.objects import ObjectStore
-from lattice.features.logs.service.naming import AttemptName
+from lattice.features.logs.service.log_keys import AttemptName
 
 MOST_PER_NODE = 2
-"""An agent sends one at a time; a second may be what is left of a broken connection."""
+"""An agent sends one at a time; a second may be left from a broken connection."""
 MOST_IN_MEMORY = 12
 """At most 9.5 MiB each."""
 NO_QUOTA = 0
 _OVERHEAD = 32
-"""One part in so many comes on top: indexes, and chunks that tell of gaps."""
+"""One part in so many is added for indexes and for chunks with gaps."""
 _READ_AGAIN = 8
-"""The store is asked anew when one part in so many was added here: other replicas add too."""
+"""After this replica adds one part in so many, the store is read again: other replicas add too."""
 _MOST_KNOWN = 4096
 
 
 class ChunkPlaces:
-    """The chunks that are on their way into this replica."""
+    """The chunks that this replica is receiving."""
 
     def __init__(self, in_memory: int = MOST_IN_MEMORY, per_node: int = MOST_PER_NODE) -> None:
         self._memory = asyncio.Semaphore(in_memory)
@@ -40,7 +40,7 @@ class ChunkPlaces:
 
     @asynccontextmanager
     async def stream(self, node: str) -> AsyncIterator[None]:
-        """One stream of a node, while the context lasts. Raises `RateLimited`."""
+        """One chunk of a node, while the context lasts. Raises `RateLimited`."""
         if self._streams[node] >= self._per_node:
             raise RateLimited(
                 f"{node} sends {self._per_node} chunks already.",
@@ -57,7 +57,7 @@ class ChunkPlaces:
 
     @asynccontextmanager
     async def memory(self) -> AsyncIterator[None]:
-        """Room for one chunk. Whoever waits longest is next, and a node waits twice at most."""
+        """Memory for one chunk, in the order of requests. A node has at most two requests."""
         async with self._memory:
             yield
 
@@ -66,7 +66,7 @@ class ChunkPlaces:
 class _Stored:
     total_bytes: int
     added_bytes: int = 0
-    """Of these, since the store was asked."""
+    """The part that was added since the store was read."""
 
 
 class StoredQuota:
@@ -95,7 +95,7 @@ class StoredQuota:
             )
 
     def added(self, name: AttemptName, node: str, size_bytes: int) -> None:
-        """So much more is stored."""
+        """Count bytes that were stored."""
         stored = self._known.get((name.prefix, node))
         if stored is not None:
             stored.total_bytes += size_bytes

@@ -1,4 +1,4 @@
-"""A cursor: the attempt, and where each stream goes on. Opaque to callers, nothing secret."""
+"""A cursor: the attempt, and the position of each stream. Opaque to callers, not secret."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class _Cursor(msgspec.Struct, frozen=True):
 
 
 def write_cursor(attempt: int, places: Mapping[StreamName, Position]) -> str:
-    """For a URL or a header."""
+    """The cursor as text for a URL or a header."""
     told = {str(name): (at.offset, at.line) for name, at in places.items()}
     packed = zlib.compress(msgspec.json.encode(_Cursor(attempt, told)))
     return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
 def read_cursor(text: str) -> tuple[int, dict[StreamName, Position]]:
-    """The attempt and the places. Raises `UsageError`."""
+    """The attempt and the positions. Raises `UsageError`."""
     try:
         told = _unpacked(text)
         places = dict(map(_place, told.places.items()))

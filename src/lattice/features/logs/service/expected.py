@@ -1,8 +1,8 @@
-"""What the server still expects of a node, about an attempt: the rest of a stream, or nothing.
+"""Which chunks the server still expects from a node for an attempt.
 
-A stream that has its last chunk is sealed. Afterwards only what is missing before its end is taken.
-Long after an attempt's end a new stream is taken only of a node that has stored nothing of it yet,
-or whose streams are not all there: it was away, and brings what it has.
+A stream with its last chunk is complete. After that only chunks that fill a hole before its end are
+accepted. Long after an attempt's end a new stream is accepted in two cases: its node has stored
+nothing yet, or not all of its streams are complete. Such a node was away and sends what it has.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lattice.base.clock import Clock
 from lattice.domain.logchunk import ChunkIndex
 from lattice.domain.logs import LogKind, LogSource, StreamName
 from lattice.features.logs.service.archive import Archive, Span
-from lattice.features.logs.service.naming import AttemptName
+from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.retention import Removals
 from lattice.features.logs.service.stored import StoredStream
 
@@ -27,7 +27,7 @@ _ENDS_ALONE = Span(tail=0)
 
 
 class Expected:
-    """Asks the store. Every question raises `Unavailable` while that does not answer."""
+    """Reads the store. Every method raises `Unavailable` while it does not answer."""
 
     def __init__(self, archive: Archive, removals: Removals, clock: Clock) -> None:
         self._archive = archive
@@ -51,19 +51,19 @@ class Expected:
         return COMPLETE if self._is_settled(streams.values()) else ""
 
     async def is_complete(self, name: AttemptName, node: str) -> bool:
-        """True if the attempt is long over, and nothing of this node is missing or under way."""
+        """True if the attempt is long over, and nothing of this node is missing or in progress."""
         if not self.is_long_over(name):
             return False
         streams = await self._archive.streams(name, LogKind, (node,), _ENDS_ALONE)
         return self._is_settled(streams.values())
 
     def is_long_over(self, name: AttemptName) -> bool:
-        """True if Slurm says that the attempt ended, and not just now."""
+        """True if the attempt ended more than 10 minutes ago, by Slurm."""
         ended = name.attempt.ended
         return ended is not None and self._clock.now() - ended > LONG
 
     def _is_settled(self, streams: Iterable[StoredStream]) -> bool:
-        """A node that comes back stores one stream after the other: it has time for the next."""
+        """True if all streams are complete, and for `LONG`; a late node needs time for each."""
         found = tuple(streams)
         newest = max((each.newest for each in found), default=None)
         if newest is None or not all(each.last for each in found):

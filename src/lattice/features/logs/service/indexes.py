@@ -1,6 +1,6 @@
-"""The indexes of chunks: read from the ends of objects, and kept as long as there is room.
+"""A cache of chunk indexes, which are read from the ends of objects.
 
-Objects never change once written, so what was read stays true.
+Objects never change, so cached indexes stay valid.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from lattice.features.logs.service.seal import index_digest
 
 _AT_ONCE = 16
 _TAIL_BYTES = 4 * 1024
-"""Holds the index of a chunk with 8 MiB of usual frames; a larger one costs a second read."""
+"""Enough for the index of a chunk with 8 MiB of usual frames; a larger one needs a second read."""
 _MOST_NUMBERS = 2_000_000
-"""In the indexes that are kept; some 80 MB."""
+"""In the cached indexes; about 80 MB."""
 
 
 class Indexes:
-    """Those used last are kept."""
+    """Keeps the most recently used ones."""
 
     def __init__(self, objects: ObjectStore, most_numbers: int = _MOST_NUMBERS) -> None:
         self._objects = objects
@@ -31,12 +31,12 @@ class Indexes:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def of(self, info: ObjectInfo) -> ChunkIndex | None:
-        """None for what is no chunk. Raises `Unavailable`."""
+        """The index; None if the object is not a chunk. Raises `Unavailable`."""
         found = await self.read(info)
         return found[0] if found else None
 
     async def read(self, info: ObjectInfo) -> tuple[ChunkIndex, str] | None:
-        """The index and its own SHA-256; None for what is no chunk. Raises `Unavailable`."""
+        """The index and its SHA-256; None if the object is not a chunk. Raises `Unavailable`."""
         if info.key in self._kept:
             self._kept.move_to_end(info.key)
             return self._kept[info.key]
@@ -48,7 +48,7 @@ class Indexes:
                     tail, size = await self._objects.read_end(info.key, index_size(tail))
                 found = await in_few_threads(_both, tail, size)
             except (BadChunk, NoObject):
-                # Not ours, or being removed: what is no chunk is not shown as one.
+                # Not written by Lattice, or being removed.
                 pass
         self._keep(info.key, found)
         return found
@@ -62,10 +62,10 @@ class Indexes:
 
 
 def _numbers(found: tuple[ChunkIndex, str] | None) -> int:
-    """How much of an index there is to keep."""
+    """The number of integers in an index, as a measure of its size."""
     return 8 if found is None else 8 + sum(4 + len(each.marks) for each in found[0].frames)
 
 
 def _both(tail: bytes, size: int) -> tuple[ChunkIndex, str]:
-    """In a thread: an index may have a megabyte. Raises `BadChunk`."""
+    """Runs in a thread: an index may have a megabyte. Raises `BadChunk`."""
     return read_index(tail, size), index_digest(tail)

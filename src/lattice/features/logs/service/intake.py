@@ -1,8 +1,7 @@
-"""What nodes bring: the question whether they may read, and chunks to store.
+"""Requests of nodes: grants to read output, and chunks to store.
 
-A node is believed in what its certificate says, and in nothing else: the job must be one that
-Slurm says is or was on that node, and a chunk must be what its index says, byte for byte. The
-key's words are Slurm's.
+The server trusts a node's certificate and nothing else. Slurm must report that the job is or was on
+that node. A chunk must match its index byte for byte. The key comes from Slurm's data.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
 
 from lattice.access.grants import GrantSigner
+from lattice.access.journal import RefusalJournal
 from lattice.base.clock import Clock
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.base.failpoints import failpoint
@@ -36,7 +35,7 @@ from lattice.domain.privileged import OpenNoted, OpenOutput, OpenOutputFile, dig
 from lattice.features.logs.service.archive import Archive
 from lattice.features.logs.service.chunk_admission import NO_QUOTA, StoredQuota
 from lattice.features.logs.service.expected import Expected
-from lattice.features.logs.service.naming import AttemptName, Naming
+from lattice.features.logs.service.log_keys import AttemptName, Naming
 from lattice.features.logs.service.retention import Removals
 from lattice.features.logs.service.seal import Seals
 
@@ -45,14 +44,8 @@ _MOST_NUMBERS = 1000
 _AGENT = "agent:"
 
 
-class IntakeJournal(Protocol):
-    """What operators can look up afterwards."""
-
-    def refused(self, rpc: str, who: str, reason: str) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
-class StoredStream:
+class AdmittedStream:
     """Up to where the store has a stream."""
 
     kind: LogKind
@@ -67,14 +60,14 @@ class Admitted:
 
     grant: str
     path: str
-    stored: tuple[StoredStream, ...]
+    stored: tuple[AdmittedStream, ...]
     since_ms: int = 0
     until_ms: int = 0
-    """Of noted files: when their writers began."""
+    """For noted files: the range of their writers' start times."""
 
 
 class LogIntake:
-    """For agents, on their own listener."""
+    """Serves agents, on their own listener."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - what it stands on
         self,
@@ -82,13 +75,13 @@ class LogIntake:
         files: JobFiles,
         objects: ObjectStore,
         signer: GrantSigner,
-        journal: IntakeJournal,
+        journal: RefusalJournal,
         clock: Clock,
         seals: Seals,
         on_last: Callable[[AttemptName], None] = lambda _: None,
         quota_bytes: int = NO_QUOTA,
     ) -> None:
-        """`on_last` hears that a stream has its last chunk."""
+        """`on_last` is called when a stream has its last chunk."""
         self._quota = StoredQuota(objects, quota_bytes)
         self._on_last = on_last
         self._naming = naming
@@ -109,15 +102,15 @@ class LogIntake:
         kind: LogKind = LogKind.STDOUT,
         tell_stored: bool = False,
     ) -> Admitted:
-        """A grant for the node's helper to open the output of a job that Slurm says is there.
+        """A grant for the node's helper to open the output of a job that Slurm has there.
 
         Without `pids` it is for the file that Slurm names, if this node ran the script. Long after
-        the end of a job no process of it is left, and no file of a node that stored everything.
+        a job's end there is no grant for processes, and none for a node that stored everything.
         """
         name = await self._named(node, job_id, started)
         if pids and self._expected.is_long_over(name):
             raise self._no_grant(node, f"job {job_id} is over, so no process of it writes")
-        stored: tuple[StoredStream, ...] = ()
+        stored: tuple[AdmittedStream, ...] = ()
         if tell_stored:
             looking = self._stored(name, node)
             stored = await (self._if_soon(looking) if pids else looking)
@@ -144,9 +137,9 @@ class LogIntake:
         skip: int = 0,
         tell_stored: bool = False,
     ) -> Admitted:
-        """A grant for what the helper noted of this attempt there, and of no other one.
+        """A grant for the files that the helper noted of this attempt there.
 
-        It ends with the job, once all that this node has of it is stored.
+        There is none once the job is over and all output of this node is stored.
         """
         name = await self._named(node, job_id, started)
         if await self._expected.is_complete(name, node):
@@ -164,7 +157,7 @@ class LogIntake:
         return Admitted(grant, "", stored, since_ms, until_ms)
 
     async def _named(self, node: str, job_id: int, started: float) -> AttemptName:
-        """The attempt; `Unavailable` while Slurm may still say that it is there."""
+        """The attempt; `Unavailable` while Slurm may still report it."""
         try:
             return await self._naming.of(node, job_id, started)
         except NotKnownYet as error:
@@ -184,7 +177,7 @@ class LogIntake:
         self, node: str, job_id: int, started: float, kind: str, source: str, number: int,
         size_bytes: int,
     ) -> None:  # fmt: skip
-        """Return if such a chunk may be sent; asked before a byte of it is taken."""
+        """Return if such a chunk may be sent; called before its bytes are read."""
         if not 0 < size_bytes <= LARGEST_CHUNK_BYTES:
             raise UsageError("A chunk of that size is not taken.")
         try:
@@ -207,9 +200,9 @@ class LogIntake:
         self, node: str, job_id: int, started: float, kind: str, source: str, number: int,
         content: bytes,
     ) -> int:  # fmt: skip
-        """Keep a chunk; the number under which it is kept. The same chunk again is no other.
+        """Store a chunk and return its number. The same chunk again gets the same number.
 
-        What is not expected is refused: a stream that is sealed stays as it is.
+        Unexpected chunks are refused: a complete stream stays as it is.
         """
         try:
             index = await asyncio.to_thread(verify, content)
@@ -244,14 +237,14 @@ class LogIntake:
     async def _vouch(
         self, name: AttemptName, index: ChunkIndex, number: int, content: bytes
     ) -> None:
-        """Before the node hears of it: what got no answer is sent again, and comes here again."""
+        """Before the answer to the node: without an answer it sends the chunk again."""
         key = name.chunk_key(index.kind, index.node, number)
         await self._seals.note_late(name, key, content)
         if index.last or name.attempt.ended is not None:
             self._on_last(name)
 
     async def _held(self, name: AttemptName, index: ChunkIndex, number: int, content: bytes) -> int:
-        """The number under which this very chunk is stored; 0 if it is not. Its answer got lost."""
+        """The number of this very chunk if it is stored, else 0. An earlier answer was lost."""
         for taken in range(number, number + _MOST_NUMBERS):
             try:
                 if await self._is_same(name.chunk_key(index.kind, index.node, taken), content):
@@ -261,22 +254,22 @@ class LogIntake:
         return 0
 
     async def past_jobs(self, node: str, since: float) -> EndedAttempts:
-        """What ended on a node while its agent was away."""
+        """The attempts that ended on a node while its agent was away."""
         return await self._naming.ended_on(node, datetime.fromtimestamp(since, UTC))
 
     async def _is_same(self, key: str, content: bytes) -> bool:
-        """Raises `NoObject`. Its end tells nearly always, and is small."""
+        """Raises `NoObject`. The end of the object is small and nearly always differs."""
         tail, size = await self._objects.read_end(key, TAIL_BYTES)
         if size != len(content) or not content.endswith(tail):
             return False
         return await self._objects.read(key) == content
 
     async def _if_soon(
-        self, looking: Awaitable[tuple[StoredStream, ...]]
-    ) -> tuple[StoredStream, ...]:
-        """A process that writes may be gone before a store that is away is back.
+        self, looking: Awaitable[tuple[AdmittedStream, ...]]
+    ) -> tuple[AdmittedStream, ...]:
+        """Wait at most a second: a process may end before the store is back.
 
-        Its node then begins at the beginning; what is there twice is read once.
+        Without an answer its node begins at the beginning; text stored twice is read once.
         """
         try:
             async with asyncio.timeout(_STORE_S):
@@ -284,8 +277,8 @@ class LogIntake:
         except (TimeoutError, Unavailable):
             return ()
 
-    async def _stored(self, name: AttemptName, node: str) -> tuple[StoredStream, ...]:
-        latest: dict[tuple[LogKind, str], StoredStream] = {}
+    async def _stored(self, name: AttemptName, node: str) -> tuple[AdmittedStream, ...]:
+        latest: dict[tuple[LogKind, str], AdmittedStream] = {}
         for kind in LogKind:
             async for each in self._objects.listing(name.stream_prefix(kind, node)):
                 number = _number_of(each.key)
@@ -294,7 +287,7 @@ class LogIntake:
                     continue
                 held = latest.get((kind, index.source))
                 if held is None or index.end >= held.index.end:
-                    latest[kind, index.source] = StoredStream(kind, index.source, index, number)
+                    latest[kind, index.source] = AdmittedStream(kind, index.source, index, number)
         return tuple(latest.values())
 
     async def _index(self, key: str) -> ChunkIndex | None:

@@ -1,6 +1,6 @@
 """From pieces of text to blocks of whole lines. Pure.
 
-A line belongs to the moment at which its line feed was read. A very long line is kept in part.
+A line has the time at which its line feed was read. A very long line is cut.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Lines:
 
 
 class LineAssembler:
-    """One stream's. Pieces come in order and join."""
+    """Assembles one stream. Pieces come in order and join."""
 
     def __init__(self, at: Position, last_ms: int = 0) -> None:
         self.at = at
@@ -36,7 +36,7 @@ class LineAssembler:
         self._begun = b""
         self._begun_bytes = 0
         self.last_ms = last_ms
-        """When the last piece was read; 0 before the first."""
+        """When the last piece was read, in ms; 0 before the first."""
 
     @property
     def expected(self) -> int:
@@ -67,12 +67,12 @@ class LineAssembler:
         self._begun_bytes += len(rest)
         self._begun += rest[: max(0, LONGEST_LINE_BYTES + 1 - len(self._begun))]
         if self._begun_bytes > len(self._begun) and b"\r" in rest:
-            # A bar that is redrawn for hours: its last state is what there is to see of it.
+            # A progress bar that is redrawn for hours: only its last state matters.
             self._begun = rest[rest.rfind(b"\r") :][: LONGEST_LINE_BYTES + 1]
         return lines
 
     def unfinished(self, time_ms: int, *, late: bool = False) -> Lines | None:
-        """The beginning of a line whose end was not read; at a stream's end it is a line."""
+        """The beginning of a line without its end; at a stream's end it is a line."""
         if not self._begun:
             return None
         text = self._begun[:LONGEST_LINE_BYTES]
@@ -82,7 +82,7 @@ class LineAssembler:
 
 
 def _has_longer(text: bytes, longest: int) -> bool:
-    """Whether a line is longer than that, in a few steps however many lines there are."""
+    """Whether a line is longer, with one step for each `longest` bytes."""
     begin = 0
     while len(text) - begin > longest:
         end = text.rfind(b"\n", begin, begin + longest + 1)
@@ -93,7 +93,7 @@ def _has_longer(text: bytes, longest: int) -> bool:
 
 
 def last_state(begun: bytes) -> bytes:
-    """Of a line that is redrawn, without what has been drawn over twice."""
+    """The last two states of a redrawn line."""
     last = begun.rstrip(b"\r").rfind(b"\r")
     return begun if last < 0 else begun[begun.rfind(b"\r", 0, last) + 1 :]
 

@@ -1,4 +1,4 @@
-"""One person's view of one attempt: all its streams, merged in the order of time."""
+"""The streams of one query, merged in the order of time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lattice.features.logs.service.view import Item, ItemFilter, StreamView
 
 @dataclass(eq=False, slots=True)
 class MergedView:
-    """All streams of a view."""
+    """All streams of a query."""
 
     streams: dict[StreamName, StreamView] = field(default_factory=dict)
 
@@ -39,7 +39,7 @@ class MergedView:
                 await source.aclose()
 
     def places(self) -> dict[StreamName, Position]:
-        """Where each goes on."""
+        """The position of each stream."""
         return {name: stream.place for name, stream in self.streams.items()}
 
 

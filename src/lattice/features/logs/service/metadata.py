@@ -1,12 +1,11 @@
-"""`metadata.json` of an attempt: what its chunks hold, summed up when the attempt is over.
+"""`metadata.json` of an attempt: a summary of its chunks, written when the attempt is over.
 
-Derived from the chunks, and sealed (`seal`): when an attempt is complete, a server signs what there
-is of it, and whoever reads it later finds what was changed. Of this file Lattice reads the seal
-alone. The same chunks give the same bytes, so it does not matter which replica writes it, or that
-two do.
+It is derived from the chunks, and sealed (`seal`). When an attempt is complete, a server signs what
+is stored, and later readers detect changes. Lattice reads only the seal of this file. The same
+chunks give the same bytes, so any replica may write it, or two.
 
-What was sealed is never sealed anew from what is found: what a seal does not vouch for, and no
-server's note beside it, is not entered.
+Sealed data is never sealed again from what is found. Objects without a seal and without a server's
+note are not entered.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from lattice.domain.logs import LogKind, StreamName
 from lattice.domain.objects import NoObject, ObjectStore
 from lattice.domain.scheduler import Scheduler
 from lattice.features.logs.service.archive import Archive
-from lattice.features.logs.service.naming import AttemptName
+from lattice.features.logs.service.log_keys import AttemptName
 from lattice.features.logs.service.records import moment
 from lattice.features.logs.service.seal import METADATA, BrokenSeal, Seal, Seals
 from lattice.features.logs.service.stored import StoredStream
@@ -53,7 +52,7 @@ class ChunkFacts(msgspec.Struct, frozen=True):
 
 
 class GapFacts(msgspec.Struct, frozen=True):
-    """What is missing at a place; `lost_bytes` is null where not even that is known."""
+    """A gap; `lost_bytes` is null if its size is unknown."""
 
     offset: int
     line: int
@@ -63,7 +62,7 @@ class GapFacts(msgspec.Struct, frozen=True):
 
 
 class StreamFacts(msgspec.Struct, frozen=True):
-    """One stream, whole."""
+    """One whole stream."""
 
     node: str
     stream: str
@@ -79,7 +78,7 @@ class StreamFacts(msgspec.Struct, frozen=True):
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """The whole of it."""
+    """The content of the file."""
 
     format: int
     allocation: str
@@ -94,7 +93,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
 
 def metadata_of(name: AttemptName, stored: Mapping[StreamName, StoredStream]) -> Metadata:
-    """What these chunks say, and nothing else."""
+    """The summary of these chunks alone."""
     streams = tuple(_stream(name, stored[each]) for each in sorted(stored))
     return Metadata(
         format=1,
@@ -156,10 +155,10 @@ def _written(time_ms: int) -> str:
 
 
 class Summaries:
-    """Writes it for each attempt once Slurm says that it ended and every stream has its end.
+    """Writes it for each attempt once it ended in Slurm and every stream is complete.
 
-    In memory only: what a server that was killed did not get to, the next one does as long as
-    Slurm remembers the job.
+    The queue is in memory only. After a kill the next server continues, as long as Slurm has the
+    job.
     """
 
     def __init__(
@@ -176,7 +175,7 @@ class Summaries:
 
     @property
     def waiting(self) -> int:
-        """Attempts that may be over and are not summed up yet."""
+        """Attempts that may be over and are not written yet."""
         return len(self._due)
 
     def note(self, name: AttemptName) -> None:
@@ -185,14 +184,14 @@ class Summaries:
             self._due[name.prefix] = (self._clock.monotonic() + FIRST_LOOK_S, name)
 
     def note_remembered(self) -> None:
-        """Attempts that ended while this server was not there to hear of it."""
+        """Add attempts that ended before this server started."""
         for each in self._scheduler.live().cluster.allocations:
             for attempt in attempts_of(each):
                 if attempt.started is not None and attempt.ended is not None:
                     self.note(AttemptName(each, attempt))
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         remembered = False
         while True:
             try:
@@ -205,12 +204,12 @@ class Summaries:
             await asyncio.sleep(_ROUND_S)
 
     async def look(self) -> None:
-        """Everything that is due, once."""
+        """Process everything that is due, once."""
         now = self._clock.monotonic()
         for prefix, (due, name) in tuple(self._due.items()):
             if due > now:
                 continue
-            # Put off first: a store that is away is asked again later, not at once.
+            # Postpone first: a store that is away must not be asked again at once.
             self._due[prefix] = (now + LATER_LOOK_S, name)
             if self._is_over(name):
                 await self.write(name)
@@ -230,11 +229,11 @@ class Summaries:
         return True
 
     async def write(self, name: AttemptName) -> bool:
-        """Write it if every stream that is stored is there to its end; False if one is not.
+        """Write it if every stored stream is complete; False if one is not.
 
-        One that is there already is the same, or older than a chunk that came late: then it is
-        written again. What was written is compared with the chunks once more, because another
-        replica may have known of more of them.
+        An existing file is the same, or older than a late chunk; then it is written again. The
+        written file is compared with the chunks once more, because another replica may have seen
+        more of them.
         """
         key = f"{name.prefix}/{METADATA}"
         before = await self._read(key)
@@ -245,7 +244,7 @@ class Summaries:
             if content is None:
                 return False
             if before is None and not await self._objects.put_new(key, content):
-                # Another replica was first, and compares as this one would have.
+                # Another replica was first, and makes the same comparison.
                 return True
             if before == content:
                 return True
@@ -256,7 +255,7 @@ class Summaries:
         return True
 
     async def _enter_late(self, name: AttemptName, key: str, before: bytes) -> bool:
-        """Enter what came after it was written. One without a seal stays without."""
+        """Enter chunks that came after it was written. A file without a seal gets none."""
         try:
             seal = await self._seals.of(name)
         except BrokenSeal as broken:
@@ -298,7 +297,7 @@ class Summaries:
 
 
 def _facts(content: bytes) -> object:
-    """All but the seal, which another key makes another."""
+    """The content without the seal, which depends on the key."""
     try:
         read = msgspec.json.decode(content, type=Metadata)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -307,7 +306,7 @@ def _facts(content: bytes) -> object:
 
 
 def _as_ended(name: AttemptName) -> AttemptName:
-    """Only of an attempt that ended is the seal asked for."""
+    """The attempt as ended: a seal is read only for ended attempts."""
     if name.attempt.ended is not None:
         return name
     return AttemptName(name.allocation, replace(name.attempt, ended=name.attempt.started))

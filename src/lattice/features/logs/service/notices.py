@@ -1,4 +1,4 @@
-"""What a reader is told beside the lines: what is away, what came back, and how it ended."""
+"""The notes of a query besides its lines: what is away, what came back, and how it ended."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Iterable, Mapping
 from lattice.base.clock import Clock
 from lattice.domain.allocation import Attempt
 from lattice.features.logs.model import LogNote, NoteKind
-from lattice.features.logs.service.feeds import NodeFeed
+from lattice.features.logs.service.live_feeds import NodeFeed
 from lattice.features.logs.service.view import StreamView
 
 _UNHEARD = "it has not answered yet"
 
 
-class Notices:
-    """Of one reader: each change of a node is told once."""
+class LogNotices:
+    """The notes of one reader: each change of a node is reported once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.lost: dict[str, float] = {}
-        """Since when each node that was told to be away is."""
+        """Nodes reported as away, and since when (monotonic)."""
         self._clocks: set[str] = set()
-        """Nodes of whose clocks was told."""
+        """Nodes with a reported clock."""
 
     def alive(self) -> LogNote:
         """Every part from here to the nodes answers."""
         return self._note(NoteKind.ALIVE)
 
     def opening(self, store_away: str, feeds: Mapping[str, NodeFeed]) -> list[LogNote]:
-        """What can't be shown now: `store_away` says why of the store, if it is."""
+        """What can't be shown now; `store_away` is the reason for the store, or empty."""
         notes = [self._note(NoteKind.ARCHIVE_AWAY, words=store_away)] if store_away else []
         for node, feed in feeds.items():
             why = feed.trouble or ("" if feed.told.is_set() else _UNHEARD)
@@ -37,11 +37,11 @@ class Notices:
         return notes + self._clocks_off(feeds)
 
     def tampered(self, faults: Iterable[str]) -> list[LogNote]:
-        """How what is stored differs from what was sealed."""
+        """How stored objects differ from their seal."""
         return [self._note(NoteKind.TAMPERED, words=each) for each in faults]
 
     def changes(self, feeds: Mapping[str, NodeFeed]) -> list[LogNote]:
-        """Nodes that went away or came back since this was last asked."""
+        """Nodes that went away or came back since the last call."""
         notes = []
         for node, feed in feeds.items():
             if feed.trouble and node not in self.lost:
@@ -52,13 +52,13 @@ class Notices:
         return notes + self._clocks_off(feeds)
 
     def unread(self, reasons: Mapping[str, str]) -> list[LogNote]:
-        """Nodes of which output is missing, with the reason of each."""
+        """Nodes with missing output, and the reason of each."""
         return [
             self._note(NoteKind.NOT_ARCHIVING, node, reason) for node, reason in reasons.items()
         ]
 
     def _clocks_off(self, feeds: Mapping[str, NodeFeed]) -> list[LogNote]:
-        """Nodes whose clocks are wrong, each once."""
+        """Nodes with wrong clocks, each once."""
         off = [node for node, feed in feeds.items() if feed.clock_ahead_s]
         fresh = [node for node in off if node not in self._clocks]
         self._clocks.update(fresh)
@@ -72,7 +72,7 @@ class Notices:
         ]
 
     def end(self, attempt: Attempt, streams: Iterable[StreamView], *, all_known: bool) -> LogNote:
-        """How the attempt ended. Only what was read to its end is said to miss nothing."""
+        """How the attempt ended. `lines` is 0 only if every stream was read to its end."""
         streams = tuple(streams)
         unread = [each.name for each in streams if not (each.is_over and each.is_read)]
         words = attempt.state.value

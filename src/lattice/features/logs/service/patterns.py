@@ -1,7 +1,7 @@
-"""A caller's pattern, searched for in many lines at once. No I/O.
+"""A caller's pattern, matched against many lines at once. No I/O.
 
-RE2 matches in linear time and holds no lock of Python's meanwhile. Line by line most of the time
-would go into the calls, so whole blocks are searched where that finds the very same lines.
+RE2 matches in linear time and releases Python's lock meanwhile. Line by line most of the time would
+go into the calls. So whole blocks are searched if that finds the very same lines.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from lattice.base.errors import UsageError
 _LONGEST_PATTERN = 500
 _PATTERN_BYTES = 8 * 1024 * 1024
 _LINE_ONLY = re.compile(r"\\[AzCQ]|\(\?[a-zA-Z-]*m")
-"""These mean something else in a block than in a line: the ends of the text, any byte, a quotation
-without an end, and the flag for many lines itself."""
+"""Patterns that mean something else in a block than in a line.
+
+They are the ends of the text, any byte, a quotation without an end, and the multi-line flag.
+"""
 
 
 class LinePattern:
-    """One pattern, compiled for single lines and, where it can be, for blocks of them."""
+    """One pattern, compiled for single lines and, if possible, for blocks."""
 
     def __init__(self, text: str) -> None:
-        """Raises `UsageError` for what is no pattern."""
+        """Raises `UsageError` for an invalid pattern."""
         if len(text) > _LONGEST_PATTERN:
             raise UsageError(f"A pattern has at most {_LONGEST_PATTERN} characters.")
         self._line = _compiled(text.encode(), never_nl=False)
         self._block: Any = None
         if _LINE_ONLY.search(text) is None:
-            # Up to the end of the line: so each line is found once.
+            # Match up to the end of the line, so that each line is found once.
             with suppress(UsageError):
                 self._block = _compiled(b"(?m)(?:%s).*" % text.encode(), never_nl=True)
 
@@ -41,7 +43,7 @@ class LinePattern:
         return self._line.search(line.removesuffix(b"\n")) is not None
 
     def lines(self, text: bytes) -> Iterator[tuple[int, int]]:
-        """Where the lines lie that match, in order; each with its line feed."""
+        """The ranges of matching lines, in order; each with its line feed."""
         return self._single(text) if self._block is None else self._found(text)
 
     def _found(self, text: bytes) -> Iterator[tuple[int, int]]:
@@ -52,7 +54,7 @@ class LinePattern:
                 # The end of a line that was found already.
                 continue
             if at == len(text) and text.endswith(b"\n"):
-                # Behind the last line there is none.
+                # There is no line behind the last line feed.
                 return
             begin = text.rfind(b"\n", end, at) + 1 or end
             end = text.find(b"\n", at) + 1 or len(text)
@@ -69,7 +71,7 @@ class LinePattern:
 
 
 def line_pattern(text: str) -> LinePattern | None:
-    """None where there is no condition."""
+    """The compiled pattern; None for an empty text."""
     return LinePattern(text) if text else None
 
 
@@ -79,7 +81,7 @@ def _compiled(pattern: bytes, *, never_nl: bool) -> Any:
     options.log_errors = False
     options.encoding = re2.Options.Encoding.LATIN1
     options.never_nl = never_nl
-    # Whether it matches is all that is asked: a thousand times less work for some patterns.
+    # Captures are not needed; without them some patterns take a thousandth of the work.
     options.never_capture = True
     try:
         compiled = re2.compile(pattern, options)
@@ -90,6 +92,6 @@ def _compiled(pattern: bytes, *, never_nl: bool) -> Any:
             f"The pattern can't be used: {reason}.",
             hint="RE2 patterns, without look-around and back-references.",
         ) from None
-    # The module would hold 128 of them, with up to 8 MiB each, for whoever asks the same again.
+    # The module would cache 128 patterns, with up to 8 MiB each.
     re2.purge()
     return compiled

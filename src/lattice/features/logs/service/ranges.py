@@ -1,9 +1,9 @@
-"""Which chunk of a stream has the say for which bytes. Pure.
+"""Which chunk of a stream provides which bytes. Pure.
 
-Chunks can overlap: a node that lost its disk reads a file again, and whoever holds its key can send
-what he likes. What was stored first stays: a later chunk adds only bytes that nobody had. The order
-is that of storing, by the store's own clock, not that of keys. A chunk that is the last of its
-stream ends it: what was stored after it can fill what is missing before its end, and nothing else.
+Chunks can overlap: a node that lost its disk reads a file again, and the holder of its key can send
+anything. The first stored bytes stay: a later chunk adds only missing bytes. The order is the time
+of storing by the store's clock, not the order of keys. The last chunk of a stream ends it: chunks
+stored later only fill holes before its end.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ UNKNOWN = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class StoredChunk:
-    """One object and what is in it."""
+class ChunkRange:
+    """One object and its index."""
 
     key: str
     index: ChunkIndex
     stored: datetime = UNKNOWN
-    """When, by the clock of the store."""
+    """The time of storing, by the store's clock."""
     digest: str = ""
     """The SHA-256 of its index."""
     end: Position = field(init=False)
-    """The place after its last byte, which an index has to add up."""
+    """The position after its last byte; cached, because the index has to sum it up."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "end", self.index.end)
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """A chunk that was stored and can't be read: damaged, or not what was sealed."""
+class LostRange:
+    """A stored chunk that can't be read: damaged, or different from its seal."""
 
     begin: Position
     end: Position
@@ -47,21 +47,21 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class StoredRange:
-    """Bytes for which a chunk has the say; none where begin and end are one."""
+    """Bytes that a chunk provides; empty if `begin` equals `end`."""
 
     begin: int
     end: int
-    chunk: StoredChunk
+    chunk: ChunkRange
 
     def holds(self, gap: Gap) -> bool:
-        """True if the gap lies here, or at one of the ends."""
+        """True if the gap is within it, or at one of its ends."""
         return self.begin <= gap.at.offset <= self.end
 
 
 class Resolved:
-    """The ranges of a stream in order of text; `sealed` is where it ends, None if it goes on."""
+    """The ranges of a stream in order of text; `sealed` is its end, None if it continues."""
 
-    def __init__(self, chunks: Iterable[StoredChunk] = ()) -> None:
+    def __init__(self, chunks: Iterable[ChunkRange] = ()) -> None:
         self.ranges: list[StoredRange] = []
         self.sealed: int | None = None
         self._end = 0
@@ -72,8 +72,8 @@ class Resolved:
         """True if one of these bytes is stored already."""
         return any(each.begin < end and begin < each.end for each in self.ranges)
 
-    def _add(self, chunk: StoredChunk) -> None:
-        """A chunk that was stored after all those before it."""
+    def _add(self, chunk: ChunkRange) -> None:
+        """Add a chunk that was stored after all those before it."""
         begin, end = chunk.index.begin.offset, chunk.end.offset
         if self.sealed is not None:
             end = min(end, self.sealed)
@@ -82,14 +82,14 @@ class Resolved:
         free = self._free(begin, end)
         if chunk.index.last and self.sealed is None and end >= self._end:
             self.sealed = end
-            # One that ends the stream where it stands already adds that alone.
+            # A last chunk without new bytes still marks the end.
             free = free or [(end, end)]
         for each in free:
             insort(self.ranges, StoredRange(*each, chunk), key=_by_text)
         self._end = max(self._end, end)
 
     def _free(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """The parts that nobody has."""
+        """The parts that no chunk provides yet."""
         if begin >= self._end:
             return [(begin, end)]
         if begin == end:
@@ -113,11 +113,11 @@ def _by_text(each: StoredRange) -> tuple[int, int]:
     return each.begin, each.end
 
 
-def in_order_of_storing(chunk: StoredChunk) -> tuple[datetime, int, str]:
-    """Two that were stored at one moment of the store's clock go by their numbers."""
+def in_order_of_storing(chunk: ChunkRange) -> tuple[datetime, int, str]:
+    """By time; chunks stored at the same time are in the order of their numbers."""
     return chunk.stored, len(chunk.key), chunk.key
 
 
-def in_order(chunk: StoredChunk) -> tuple[Position, Position]:
+def in_order(chunk: ChunkRange) -> tuple[Position, Position]:
     """The order of text."""
     return chunk.index.begin, chunk.end

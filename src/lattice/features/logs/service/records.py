@@ -1,4 +1,4 @@
-"""From lines and gaps to what callers read: filtered, decoded, with their words. No I/O."""
+"""From lines and gaps to the records that callers read: filtered and decoded. No I/O."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from lattice.features.logs.service.lines import Lines
 from lattice.features.logs.service.search import LineQuestion, Search, SearchHere
 
 SLICE_BYTES = 64 * 1024
-"""Searched in one step. The worst of patterns takes a second for so much."""
+"""Searched in one step. The worst pattern takes a second for that much."""
 _SMALL_BYTES = 8 * 1024
-"""Searched here: a line that is followed live must not wait for the processor."""
+"""Searched here: a live line must not wait for a worker."""
 
 
 class LineFilter:
-    """What of a query is about single lines."""
+    """The part of a query that concerns single lines."""
 
     def __init__(self, query: LogQuery, search: Search | None = None) -> None:
-        """Raises `UsageError` for patterns that are none. Large texts are given to `search`."""
+        """Raises `UsageError` for invalid patterns. `search` gets the large texts."""
         self._question = LineQuestion(query.grep, query.exclude, query.ranks)
         self._here = SearchHere()
         self._here.check(self._question)
@@ -34,11 +34,11 @@ class LineFilter:
         return bool(self._question.grep or self._question.exclude)
 
     def is_past(self, time_ms: int) -> bool:
-        """True if this and all that comes after it is later than asked for."""
+        """True if this and everything after it is later than `until`."""
         return self._until_ms is not None and time_ms > self._until_ms
 
     def kept(self, lines: Lines) -> Iterator[Lines]:
-        """The lines that match, in runs of neighbours."""
+        """The matching lines, in runs of neighbours."""
         for found in self.steps(lines):
             if found is not None:
                 yield found[1]
@@ -46,9 +46,9 @@ class LineFilter:
     def kept_by_rank(
         self, lines: Lines, *, torn: bool = False
     ) -> Iterator[tuple[int | None, Lines]]:
-        """The same of labelled lines, in runs of neighbours of one rank.
+        """The matching labelled lines, in runs of neighbours of one rank.
 
-        `torn`: the beginning of the first line is missing, so what stands there is no label.
+        `torn`: the beginning of the first line is missing, so it has no label.
         """
         for found in self.steps(lines, labelled=True, torn=torn):
             if found is not None:
@@ -57,7 +57,7 @@ class LineFilter:
     def steps(
         self, lines: Lines, *, labelled: bool = False, torn: bool = False
     ) -> Iterator[tuple[int | None, Lines] | None]:
-        """The same with pauses: None where whoever drives it may do something else."""
+        """The runs, with None where the caller may do something else."""
         if not labelled and not self.has_patterns:
             yield None, lines
             return
@@ -78,17 +78,17 @@ class LineFilter:
 
 
 class _Run:
-    """Neighbouring lines of one rank, as they are found in a block."""
+    """Neighbouring lines of one rank in a block."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
         self._at = lines.at
-        """Where `_begin` lies in the stream."""
+        """The position of `_begin` in the stream."""
         self._begin = self._end = 0
         self._rank: int | None = None
 
     def take(self, rank: int | None, begin: int, end: int) -> tuple[int | None, Lines] | None:
-        """These lines too; gives the run before them if they are not of it."""
+        """Add lines; returns the run before them if they don't join it."""
         if self._end > self._begin and self._end == begin and self._rank == rank:
             self._end = end
             return None
@@ -117,20 +117,20 @@ class _Run:
 
 
 def _slices(text: bytes) -> Iterator[tuple[int, int]]:
-    """Whole lines, some together: what is searched in one step."""
+    """Ranges of whole lines to search in one step."""
     begin = 0
     while begin < len(text):
         end = len(text)
         if end - begin > SLICE_BYTES:
             end = text.rfind(b"\n", begin, begin + SLICE_BYTES) + 1
-            # A line that is longer is a slice of its own.
+            # A longer line is a slice of its own.
             end = end or text.find(b"\n", begin) + 1 or len(text)
         yield begin, end
         begin = end
 
 
 def _lines(text: bytes) -> list[bytes]:
-    """At line feeds alone: a carriage return ends no line."""
+    """Split at line feeds alone: a carriage return ends no line."""
     parts = text.split(b"\n")
     return [each + b"\n" for each in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
 
@@ -140,7 +140,7 @@ def _may_be_cut(line: bytes) -> bool:
 
 
 def block(name: StreamName, lines: Lines, rank: int | None = None) -> LogBlock:
-    """As callers read it. `rank` is what the lines' labels say."""
+    """The lines as a record. `rank` comes from the lines' labels."""
     return LogBlock(
         node=name.node,
         stream=name.kind,
@@ -158,7 +158,7 @@ def block(name: StreamName, lines: Lines, rank: int | None = None) -> LogBlock:
 
 
 def gap(name: StreamName, found: Gap) -> LogGap:
-    """As callers read it."""
+    """The gap as a record."""
     return LogGap(
         node=name.node,
         stream=name.kind,
@@ -176,5 +176,5 @@ def _ms(moment: datetime | None) -> int | None:
 
 
 def moment(time_ms: int) -> datetime:
-    """From the milliseconds that chunks carry."""
+    """The milliseconds of a chunk as a UTC datetime."""
     return datetime.fromtimestamp(time_ms / 1000, UTC)

@@ -1,9 +1,9 @@
-"""How long logs are kept, by tenant, and what is said of those that are gone.
+"""Removes logs after their tenant's retention, and records the removal.
 
-The age of an attempt is that of its newest object in the store: its last chunk is stored after its
-end, so nothing is removed early. What belongs to a job that Slurm has not finished is left alone,
-however old. A marker is written before anything is removed, so that "removed" is never taken for
-"nothing was written"; a sweep that was cut off is taken up by the next.
+The age of an attempt is that of its newest object. Its last chunk is stored after its end, so
+nothing is removed early. Logs of a job that is unfinished in Slurm are kept, however old. A marker
+is written before the removal, so that "removed" is never mistaken for "nothing was written". The
+next sweep continues an interrupted one.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from lattice.base.errors import DataUnavailable, LatticeError, Unavailable
 from lattice.domain.objects import NoObject, ObjectInfo, ObjectStore, unescaped
 from lattice.domain.scheduler import Scheduler
 from lattice.domain.state import Expect, Put, StateStore
-from lattice.features.logs.service.naming import AttemptName
+from lattice.features.logs.service.log_keys import AttemptName
 
 _log = logging.getLogger(__name__)
 
 REMOVED = "removed.json"
 SWEEP_EVERY_S = 6 * 3600.0
 TURN = "logs/retention"
-"""In the agreed state: when it was last swept, so that one replica does it for all."""
+"""A key of the state store: the time of the last sweep, so that one replica sweeps for all."""
 _LOOK_S = 600.0
 _AT_ONCE = 8
 _DEEPEST = 6
-"""TENANT/PROJECT/ALLOCATION/logs/ATTEMPT and what is in it."""
+"""TENANT/PROJECT/ALLOCATION/logs/ATTEMPT and an object in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class RetentionRules:
     tenants: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, tenant: str) -> int:
-        """For one tenant."""
+        """The days of one tenant."""
         return self.tenants.get(tenant, self.days)
 
     @property
@@ -53,20 +53,20 @@ class RetentionRules:
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """What is left to say of an attempt's logs."""
+    """The record of removed logs of an attempt."""
 
     tenant: str
     after_days: int
     removed: datetime
     newest: datetime
-    """When its last object had been stored."""
+    """When its last object was stored."""
     objects: int
     stored_bytes: int
 
 
 @dataclass(slots=True)
 class SweepCounts:
-    """Since the server began."""
+    """Counted since the start of the server."""
 
     sweeps_total: int = 0
     attempts_removed_total: int = 0
@@ -77,7 +77,7 @@ class SweepCounts:
 
 @dataclass(slots=True)
 class _StoredAttempt:
-    """The objects of one attempt, as a listing tells of them."""
+    """The objects of one attempt, from a listing."""
 
     prefix: str
     objects: list[ObjectInfo] = field(default_factory=list)
@@ -92,7 +92,7 @@ class _StoredAttempt:
 
 
 class Retention:
-    """Removes what is older than its tenant wants it kept."""
+    """Removes logs that are older than their tenant's retention."""
 
     def __init__(
         self, objects: ObjectStore, scheduler: Scheduler, clock: Clock, rules: RetentionRules
@@ -104,7 +104,7 @@ class Retention:
         self.counts = SweepCounts()
 
     async def run(self, state: StateStore) -> None:
-        """Until cancelled. Nothing is ever removed where no retention is set."""
+        """Run until cancelled; returns at once if no retention is set."""
         while self._rules.is_set:
             try:
                 if await self.take_turn(state):
@@ -114,7 +114,7 @@ class Retention:
             await asyncio.sleep(_LOOK_S)
 
     async def take_turn(self, state: StateStore) -> bool:
-        """True for one replica, some hours after the last sweep. Two at once would do no harm."""
+        """True for one replica, six hours after the last sweep. Two sweeps at once do no harm."""
         now = self._clock.now().timestamp()
         entry = await state.get(TURN)
         if entry is not None and now - _moment(entry.value) < SWEEP_EVERY_S:
@@ -123,7 +123,7 @@ class Retention:
         return await state.commit([expected], [Put(TURN, b"%d" % now)]) is not None
 
     async def sweep(self) -> None:
-        """Go through the store once. Raises `Unavailable`."""
+        """Scan the store once. Raises `Unavailable`."""
         self.counts.sweeps_total += 1
         for folder in await self._objects.folders(""):
             tenant = unescaped(folder.rstrip("/"))
@@ -139,7 +139,7 @@ class Retention:
                 await self._remove(attempt, tenant, days)
 
     def _unfinished(self) -> set[str]:
-        """Jobs that Slurm has not finished; a whole array or het job as long as a part is not."""
+        """Jobs that are unfinished in Slurm; an array or het job counts as a whole."""
         reading = self._scheduler.live()
         if not reading.source.ok:
             raise Unavailable(
@@ -178,13 +178,13 @@ class Retention:
 
 
 class Removals:
-    """Says of an attempt without chunks whether they were removed."""
+    """Tells whether the logs of an attempt were removed."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
 
     async def of(self, name: AttemptName) -> Removed | None:
-        """What was removed; None if nothing was. Raises `Unavailable`."""
+        """The record of the removal; None if there is none. Raises `Unavailable`."""
         try:
             content = await self._objects.read(f"{name.prefix}/{REMOVED}")
             return msgspec.json.decode(content, type=Removed)
@@ -193,7 +193,7 @@ class Removals:
 
 
 def removal_error(name: AttemptName, removed: Removed) -> DataUnavailable:
-    """For whoever asks for what is gone."""
+    """The error for a query of removed logs."""
     attempt = f" (attempt {name.attempt.number})" if name.attempt.number > 1 else ""
     days = f"{removed.after_days} day{'' if removed.after_days == 1 else 's'}"
     return DataUnavailable(
@@ -204,7 +204,7 @@ def removal_error(name: AttemptName, removed: Removed) -> DataUnavailable:
 
 
 async def _attempts(objects: ObjectStore, folder: str) -> AsyncIterator[_StoredAttempt]:
-    """Every attempt below a tenant of which more than the marker is there."""
+    """Every attempt of a tenant that has more objects than the marker."""
     found: _StoredAttempt | None = None
     async for each in objects.listing(folder):
         parts = each.key.split("/")

@@ -1,11 +1,11 @@
-"""The seal of an attempt's logs: which chunks it had when it was complete, signed by a server.
+"""The seal of an attempt's logs: its chunks when it was complete, signed by a server.
 
-It stands in `metadata.json`. The signature is over one digest, and that is over a line a chunk: its
-place in its stream and the SHA-256 of its index, which has the SHA-256 of its text. So a seal costs
-no reading of text, and each chunk can be checked by itself when it is read.
+It is in `metadata.json`. The signature covers one digest, which covers a line for each chunk. The
+line has the position of the chunk and the SHA-256 of its index, which has the SHA-256 of its text.
+So a seal needs no reading of text, and each chunk can be verified by itself.
 
-A chunk that a node brings after the seal (it was away) gets a signed note of its own, as an object
-beside it: nothing that is signed has to be written twice, so no two replicas can undo each other.
+A chunk that a node sends after the seal gets a signed note, as an object beside it. Nothing that is
+signed is written twice, so two replicas can't undo each other's work.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Protocol
 import msgspec
 
 from lattice.access.grants import SEAL_MARK
-from lattice.base.signing import BadSignature, KeyRing
+from lattice.base.signatures import BadSignature, KeyRing
 from lattice.domain.logchunk import BadChunk, index_size
 from lattice.domain.logs import BadSource, LogKind, LogSource, Position, StreamName
 from lattice.domain.objects import BadKeyPart, NoObject, ObjectStore, escaped
-from lattice.features.logs.service.naming import AttemptName
+from lattice.features.logs.service.log_keys import AttemptName
 
 METADATA = "metadata.json"
 _LATE = "late"
@@ -31,13 +31,13 @@ _LATE_MARK = b"lattice late chunk 1\n"
 
 
 class SealSigner(Protocol):
-    """Signs for this server: the key's name, and the signature."""
+    """Signs for this server; returns the key's name and the signature."""
 
     def sign_seal(self, message: bytes) -> tuple[str, bytes]: ...
 
 
 class Seal(msgspec.Struct, frozen=True):
-    """What is signed and by which key."""
+    """What is signed, and by which key."""
 
     key: str
     digest: str
@@ -45,12 +45,12 @@ class Seal(msgspec.Struct, frozen=True):
 
 
 class BrokenSeal(Exception):
-    """There is a seal and it does not hold; the text says why."""
+    """There is a seal and it is invalid; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealedChunk:
-    """One chunk as it was when it was sealed."""
+    """One chunk as it was sealed."""
 
     key: str
     stream: StreamName
@@ -61,7 +61,7 @@ class SealedChunk:
 
 @dataclass(frozen=True, slots=True)
 class SealedAttempt:
-    """Every chunk that was sealed, by its key."""
+    """Every sealed chunk, by its key."""
 
     chunks: dict[str, SealedChunk]
 
@@ -88,7 +88,7 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 
 class Seals:
-    """Makes and checks them. `believed` are the public keys whose seals hold."""
+    """Makes and verifies seals. `believed` are the public keys that it trusts."""
 
     def __init__(
         self, objects: ObjectStore, signer: SealSigner | None, believed: Iterable[bytes] = ()
@@ -98,7 +98,7 @@ class Seals:
         self._ring = KeyRing(believed)
 
     def made(self, name: AttemptName, metadata: bytes) -> Seal | None:
-        """The seal for this content; None where there is no key to sign with."""
+        """The seal for this content; None without a key to sign with."""
         read = msgspec.json.decode(metadata, type=_Metadata)
         return self._signed(_MARK, _lines(name, read.streams))
 
@@ -120,7 +120,7 @@ class Seals:
             raise BrokenSeal(f"{METADATA} names no streams") from None
 
     async def note_late(self, name: AttemptName, key: str, content: bytes) -> None:
-        """Vouch for a chunk that was taken after the attempt was sealed. Raises `Unavailable`."""
+        """Sign a note for a chunk that came after the seal. Raises `Unavailable`."""
         try:
             await self._objects.read_end(f"{name.prefix}/{METADATA}", 1)
         except NoObject:
@@ -130,7 +130,7 @@ class Seals:
             await self._objects.put_new(_late_key(name, key), msgspec.json.encode(seal))
 
     async def is_late(self, name: AttemptName, key: str, digest: str) -> bool:
-        """True if a server took this very chunk after the seal. Raises `Unavailable`."""
+        """True if a server accepted this very chunk after the seal. Raises `Unavailable`."""
         try:
             content = await self._objects.read(_late_key(name, key))
             seal = msgspec.json.decode(content, type=Seal)
@@ -172,7 +172,7 @@ def _digest(lines: Iterable[str]) -> str:
 
 
 def _lines(name: AttemptName, streams: Iterable[_Stream]) -> list[str]:
-    """The attempt, and each chunk with all that is told of it where it is missing."""
+    """The attempt, and each chunk with all facts that are shown if it is missing."""
     lines = [
         f"{escaped(stream.node)} {stream.stream.value} {escaped(stream.source)} {each.key} "
         f"{each.offset} {each.bytes} {each.line} {each.lines} {each.index_sha256}"

@@ -1,6 +1,6 @@
-"""The search for lines in a text. Pure, so that it can run in another process.
+"""Searches lines in a text. Pure, so that it can run in another process.
 
-The answer is spans: whole lines that match, neighbours of one rank joined.
+The result is spans: whole lines that match, neighbours of one rank joined.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from lattice.domain.loglabels import rank_of
 from lattice.features.logs.service.patterns import line_pattern
 
 Span: TypeAlias = tuple[int | None, int, int]
-"""The rank that the lines' labels name, where the lines begin, and where they end."""
+"""The rank from the lines' labels, and the begin and the end of the lines."""
 
 
 class LineQuestion(NamedTuple):
-    """What of a query is about the text of single lines."""
+    """The part of a query that concerns the text of single lines."""
 
     grep: str = ""
     exclude: str = ""
@@ -25,23 +25,23 @@ class LineQuestion(NamedTuple):
 
 
 class Search(Protocol):
-    """Searches texts, here or elsewhere."""
+    """Searches texts, in this process or another."""
 
     def spans(
         self, question: LineQuestion, text: bytes, *, labelled: bool, torn: bool
     ) -> list[Span]:
         """The lines of a text that match.
 
-        `labelled`: lines begin with the rank that wrote them. `torn`: the first one lacks its
-        beginning, so what stands there is no label.
+        `labelled`: lines begin with the rank that wrote them. `torn`: the beginning of the first
+        line is missing, so it has no label.
         """
 
 
 class LineSearch:
-    """The patterns of one question, compiled."""
+    """The compiled patterns of one query."""
 
     def __init__(self, question: LineQuestion) -> None:
-        """Raises `UsageError` for patterns that are none."""
+        """Raises `UsageError` for invalid patterns."""
         self._grep = line_pattern(question.grep)
         self._exclude = line_pattern(question.exclude)
         self._ranks = frozenset(question.ranks)
@@ -71,13 +71,13 @@ class LineSearch:
 
 
 class SearchHere:
-    """Searches in the thread that asks."""
+    """Searches in the calling thread."""
 
     def __init__(self) -> None:
         self._last: tuple[LineQuestion, LineSearch] | None = None
 
     def check(self, question: LineQuestion) -> None:
-        """Raises `UsageError` for patterns that are none."""
+        """Raises `UsageError` for invalid patterns."""
         self._compiled(question)
 
     def spans(
@@ -87,7 +87,7 @@ class SearchHere:
         return self._compiled(question).spans(text, labelled=labelled, torn=torn)
 
     def _compiled(self, question: LineQuestion) -> LineSearch:
-        """The patterns of the last question stay compiled, up to 16 MiB of them."""
+        """Caches the patterns of the last query, up to 16 MiB."""
         if self._last is None or self._last[0] != question:
             self._last = (question, LineSearch(question))
         return self._last[1]
@@ -104,7 +104,7 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def _by_rank(text: bytes, begin: int, end: int, torn: bool) -> Iterator[Span]:
-    """Every line of a span with the rank that its label names."""
+    """Every line of a span with the rank from its label."""
     while begin < end:
         after = text.find(b"\n", begin, end) + 1 or end
         yield None if torn and begin == 0 else rank_of(text[begin:after]), begin, after
@@ -112,7 +112,7 @@ def _by_rank(text: bytes, begin: int, end: int, torn: bool) -> Iterator[Span]:
 
 
 def _between(spans: Iterator[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
-    """What lies between them, in a text of that size."""
+    """The ranges between the spans, in a text of that size."""
     at = 0
     for begin, end in spans:
         if begin > at:

@@ -1,7 +1,7 @@
-"""Searches in processes of their own, so that the event loop shares no interpreter with them.
+"""Searches in separate processes, so that the event loop does not share their interpreter.
 
-A thread that asks has one process, started at its first question. While the process searches, the
-thread waits for its answer and holds nothing.
+Each calling thread has one process, started at its first search. While the process searches, the
+thread waits and holds no lock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH")
 
 
 class SearchProcesses:
-    """The port `Search`. Used from a few threads, each with a process of its own."""
+    """The port `Search`. Used from a few threads, each with its own process."""
 
     def __init__(self) -> None:
         self._encode = msgspec.msgpack.Encoder().encode
@@ -53,7 +53,7 @@ class SearchProcesses:
             raise Unavailable("The search was interrupted.", hint="Try again.") from None
 
     def close(self) -> None:
-        """End the processes; a search under way raises `Unavailable`."""
+        """End the processes; a search in progress raises `Unavailable`."""
         with self._lock:
             self._closed = True
             processes = tuple(self._processes)

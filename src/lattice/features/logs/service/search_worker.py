@@ -1,7 +1,7 @@
 """`python -m lattice.features.logs.service.search_worker`: searches texts for a server.
 
 A request and an answer are a length of four bytes and a MessagePack document each. The worker
-yields the processor to every other process, and ends when its server does.
+yields the processor to every other process, and ends with its server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LENGTH = struct.Struct("!I")
 LARGEST_BYTES = 64 * 1024 * 1024
 _NICE = 19
 _MOST_COMPILED = 8
-"""Questions whose patterns stay compiled, each up to 16 MiB."""
+"""Queries with cached patterns, each up to 16 MiB."""
 
 
 class SearchRequest(msgspec.Struct, array_like=True):
@@ -56,7 +56,7 @@ def _exactly(pipe: BinaryIO, size: int) -> bytes:
     return content
 
 
-class Worker:
+class SearchWorker:
     """Answers requests until they end."""
 
     def __init__(self, requests: BinaryIO, answers: BinaryIO) -> None:
@@ -74,7 +74,7 @@ class Worker:
                 write_frame(self._answers, self._write.encode(self._answer(request)))
 
     def _answer(self, request: SearchRequest) -> list[Span]:
-        # What fails here ends the process, and the server tells its caller: no line is left out.
+        # An error here ends the process, and the server reports it: no line is left out silently.
         search = self._search(request.question)
         return search.spans(request.text, labelled=request.labelled, torn=request.torn)
 
@@ -97,4 +97,4 @@ def yield_the_processor() -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     yield_the_processor()
-    Worker(sys.stdin.buffer, sys.stdout.buffer).run()
+    SearchWorker(sys.stdin.buffer, sys.stdout.buffer).run()

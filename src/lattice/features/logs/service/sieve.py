@@ -1,7 +1,7 @@
-"""The filter of one question at work: lines of its streams, taken apart in workers.
+"""Applies the filter of one query to lines of its streams, in workers.
 
-The event loop puts lines together and hands them over in batches. A thread has them searched, in
-the caller's turn, so that nobody else waits for it.
+The event loop assembles lines and passes them on in batches. A thread searches them in the caller's
+turn, so that no other caller waits for it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Sieve:
         self._caller = caller
 
     def works_on(self, stream: StreamView) -> bool:
-        """False if it would leave everything as it is."""
+        """False if it would change nothing."""
         return stream.labelled or self._filter.has_patterns
 
     async def filtered(self, stream: StreamView, items: list[Lines | Gap]) -> list[Item]:
-        """In the same order; what matches nowhere is one item, however many lines it had."""
+        """In the same order; lines without a match become one item."""
         found: list[Item] = []
         if items:
             torn = [isinstance(each, Lines) and stream.is_torn(each.at) for each in items]
@@ -54,7 +54,7 @@ class Sieve:
 
 def _append(found: list[Item], item: Filtered) -> None:
     before = found[-1] if found else None
-    # Joined only as far as time goes on: then merging by time gives the same order.
+    # Joined only while time increases, so that the merge by time gives the same order.
     if (
         isinstance(before, Filtered)
         and not before.runs

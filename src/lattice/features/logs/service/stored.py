@@ -1,4 +1,4 @@
-"""One stream as the store has it: its chunks, and what of it is lost."""
+"""One stream in the store: its chunks, and its lost ranges."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from itertools import pairwise
 from lattice.domain.logs import Gap, GapCause, Position, StreamName
 from lattice.domain.objects import ObjectInfo
 from lattice.features.logs.service.checks import Checks
-from lattice.features.logs.service.ranges import UNKNOWN, Lost, Resolved, StoredChunk, in_order
+from lattice.features.logs.service.ranges import UNKNOWN, ChunkRange, LostRange, Resolved, in_order
 
 
 class NotInOrder(Exception):
-    """A folder is not one stream's, or changes just now."""
+    """A folder has several streams, or changes now."""
 
 
 @dataclass(slots=True)
@@ -23,19 +23,21 @@ class StoredStream:
     """One stream, as far as the store has it."""
 
     name: StreamName
-    chunks: list[StoredChunk] = field(default_factory=list)
-    """In order. Of a stream with `objects`, those that were looked at: the first and the last, and
-    what its range needs. Else those that have the say for something."""
+    chunks: list[ChunkRange] = field(default_factory=list)
+    """In order. With `objects`, the chunks read so far: the first, the last and the range.
+
+    Without `objects`, the chunks that provide bytes.
+    """
     objects: tuple[ObjectInfo, ...] = ()
-    """Every object of a stream whose order is known without looking; else empty."""
+    """Every object of a stream with a known order; else empty."""
     resolved: Resolved = field(default_factory=Resolved)
-    """Of a stream without `objects`."""
-    lost: list[Lost] = field(default_factory=list)
+    """For a stream without `objects`."""
+    lost: list[LostRange] = field(default_factory=list)
     is_sealed: bool = False
-    """True if a server signed what there is of it."""
+    """True if a server sealed it."""
     folder: str = ""
     checks: Checks = field(default_factory=Checks)
-    _known: dict[str, StoredChunk] = field(default_factory=dict)
+    _known: dict[str, ChunkRange] = field(default_factory=dict)
     _gaps: tuple[Gap, ...] | None = None
 
     @property
@@ -57,13 +59,13 @@ class StoredStream:
 
     @property
     def newest(self) -> datetime:
-        """When something of it was last stored, by the clock of the store."""
+        """When something of it was last stored, by the store's clock."""
         stored = [each.stored for each in self.chunks] + [each.modified for each in self.objects]
         return max(stored, default=UNKNOWN)
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """In order; one that was told twice is there once."""
+        """In order; a repeated one is there once."""
         if self._gaps is None:
             found: dict[tuple[Position, GapCause], Gap] = {}
             for gap in self._all_gaps():
@@ -85,12 +87,12 @@ class StoredStream:
     def labelled(self) -> bool:
         return any(each.index.labelled for each in self.chunks)
 
-    def known(self, key: str) -> StoredChunk | None:
-        """One that was looked at."""
+    def known(self, key: str) -> ChunkRange | None:
+        """A chunk that was read before."""
         return self._known.get(key)
 
-    def know(self, chunk: StoredChunk) -> None:
-        """One more was looked at. Raises `NotInOrder` if it lies where its number does not."""
+    def know(self, chunk: ChunkRange) -> None:
+        """Add a chunk that was read. Raises `NotInOrder` if its position contradicts its number."""
         position = bisect_right(self.chunks, _counted(chunk), key=_counted)
         self.chunks.insert(position, chunk)
         for first, second in pairwise(self.chunks[max(0, position - 1) : position + 2]):
@@ -100,28 +102,28 @@ class StoredStream:
         self._known[chunk.key] = chunk
         self._gaps = None
 
-    def know_all(self, chunks: Iterable[StoredChunk]) -> None:
-        """Every one was looked at; these are its own."""
+    def know_all(self, chunks: Iterable[ChunkRange]) -> None:
+        """Set all chunks of the stream; every index was read."""
         self.objects = ()
         self.resolved = Resolved(chunks)
         having_a_say = {each.chunk.key: each.chunk for each in self.resolved.ranges}
         self.chunks = sorted(having_a_say.values(), key=in_order)
         self._gaps = None
 
-    def lose(self, chunk: StoredChunk, *, tampered: bool) -> None:
-        """One of its chunks turns out to be no such chunk. All must have been looked at."""
+    def lose(self, chunk: ChunkRange, *, tampered: bool) -> None:
+        """Mark a chunk as unreadable. All indexes must have been read."""
         self.know_all([each for each in self.chunks if each.key != chunk.key])
-        self.lost.append(Lost(chunk.index.begin, chunk.end, tampered))
+        self.lost.append(LostRange(chunk.index.begin, chunk.end, tampered))
 
-    def lost_at(self, offset: int) -> Lost | None:
-        """What is lost at a place, if something is."""
+    def lost_at(self, offset: int) -> LostRange | None:
+        """The lost range at an offset, or None."""
         covering = (each for each in self.lost if each.begin.offset <= offset < each.end.offset)
         return next(covering, None)
 
 
-def _counted(chunk: StoredChunk) -> tuple[Position, Position, int]:
+def _counted(chunk: ChunkRange) -> tuple[Position, Position, int]:
     return *in_order(chunk), _before(chunk)
 
 
-def _before(chunk: StoredChunk) -> int:
+def _before(chunk: ChunkRange) -> int:
     return -1 if chunk.index.before is None else chunk.index.before

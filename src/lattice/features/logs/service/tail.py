@@ -1,7 +1,7 @@
-"""The last lines of several streams together: where they begin in each.
+"""The last lines of several streams together: where they begin in each stream.
 
-Numbers are held and no text: a million lines may be a gigabyte. Whoever wants the lines reads them
-from where they begin.
+Only numbers are kept, and no text: a million lines may be a gigabyte. The lines are read again from
+where they begin.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from contextlib import aclosing
 from lattice.domain.logs import Gap, Position, StreamName
 from lattice.features.logs.service.archive import Span
 from lattice.features.logs.service.merge import MergedView
-from lattice.features.logs.service.view import Filtered, Item, Start, StreamView
+from lattice.features.logs.service.view import Filtered, Item, StreamView, ViewStart
 
 _NUMBERS = 5
 _TOGETHER_BYTES = 256 * 1024
-"""Runs of one stream that follow each other are held as one, up to so much text."""
+"""Consecutive runs of one stream are kept as one, up to this much text."""
 
 
 class LastLines:
-    """Of runs of lines that come in order, where the last so many lines begin."""
+    """Finds where the last lines begin, from runs of lines that come in order."""
 
     def __init__(self, count: int) -> None:
         self._surplus = -count
         self._streams: dict[StreamName, int] = {}
         self._runs = array("q")
-        """For each: its stream, where its reading began (offset, line), its first line, lines."""
+        """For each run: its stream, the offset and line of its read, its first line, its lines."""
         self._first = 0
 
     @property
     def held_bytes(self) -> int:
-        """What it takes in memory."""
+        """The memory it takes."""
         return self._runs.itemsize * len(self._runs)
 
     def add(self, name: StreamName, at: Position, line: int, count: int) -> None:
-        """One more run: `count` lines from `line` on, in what was read from `at` on."""
+        """Add a run: `count` lines from `line` on, in what was read from `at` on."""
         stream = self._streams.setdefault(name, len(self._streams))
         if not self._is_joined(stream, at, line, count):
             self._runs.extend((stream, at.offset, at.line, line, count))
@@ -44,7 +44,7 @@ class LastLines:
         self._let_go()
 
     def starts(self) -> dict[StreamName, tuple[Position, int]]:
-        """For each stream that has any: where to begin to read, and its first line."""
+        """For each stream with last lines: where to start reading, and its first line."""
         names = list(self._streams)
         found: dict[StreamName, tuple[Position, int]] = {}
         surplus = max(0, self._surplus)
@@ -52,7 +52,7 @@ class LastLines:
             stream, offset, at_line, line, count = self._runs[first : first + _NUMBERS]
             skipped = min(surplus, count)
             surplus -= skipped
-            # The beginning of a broken line counts as none, and is shown with what is around it.
+            # The beginning of a broken line counts as no line, and is shown with its neighbours.
             if skipped < count or not (count or surplus):
                 found.setdefault(names[stream], (Position(offset, at_line), line + skipped))
         return found
@@ -68,7 +68,7 @@ class LastLines:
         return True
 
     def _let_go(self) -> None:
-        """What can't be among the last."""
+        """Drop runs that can't be among the last."""
         runs = self._runs
         while self._surplus > 0 and runs[self._first + _NUMBERS - 1] <= self._surplus:
             self._surplus -= runs[self._first + _NUMBERS - 1]
@@ -81,10 +81,10 @@ class LastLines:
 async def go_to_last(
     tail: int, items: AsyncGenerator[tuple[StreamView, Item]], view: MergedView, span: Span
 ) -> tuple[list[tuple[StreamView, Gap]], dict[StreamName, int]]:
-    """Have each stream begin where its part of the last lines does.
+    """Make each stream begin at its part of the last lines.
 
-    `items` is everything, read here to its end. Gives the gaps before the last lines, and where
-    each stream ended.
+    `items` is everything, read here to its end. Returns the gaps before the last lines, and the end
+    of each stream.
     """
     last = LastLines(tail)
     gaps: list[tuple[StreamView, Gap]] = []
@@ -96,9 +96,9 @@ async def go_to_last(
             for _, lines in item.runs if isinstance(item, Filtered) else ((None, item),):
                 last.add(stream.name, item.at, lines.at.line, lines.count)
     ends = {name: each.lines.expected for name, each in view.streams.items()}
-    starts: dict[StreamName, Start] = {}
+    starts: dict[StreamName, ViewStart] = {}
     for name, (at, line) in last.starts().items():
-        starts[name] = Start(at, line, time_ms=span.since_ms, until_ms=span.until_ms)
+        starts[name] = ViewStart(at, line, time_ms=span.since_ms, until_ms=span.until_ms)
         view.streams[name].begin_again(starts[name])
     before = [
         (stream, each)

@@ -1,4 +1,4 @@
-"""One person's view of one stream.
+"""One stream of a query.
 
 It is read from the store as far as that goes, and from its node from there on.
 """
@@ -14,21 +14,21 @@ from typing import Protocol, TypeAlias
 from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.domain.logs import Gap, GapCause, Piece, Position, StreamName
 from lattice.features.logs.service.archive import Archive
-from lattice.features.logs.service.fedstream import FedStream
-from lattice.features.logs.service.feeds import Gone, NodeFeed
 from lattice.features.logs.service.lines import LineAssembler, Lines
+from lattice.features.logs.service.live_feeds import Gone, NodeFeed
+from lattice.features.logs.service.live_stream import FedStream
 from lattice.features.logs.service.stored import StoredStream
 
 _NO_END = 1 << 62
 _FIRST_BATCH_BYTES = 64 * 1024
 _MOST_BATCH_BYTES = 512 * 1024
 _MOST_BATCH = 256
-"""What is filtered together: a little at first, for whoever wants a few lines soon."""
+"""Limits of a batch to filter: small at first, for a quick first answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """What a filter left of some lines: runs with their ranks, or nothing."""
+    """The result of a filter for some lines: runs with their ranks, or nothing."""
 
     at: Position
     end: Position
@@ -40,25 +40,25 @@ Item: TypeAlias = Lines | Gap | Filtered
 
 
 class ItemFilter(Protocol):
-    """Takes lines of a stream apart, in workers."""
+    """Filters lines of a stream, in workers."""
 
     def works_on(self, stream: StreamView) -> bool:
-        """False if it would leave everything as it is."""
+        """False if it would change nothing."""
 
     async def filtered(self, stream: StreamView, items: list[Lines | Gap]) -> list[Item]:
-        """In the same order."""
+        """The items, filtered, in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Where to begin in a stream: after a place, or at the first line that fits."""
+class ViewStart:
+    """Where to begin in a stream: at a position, or at the first line that fits."""
 
     at: Position | None = None
     line: int = 0
     offset: int = 0
     time_ms: int = 0
     until_ms: int | None = None
-    """What was read later is not wanted."""
+    """Text that was read later is not wanted."""
 
     def fits(self, lines: Lines) -> bool:
         return (
@@ -77,7 +77,7 @@ class Start:
 
 
 class StreamView:
-    """One stream."""
+    """One stream of a query."""
 
     def __init__(
         self, name: StreamName, archive: Archive, stored: StoredStream | None, feed: NodeFeed | None
@@ -87,80 +87,80 @@ class StreamView:
         self.feed = feed
         self.pending: Item | None = None
         self._ready: deque[Item] = deque()
-        """Read and filtered, but not given out."""
+        """Read and filtered, but not returned yet."""
         self._given = Position()
         self.lines = LineAssembler(Position())
         self._archive = archive
-        self._start = Start()
+        self._start = ViewStart()
         self._told_gaps: dict[tuple[Position, GapCause], int] = {}
-        """How much was said to be missing there."""
+        """The size of each gap as last reported."""
         self._last_told = False
         self._ragged = False
-        """True while it may stand in the middle of a line, which is left out."""
+        """True while the position may be within a line; the rest of that line is skipped."""
 
     @property
     def fed(self) -> FedStream | None:
-        """What its node tells of it, if anything."""
+        """What its node reports of it, or None."""
         if self.feed is None:
             return None
         return self.feed.streams.get((self.name.kind, self.name.source))
 
     @property
     def labelled(self) -> bool:
-        """True where each line has its task before it."""
+        """True if each line begins with the number of its task."""
         fed = self.fed
         if fed is not None and fed.labelled:
             return True
         if self.stored is None or not self.stored.chunks:
             return False
-        # All of a stream say the same, but for those of a node that lost what it knew.
+        # All chunks of a stream agree, except those of a node that lost its spool.
         first, last = self.stored.chunks[0], self.stored.chunks[-1]
         return first.index.labelled or last.index.labelled
 
     def is_torn(self, at: Position) -> bool:
-        """True if what begins there may be the rest of a line."""
+        """True if the text there may be the rest of a line."""
         return any(each.at.offset == at.offset for each in self._gaps())
 
     @property
     def end(self) -> Position:
-        """As far as anyone knows it."""
+        """The known end."""
         fed, stored = self.fed, self.stored
         return max(fed.end if fed else Position(), stored.end if stored else Position())
 
     @property
     def is_over(self) -> bool:
-        """True if nothing will be added: the store has its last chunk, or its node says so."""
+        """True if nothing will be added: the store has its last chunk, or the node reports so."""
         if self.stored is not None and self.stored.last:
             return True
         return self.feed is not None and self.feed.over and self.fed is not None
 
     @property
     def has_gaps(self) -> bool:
-        """True if something is known to be missing of it."""
+        """True if it has a known gap."""
         return bool(self._gaps())
 
     @property
     def is_read(self) -> bool:
-        """True if everything up to its end was taken."""
+        """True if everything up to its end was read."""
         return self.lines.expected >= self.end.offset
 
     @property
     def place(self) -> Position:
-        """Where it goes on for the caller: behind what was given out."""
+        """The caller's position: behind what was returned."""
         coming = self.pending or (self._ready[0] if self._ready else None)
-        # A gap may lie before lines that were given out.
+        # A gap may be before lines that were returned.
         return self.lines.at if coming is None else max(coming.at, self._given)
 
     def give(self) -> Item:
-        """What is pending, from now on given out."""
+        """Return the pending item and advance the position."""
         item, self.pending = self.pending, None
         assert item is not None
         if not isinstance(item, Gap):
             self._given = item.end
         return item
 
-    def begin(self, start: Start) -> None:
-        """Go to where the first line that fits may be, without reading what is before."""
+    def begin(self, start: ViewStart) -> None:
+        """Go close before the first line that fits, without reading the text before."""
         self._start = start
         self._given = start.at or Position()
         if start.at is not None:
@@ -168,7 +168,7 @@ class StreamView:
             return
         fed = self.fed
         if start.line and fed is not None and fed.ring and fed.ring[0].at.line < start.line:
-            # The last lines of a job that runs are mostly at hand.
+            # The ring buffer mostly has the last lines of a running job.
             self._begin_at(fed.ring[0].at)
             return
         before: Position | None = None
@@ -186,7 +186,7 @@ class StreamView:
             self._begin_at_or_lost(before)
 
     def _begin_at_or_lost(self, at: Position) -> None:
-        """There, or before it with what is lost. When that was read nobody knows."""
+        """Begin there, or at a lost range before it. The time of a lost range is unknown."""
         start = self._start
         lost = [
             each.begin
@@ -202,8 +202,8 @@ class StreamView:
         self.lines = LineAssembler(at)
         self._ragged = at.offset > 0
 
-    def begin_again(self, start: Start) -> None:
-        """Read once more from a place that was read, as if nothing after it had been."""
+    def begin_again(self, start: ViewStart) -> None:
+        """Read again from a position, as if nothing after it had been read."""
         self.pending, self._ragged, self._last_told = None, False, False
         self._ready.clear()
         self.begin(start)
@@ -212,7 +212,7 @@ class StreamView:
                 del self._told_gaps[at, cause]
 
     async def filtered(self, end: int, item_filter: ItemFilter | None) -> AsyncGenerator[Item]:
-        """Lines and gaps up to an offset, filtered: some at once, and ever more."""
+        """Lines and gaps up to an offset, filtered, in growing batches."""
         async with aclosing(self.items(end)) as items:
             if item_filter is None or not item_filter.works_on(self):
                 async for item in items:
@@ -235,9 +235,9 @@ class StreamView:
                 yield self._ready.popleft()
 
     async def items(self, end: int) -> AsyncGenerator[Lines | Gap]:
-        """Lines and gaps up to an offset, as far as they can be had."""
+        """Lines and gaps up to an offset, as far as they are available."""
         end = min(end, self._wanted_end())
-        # What is missing right here comes before what follows it, also for who begins here.
+        # A gap at the current position comes before the text after it, also at the start.
         for item in self._missing_here():
             yield item
         while self.lines.expected < end:
@@ -275,7 +275,7 @@ class StreamView:
         yield from self._new_gaps()
 
     def _between_gaps(self, piece: Piece) -> Iterator[Piece]:
-        """The piece in parts: what is before a gap and what is after it are no neighbours."""
+        """Split the piece at gaps: text before and after a gap does not join."""
         for offset in sorted({each.at.offset for each in self._gaps()}):
             if piece.at.offset < offset < piece.end.offset:
                 size = offset - piece.at.offset
@@ -284,7 +284,7 @@ class StreamView:
         yield piece
 
     def _broken_line(self) -> Lines | None:
-        """The beginning of a line whose end is missing."""
+        """The beginning of a line without its end."""
         at = self.lines.expected
         if all(each.at.offset != at for each in self._gaps()):
             return None
@@ -295,12 +295,12 @@ class StreamView:
         return replace(rest, count=0)
 
     def _rest(self) -> Lines | None:
-        """What was read of a line that does not go on, as a line."""
+        """The rest of an ended line, as a line."""
         rest = self.lines.unfinished(self.lines.last_ms)
         return None if rest is None else replace(rest, unfinished=False, count=1)
 
     def _pass_lost(self) -> list[Lines | Gap]:
-        """Over a chunk that is known to be lost. What is left of its first line is shown."""
+        """Skip a chunk that is known to be lost. The rest of its first line is shown."""
         begun = self.lines.expected
         lost = self.stored.lost_at(begun) if self.stored else None
         if lost is None:
@@ -314,7 +314,7 @@ class StreamView:
         return [gap] if rest is None else [replace(rest, count=0), gap]
 
     def _pass_hole(self, end: int) -> list[Lines | Gap]:
-        """Over what the store should have and has not: an object that was damaged or removed."""
+        """Skip what the store should have: an object was damaged or removed."""
         if self.stored is None or self.stored.objects:
             return []
         begun = self.lines.expected
@@ -327,7 +327,7 @@ class StreamView:
         return []
 
     def _wanted_end(self) -> int:
-        """Behind the last stored frame that begins in time; without end where that is not known."""
+        """The begin of the first stored frame after `until_ms`; unlimited if unknown."""
         until_ms = self._start.until_ms
         if until_ms is None or self.stored is None:
             return _NO_END
@@ -338,18 +338,18 @@ class StreamView:
         return _NO_END
 
     def last_line(self) -> Lines | None:
-        """The last line of a stream that is over and does not end in a line feed; told once."""
+        """The last line of an ended stream if it has no line feed; returned once."""
         if self._last_told or not (self.is_over and self.is_read):
             return None
         self._last_told = True
         rest = self._rest()
         if rest is not None:
-            # Whoever goes on from here has had it.
+            # A cursor from here on is behind it.
             self.lines = LineAssembler(rest.end, self.lines.last_ms)
         return rest
 
     async def bytes_from(self, begin: int, end: int) -> AsyncGenerator[bytes]:
-        """The exact bytes of a range, as far as they can be had. Raises `DataUnavailable`."""
+        """The exact bytes of a range, as far as they are available. Raises `DataUnavailable`."""
         at = begin
         while at < end:
             found = False
@@ -383,7 +383,7 @@ class StreamView:
             yield text
 
     def _mended(self, piece: Piece) -> Piece:
-        """Without the rest of a line whose beginning was not read."""
+        """The piece without the rest of a line that was not read from its beginning."""
         feed = piece.text.find(b"\n")
         rest = piece.starting_at(piece.at.offset + feed + 1) if feed >= 0 else piece
         if feed < 0:
@@ -394,7 +394,7 @@ class StreamView:
         return rest
 
     def _trimmed(self, lines: Lines) -> Lines:
-        """Without the lines before the one that was asked for."""
+        """The lines without those before the start."""
         skip = self._start.line - lines.at.line
         if skip <= 0 or lines.cut:
             return lines
@@ -432,7 +432,7 @@ class StreamView:
 
     def _new_gaps(self) -> list[Gap]:
         found = []
-        # Of one that grew while it was told of, the largest is the newest: told again, and alone.
+        # If a gap grew, the largest is the newest: report only that one again.
         for gap in sorted(self._gaps(), key=lambda each: (each.at, -(each.lost_bytes or 0))):
             key, lost_bytes = (gap.at, gap.cause), gap.lost_bytes or 0
             if gap.at.offset > self.lines.expected or self._told_gaps.get(key, -1) >= lost_bytes:

@@ -1,1 +1,1 @@
-"""`lattice nodes` and `lattice admin drain|undrain|disable|enable`: options to calls to text."""
+"""`lattice nodes` and `lattice admin drain|undrain|disable|enable`."""

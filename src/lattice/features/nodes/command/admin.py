@@ -1,4 +1,4 @@
-"""`lattice admin drain|undrain|disable|enable`: take nodes out of service and put them back."""
+"""`lattice admin drain|undrain|disable|enable`: take nodes out of service and return them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lattice.base.text import inert
 from lattice.domain.node import NodeState
 from lattice.domain.nodeset import NodeSet
 from lattice.domain.operation import NodeAct
-from lattice.features.nodes import api, render
+from lattice.features.nodes import operations, render
 from lattice.features.nodes.model import NodeActs
 
 
 def drain(
     shell: Shell, *, node: tuple[str, ...], reason: str | None, wait: bool, timeout: int | None
 ) -> int:
-    """Drain, and if asked return only when all are drained."""
+    """Drain, and with `wait` return only when all nodes are drained or down."""
     if timeout is not None and not wait:
         raise UsageError("--timeout goes with --wait.", hint="Add --wait.")
     answer = _operate(shell, NodeAct.DRAIN, node, reason)
@@ -30,19 +30,19 @@ def drain(
 
 
 def undrain(shell: Shell, *, node: tuple[str, ...], reason: str | None) -> int:
-    """Back into service, from drained."""
+    """Return drained nodes to service."""
     _operate(shell, NodeAct.UNDRAIN, node, reason)
     return 0
 
 
 def disable(shell: Shell, *, node: tuple[str, ...], reason: str | None) -> int:
-    """Out of service at once."""
+    """Take nodes out of service at once."""
     _operate(shell, NodeAct.DISABLE, node, reason)
     return 0
 
 
 def enable(shell: Shell, *, node: tuple[str, ...], reason: str | None) -> int:
-    """Back into service, from down."""
+    """Return nodes that are down to service."""
     _operate(shell, NodeAct.ENABLE, node, reason)
     return 0
 
@@ -52,7 +52,7 @@ def _operate(shell: Shell, act: NodeAct, named: tuple[str, ...], reason: str | N
         nodes = NodeSet.parse(",".join(named))
     except ValueError as error:
         raise UsageError(f"These are no nodes: {error}.", hint="Write n1 n2 or n[1-3].") from None
-    answer = shell.call(api.operate_node(act, nodes.fold(), reason or ""))
+    answer = shell.call(operations.operate_node(act, nodes.fold(), reason=reason or ""))
     if shell.output in {"json", "yaml"}:
         shell.document(answer)
     else:
@@ -77,10 +77,10 @@ def _wait_drained(shell: Shell, names: list[str], timeout: int | None) -> int:
 
 
 def _look(shell: Shell, waiting: set[str]) -> None:
-    for node in shell.call(api.list_nodes()).nodes:
+    for node in shell.call(operations.list_nodes()).nodes:
         if node.name not in waiting or node.state is NodeState.DRAINING:
             continue
-        # Slurm is polled: right after the act a node may still look as it was before.
+        # Slurm is polled: right after the act a node may still have its old state.
         if node.state in {NodeState.DRAINED, NodeState.DOWN}:
             waiting.discard(node.name)
             shell.note(f"{inert(node.name)} is {node.state.value}.")

@@ -1,1 +1,1 @@
-"""On the server: what is asked of nodes and done to them, and the draining of those that failed."""
+"""On the server: queries and acts on nodes, and the automatic drain of failed nodes."""

@@ -1,6 +1,11 @@
-"""The use cases: what is known of nodes, and what is done to them in the caller's name.
+"""Queries about nodes, and acts on them in the caller's name.
 
-On a node the caller sees her own work and no other's. Every act is written down.
+The node card lists only the caller's own allocations. Every act is logged.
+
+A tenant admin may operate a node that serves only that tenant. A node serves a tenant if one of its
+partitions admits an account of it, or if the tenant has work there. Anything unknown counts as
+another tenant: an unknown account, a partition that admits every account, a node without
+partitions.
 """
 
 from __future__ import annotations
@@ -9,18 +14,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
 
 from lattice.access.actor import Actor
+from lattice.access.journal import ActJournal
 from lattice.access.permission import Permission
 from lattice.access.policy import governed_tenant, operates_own_nodes_only, scope_of
 from lattice.base.errors import NotFound, PermissionRefused, Unavailable, UsageError
 from lattice.base.text import cut, inert
 from lattice.domain.node import Node, NodeState
 from lattice.domain.nodeset import NodeSet
-from lattice.domain.operation import NodeAct, NodeOperator
+from lattice.domain.operation import Admitted, NodeAct, NodeOperator
 from lattice.domain.presence import PresenceReading, Presences, with_agent
-from lattice.domain.scheduler import Reading, Scheduler
+from lattice.domain.scheduler import LiveCluster, Scheduler, SchedulerReading
 from lattice.domain.source import Source
 from lattice.features.nodes.model import (
     LONGEST_REASON,
@@ -31,24 +36,48 @@ from lattice.features.nodes.model import (
     already,
     refusal,
 )
-from lattice.features.nodes.service.tenants import other_tenant_on
+
+
+def other_tenant_on(
+    node: Node, tenant: str, cluster: LiveCluster, admitted: Mapping[str, Admitted]
+) -> str:
+    """Return why the node is not this tenant's alone, or an empty string."""
+    if not node.partitions:
+        return f"{node.name} belongs to no partition"
+    for name in sorted(node.partitions):
+        accounts = admitted.get(name)
+        if accounts is None:
+            return f"the partition {name} of {node.name} admits every account"
+        if any(cluster.accounts.tenant_of(each) != tenant for each in accounts):
+            return f"the partition {name} of {node.name} admits accounts of other tenants"
+    for work in cluster.allocations:
+        if not work.nodes or work.state.finished:
+            continue
+        if cluster.accounts.tenant_of(work.account) != tenant and _is_on(node.name, work.nodes):
+            return f"work of another tenant is on {node.name}"
+    return ""
+
+
+def _is_on(name: str, nodes: str) -> bool:
+    return name in NodeSet.parse(nodes)
+
 
 _LONGEST_ACTOR = 64
 _LOOKS = 8
 _LOOK_EVERY_S = 0.5
-"""A node that is put back counts as not responding until slurmctld has asked it."""
+"""After a resume, a node counts as not responding until slurmctld has contacted it."""
 _SEEN_WITHIN_S = 2.0
 
 
 class NodeService:
-    """Answers from what was last read of Slurm and of the agents, and says how old that is."""
+    """Answers from the last snapshots of Slurm and of the agents, with their age."""
 
     def __init__(self, scheduler: Scheduler, presences: Presences | None = None) -> None:
         self._scheduler = scheduler
         self._presences = presences
 
     async def nodes(self, states: frozenset[NodeState], partition: str) -> NodeList:
-        """All of them, or those of some states or a partition."""
+        """Return all nodes, or those in some states or in a partition."""
         reading, agents = self._scheduler.live(), self._agents()
         nodes = (
             each
@@ -62,7 +91,7 @@ class NodeService:
         )
 
     async def node(self, actor: Actor, name: str) -> NodeCard:
-        """One of them."""
+        """Return one node. Raises `NotFound`, or `Unavailable` while slurmctld does not answer."""
         reading, agents = self._scheduler.live(), self._agents()
         node = next((each for each in reading.cluster.nodes if each.name == name), None)
         if node is None:
@@ -81,8 +110,8 @@ def _merged(node: Node, agents: PresenceReading | None) -> Node:
     return with_agent(node, agents) if agents else node
 
 
-def _sources(reading: Reading, agents: PresenceReading | None) -> tuple[Source, ...]:
-    # Nodes are read less often than jobs, and their age is their own.
+def _sources(reading: SchedulerReading, agents: PresenceReading | None) -> tuple[Source, ...]:
+    # Nodes are read less often than jobs, so they have their own age.
     cluster, source = reading.cluster, reading.source
     behind_s = (cluster.read_at - cluster.nodes_read_at).total_seconds()
     age_s = None if source.age_s is None else max(0.0, source.age_s + behind_s)
@@ -90,7 +119,7 @@ def _sources(reading: Reading, agents: PresenceReading | None) -> tuple[Source, 
     return (slurm, agents.source) if agents else (slurm,)
 
 
-def _visible_on(name: str, actor: Actor, reading: Reading) -> tuple[str, ...]:
+def _visible_on(name: str, actor: Actor, reading: SchedulerReading) -> tuple[str, ...]:
     scope = scope_of(actor, Permission.VIEW_ALLOCATIONS, reading.cluster.accounts)
     return tuple(
         each.id
@@ -99,7 +128,7 @@ def _visible_on(name: str, actor: Actor, reading: Reading) -> tuple[str, ...]:
     )
 
 
-def _absent(reading: Reading, names: NodeSet | None = None) -> NotFound | Unavailable:
+def _absent(reading: SchedulerReading, names: NodeSet | None = None) -> NotFound | Unavailable:
     if reading.source.ok:
         which = f": {cut(str(names), 80)}" if names and len(names) > 1 else ""
         return NotFound(f"No node of that name{which}.", hint="`lattice nodes` lists all of them.")
@@ -109,14 +138,8 @@ def _absent(reading: Reading, names: NodeSet | None = None) -> NotFound | Unavai
     )
 
 
-class ActJournal(Protocol):
-    """Where acts are written down."""
-
-    def acted(self, act: str, target: str, sub: str, detail: str) -> None: ...
-
-
 class NodeOperations:
-    """Takes nodes out of service and puts them back. For all nodes named, or for none."""
+    """Takes nodes out of service and returns them: all named nodes or none."""
 
     def __init__(
         self,
@@ -132,7 +155,7 @@ class NodeOperations:
         self._sleep = sleep
 
     async def operate(self, actor: Actor, act: NodeAct, names: str, reason: str) -> NodeActs:
-        """Do it where it is not so already. Repeating it changes nothing."""
+        """Perform the act on the nodes that need it. Repeating it changes nothing."""
         nodes = self._named(names)
         if operates_own_nodes_only(actor):
             await self._check_tenant(actor, act, nodes)
@@ -146,7 +169,8 @@ class NodeOperations:
         if open_ones:
             await self._act(actor, act, open_ones, reason)
             after = await self._settled(nodes)
-            # So that `lattice nodes`, asked next, shows it; the act is done either way.
+            # Refresh, so that the next `lattice nodes` shows it. The act is done even if this
+            # fails.
             with suppress(Unavailable, TimeoutError):
                 async with asyncio.timeout(_SEEN_WITHIN_S):
                     await self._scheduler.fresh(nodes=True)
@@ -199,7 +223,7 @@ class NodeOperations:
             ) from None
         if not nodes:
             raise UsageError("No node is named.", hint="Write n1, n1,n2 or n[1-3].")
-        # Only names that are known reach a command line.
+        # Only known names reach a command line.
         missing = NodeSet(each for each in nodes if each not in known)
         if missing:
             raise _absent(reading, missing)
@@ -235,7 +259,7 @@ def _check_states(act: NodeAct, states: Mapping[str, NodeState]) -> None:
 
 
 def signed_reason(actor: Actor, reason: str) -> str:
-    """The reason as Slurm keeps it: who, then why. Slurm itself only knows the server's user."""
+    """Return the actor and the reason as one text. Slurm itself has only the server's user."""
     who = cut(inert(actor.user or actor.sub), _LONGEST_ACTOR)
-    # Letters that take no room on a screen take room in Slurm.
+    # `cut` counts screen columns, but Slurm's limit counts characters.
     return cut(f"{who}: {inert(' '.join(reason.split()))}", LONGEST_REASON)[:LONGEST_REASON]

@@ -1,5 +1,5 @@
-"""PromQL parsed, narrowed to its caller, and asked.
+"""Parses PromQL, narrows it to the caller, and runs it.
 
-`lexing` and `parsing` read a query into `tree`; `scoping` puts the caller's labels into every
-selector; `moments` reads times; `asking` answers.
+`lexer` and `parser` read a query into `tree`. `scope` adds the caller's labels to every selector.
+`queries` parses times and runs the calls.
 """

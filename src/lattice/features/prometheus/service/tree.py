@@ -1,7 +1,7 @@
-"""A query as a tree, which writes itself. Pure.
+"""A query as a tree, which `str` converts back to text. Pure.
 
-It is written in the order it was read, with the parentheses it had, so that it means the same
-whatever binds how; names and texts are written anew, each in the one form there is.
+Operands keep their order and their parentheses, so the meaning does not depend on precedence. Names
+and strings are written in one canonical form.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lattice.domain.promql import quoted
 
 
 class Type(StrEnum):
-    """What an expression is."""
+    """The type of an expression's value."""
 
     SCALAR = "scalar"
     VECTOR = "vector"
@@ -24,7 +24,7 @@ class Type(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """One condition of a selector."""
+    """One label matcher of a selector."""
 
     name: str
     sign: str
@@ -36,7 +36,7 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Series; a name before the braces stands among the matchers as `__name__`."""
+    """A selector; a name before the braces becomes a matcher of `__name__`."""
 
     matchers: tuple[Matcher, ...]
 
@@ -46,7 +46,7 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A selector with a stretch of time."""
+    """A selector with a time range."""
 
     selector: Selector
     seconds: str
@@ -57,7 +57,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Subquery:
-    """An expression looked at again and again."""
+    """A subquery: an expression evaluated at every step of a range."""
 
     what: Node
     seconds: str
@@ -69,7 +69,7 @@ class Subquery:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What stands at another time: `offset 5m`, `@ 1234`, `@ end()`."""
+    """An expression at another time: `offset 5m`, `@ 1234`, `@ end()`."""
 
     what: Node
     words: tuple[str, ...]
@@ -96,7 +96,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Parentheses."""
+    """An expression in parentheses."""
 
     what: Node
 
@@ -105,8 +105,8 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A function."""
+class FunctionCall:
+    """A function with its arguments."""
 
     name: str
     arguments: tuple[Node, ...]
@@ -117,7 +117,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """`sum by (node) (…)`; `grouping` is the word and its labels, or nothing."""
+    """`sum by (node) (…)`; `grouping` is the keyword with its labels, or empty."""
 
     name: str
     grouping: str
@@ -130,7 +130,7 @@ class Aggregation:
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """`-x`."""
+    """`-x` or `+x`."""
 
     sign: str
     what: Node
@@ -141,7 +141,7 @@ class Signed:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Operands with operators between them; each operator with its modifiers."""
+    """Operands with the operators between them; each operator has its modifiers."""
 
     operands: tuple[Node, ...]
     operators: tuple[str, ...]
@@ -161,7 +161,7 @@ Node: TypeAlias = (
     | Number
     | Text
     | Group
-    | Call
+    | FunctionCall
     | Aggregation
     | Signed
     | Chain
@@ -171,7 +171,7 @@ _SCALARS = frozenset({"scalar", "time", "pi"})
 
 
 def type_of(node: Node) -> Type:  # noqa: PLR0911 - one for each kind of node
-    """What the whole of it is."""
+    """Return the type of the whole expression."""
     match node:
         case Number():
             return Type.SCALAR
@@ -181,7 +181,7 @@ def type_of(node: Node) -> Type:  # noqa: PLR0911 - one for each kind of node
             return Type.MATRIX
         case Group(what) | Signed(_, what) | Moved(what, _):
             return type_of(what)
-        case Call(name, _):
+        case FunctionCall(name, _):
             return Type.SCALAR if name in _SCALARS else Type.VECTOR
         case Chain(operands, _):
             scalar = all(type_of(each) is Type.SCALAR for each in operands)
@@ -191,7 +191,7 @@ def type_of(node: Node) -> Type:  # noqa: PLR0911 - one for each kind of node
 
 
 def selectors(node: Node) -> list[Selector]:
-    """Every one there is in it."""
+    """Return every selector in the tree."""
     match node:
         case Selector():
             return [node]
@@ -199,7 +199,7 @@ def selectors(node: Node) -> list[Selector]:
             return [selector]
         case Subquery(what, _, _) | Moved(what, _) | Group(what) | Signed(_, what):
             return selectors(what)
-        case Call(_, parts) | Aggregation(_, _, parts) | Chain(parts, _):
+        case FunctionCall(_, parts) | Aggregation(_, _, parts) | Chain(parts, _):
             return [found for each in parts for found in selectors(each)]
         case _:
             return []

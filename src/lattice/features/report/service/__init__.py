@@ -1,1 +1,1 @@
-"""The server's part: measuring a run, advising on it, and keeping what is known of it."""
+"""On the server: measures a run, gives advice, and stores its summary."""

@@ -1,8 +1,8 @@
-"""What to do differently next time: one small rule each, over a run's summary. Pure.
+"""Advice for the next run: one small rule each, over a run's summary. Pure.
 
-A rule answers with the numbers it rests on and the option of `sbatch`, or with nothing. None of
-them guesses: where a number was not measured the rule is silent, and all that rest on measurements
-are silent for a run of which too little was seen.
+A rule returns advice with the numbers behind it and the option of `sbatch`, or None. A rule returns
+None if a number was not measured. Rules based on measurements are skipped for a run with too little
+data.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LEAST_TIME_S = 1800
 
 
 def advise(summary: RunSummary) -> tuple[tuple[Advice, ...], str]:
-    """The advice, and why none rests on measurements where that is so."""
+    """Return the advice, and why none of it is based on measurements, if so."""
     if summary.run.ended is None:
         return (), "it still runs: what it will need in the end is not known yet"
     why = _too_little(summary)
@@ -216,7 +216,7 @@ def nodes_idle(summary: RunSummary) -> Advice | None:
 
 
 _BY_SLURM: tuple[Rule, ...] = (ended_at_its_limit, out_of_memory, time_too_long)
-"""They rest on what Slurm says, which needs no measuring."""
+"""They use Slurm's data, which needs no measurements."""
 _BY_MEASURE: tuple[Rule, ...] = (
     gpus_idle,
     nodes_idle,
@@ -232,7 +232,7 @@ def _enough_memory(peak: float) -> float:
 
 
 def _memory_flag(size_bytes: float) -> str:
-    """As `--mem` takes it, rounded up: whole gigabytes from two on."""
+    """Format for `--mem`, rounded up: whole gigabytes from two on."""
     if size_bytes > 2 * _GIB:
         return f"{math.ceil(size_bytes / _GIB)}G"
     return f"{math.ceil(size_bytes / (64 * _MIB)) * 64}M"
@@ -249,6 +249,6 @@ def _percent(value: float) -> str:
 
 
 def _round_time(seconds: float) -> int:
-    """Up to whole five minutes, or quarters of an hour from an hour on."""
+    """Round up to five minutes, or to a quarter of an hour from one hour on."""
     step_s = 900 if seconds >= 3600 else 300
     return math.ceil(seconds / step_s) * step_s

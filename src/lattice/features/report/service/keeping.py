@@ -1,9 +1,9 @@
-"""Keeps a summary of every attempt once it is over, so that it outlives the metric store.
+"""Stores a summary of every finished attempt, so that it outlives the metric store.
 
-Each server sees which attempts end. The one that an attempt falls to by its name writes it; where
-that one is away the others do so a little later. It does not matter if two try: the document is put
-only where there is none. It is written when what the agents still held had time to arrive, and not
-while the metric store is silent. What nobody got to is found again in Slurm's past.
+Every server sees which attempts end. A hash of the key assigns each attempt to one server; the
+others try a little later, in case it is down. Two writers do no harm: the document is put only if
+absent. It is written when the last samples from agents have had time to arrive, and not while the
+metric store is down. Attempts that nobody stored are found again in slurmdbd.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ from lattice.features.report.service.measuring import RunMeter
 _log = logging.getLogger(__name__)
 
 SETTLE_S = 120.0
-"""After the end: the last samples of all nodes have come."""
+"""After the end: the last samples of all nodes have arrived."""
 LATEST_S = 1200.0
-"""After the end: agents hold what they could not send for a quarter of an hour, and no longer."""
+"""After the end: agents keep unsent samples for a quarter of an hour, and no longer."""
 OTHERS_AFTER_S = 300.0
-"""An attempt that falls to another server is looked at so much later."""
+"""Extra delay for an attempt that is assigned to another server."""
 REMEMBERED = timedelta(hours=24)
-"""How far back Slurm's past is looked through."""
+"""How far back slurmdbd is searched."""
 _PAST_EVERY_S = 6 * 3600.0
 _ROUND_S = 15.0
 _AGAIN_S = 60.0
 _A_ROUND = 20
-"""So many are written at most before others get their turn."""
+"""Most summaries written in one round."""
 _MOST_WAITING = 50_000
 _EVERYTHING = Scope(everything=True)
 
 
 @dataclass(slots=True)
 class KeepingCounts:
-    """Since the server began."""
+    """Counts since the server started."""
 
     written_total: int = 0
     elsewhere_total: int = 0
     """Another server had written it."""
     silent_total: int = 0
-    """Put off because the metric store did not answer."""
+    """Postponed because the metric store did not answer."""
 
 
 class SummaryKeeping:
-    """`replicas` are the ids of the servers that are up, `replica` this one's."""
+    """Stores summaries. `replicas` returns the ids of running servers; `replica` is this one."""
 
     def __init__(
         self,
@@ -82,11 +82,11 @@ class SummaryKeeping:
 
     @property
     def waiting(self) -> int:
-        """Attempts that are over and not kept yet, as far as this server knows."""
+        """Finished attempts without a summary, as far as this server knows."""
         return len(self._due)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run rounds until cancelled."""
         while True:
             try:
                 await self.look()
@@ -95,7 +95,7 @@ class SummaryKeeping:
             await asyncio.sleep(_ROUND_S)
 
     async def look(self) -> None:
-        """Note what has ended, and write what is due. Raises `Unavailable`."""
+        """Register attempts that have ended, and write what is due. Raises `Unavailable`."""
         self._note(self._scheduler.live().cluster.allocations)
         now_s = self._clock.monotonic()
         if self._past_s is None or now_s - self._past_s > _PAST_EVERY_S:
@@ -106,7 +106,7 @@ class SummaryKeeping:
         due = sorted(key for key, (at, _) in self._due.items() if at <= now)
         for key in due[:_A_ROUND]:
             attempt = self._due[key][1]
-            # Put off first: what does not answer is asked again later, not at once.
+            # Postpone first: a failure is retried later, not at once.
             self._due[key] = (now + _AGAIN_S, attempt)
             if await self._written(attempt, now):
                 del self._due[key]
@@ -128,7 +128,7 @@ class SummaryKeeping:
             accounts = self._scheduler.live().cluster.accounts
             key = summary_key(named(allocation, found.attempt, accounts, self._clock.now()))
         except (LatticeError, BadKeyPart):
-            return  # whose it is will be known in the next round, or its name can't be kept
+            return  # the tenant is known in the next round, or the name can't be a key
         if key in self._due or key in self._done or len(self._due) >= _MOST_WAITING:
             return
         later_s = 0.0 if self._is_mine(key) else OTHERS_AFTER_S
@@ -139,7 +139,7 @@ class SummaryKeeping:
         return max(sorted(replicas), key=lambda each: _weight(each, key)) == self._replica
 
     async def _written(self, attempt: JobAttempt, now: float) -> bool:
-        """True once it is kept, by whomever."""
+        """Return True once a summary is stored, by any server."""
         if await self._kept.is_there(attempt):
             self.counts.elsewhere_total += 1
             return True

@@ -1,4 +1,4 @@
-"""Summaries in the object store: read by any server, written once."""
+"""Summaries in the object store: any server reads them, and each is written once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _log = logging.getLogger(__name__)
 
 
 class KeptSummaries:
-    """One document an attempt."""
+    """One document per attempt."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
 
     async def of(self, attempt: JobAttempt) -> RunSummary | None:
-        """What is kept of it; None if nothing is, or nothing that reads. Raises `Unavailable`."""
+        """Return the stored summary, or None if there is none that parses. Raises `Unavailable`."""
         key = summary_key(attempt)
         try:
             return decoded(await self._objects.read(key))
@@ -29,7 +29,7 @@ class KeptSummaries:
             return None
 
     async def is_there(self, attempt: JobAttempt) -> bool:
-        """True if anything is kept of it. Raises `Unavailable`."""
+        """Return True if the store has a summary of it. Raises `Unavailable`."""
         key = summary_key(attempt)
         async for each in self._objects.listing(key):
             if each.key == key:
@@ -37,5 +37,5 @@ class KeptSummaries:
         return False
 
     async def keep(self, attempt: JobAttempt, summary: RunSummary) -> bool:
-        """Write it; False if another server has done so before. Raises `Unavailable`."""
+        """Write it; return False if another server has done so before. Raises `Unavailable`."""
         return await self._objects.put_new(summary_key(attempt), encoded(summary))

@@ -1,30 +1,35 @@
-"""What the metric store is asked about a run. Pure; every selector has the run's scope.
+"""The queries to the metric store about a run. Pure.
 
-All figures are one question: each part is marked with a label, and what the store answers is told
-apart by it. Only what Prometheus itself understands is used.
+All figures are one query; a label on each value names its part. The queries use only Prometheus'
+own PromQL.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
-from lattice.domain.attempts import JobAttempt
-from lattice.domain.measured import SHOWN, Making, Shown, Summing
-from lattice.domain.metric import Labels
-from lattice.domain.promql import selector
+from lattice.domain.measured import SHOWN, Making, Shown
 from lattice.domain.runsummary import MOST_POINTS
+from lattice.observe.metric_query import (
+    Again,
+    Either,
+    Expression,
+    Figured,
+    Gather,
+    Gathered,
+    Moments,
+    Over,
+    Ranged,
+)
+from lattice.observe.shown_series import (
+    HEARTBEATS,
+    NODE,
+    NODE_AND_GPU,
+    shown_series,
+    stored_series,
+)
+from lattice.observe.windows import COARSE_S, RunSteps, RunWindow, past_window
 
-PART = "figure"
-"""The label that marks a part of a question."""
-_SLACK_S = 5.0
-"""Clocks of servers and Slurm may differ a little; the scope keeps other runs out."""
-_LEAST_STEP_S = 60
-_RATE_S = 90
-"""Two samples at least, at the usual 30 s."""
-_BUSY_S = 120
-_SUMS = {Summing.TOTAL: "sum", Summing.MEAN: "avg", Summing.WORST: "max"}
 COUNTERS = (
     "cpu_seconds_total",
     "io_read_bytes_total",
@@ -33,6 +38,7 @@ COUNTERS = (
     "network_rx_bytes_total",
     "gpu_energy_joules_total",
 )
+_GROWTH = {"max": Over.MOST, "min": Over.LEAST, "resets": Over.RESETS, "increase": Over.INCREASE}
 GAUGES = {
     "memory_used_bytes": ("max",),
     "memory_limit_bytes": ("max",),
@@ -41,103 +47,62 @@ GAUGES = {
     "gpu_memory_used_bytes": ("max",),
     "gpu_memory_total_bytes": ("max",),
 }
+_LEVELS = {"max": Over.MOST, "avg": Over.MEAN}
 
 
-@dataclass(frozen=True, slots=True)
-class Lifetime:
-    """When a run was, and whose series are its."""
-
-    scope: Labels
-    begin: float
-    end: float
-
-    @property
-    def length_s(self) -> int:
-        return max(1, math.ceil(self.end - self.begin + 2 * _SLACK_S))
-
-    @property
-    def at(self) -> float:
-        """The moment at which the figures are asked for."""
-        return self.end + _SLACK_S
-
-    @property
-    def step_s(self) -> int:
-        """The length of a stretch of the coarse series."""
-        return max(_LEAST_STEP_S, math.ceil((self.end - self.begin) / MOST_POINTS))
-
-    @property
-    def steps(self) -> int:
-        return max(1, int((self.end - self.begin) // self.step_s))
-
-    def over(self, function: str, metric: str, seconds: int | None = None) -> str:
-        """`function(series[…])`, over the whole life unless told otherwise."""
-        return f"{function}({selector(metric, self.scope)}[{seconds or self.length_s}s])"
+def coarse_steps(run: RunWindow, interval_s: float) -> RunSteps:
+    """Return the steps of the stored series."""
+    return run.steps(interval_s, MOST_POINTS, COARSE_S)
 
 
-def lifetime(attempt: JobAttempt, scope: Labels, now: float) -> Lifetime:
-    """Of an attempt that has started."""
-    begun, ended = attempt.attempt.started, attempt.attempt.ended
-    assert begun is not None
-    end = ended.timestamp() if ended is not None else now
-    return Lifetime(scope, begun.timestamp(), max(end, begun.timestamp()))
+def figures_question(run: RunWindow) -> Either:
+    """Query all figures that are one number per node or GPU."""
 
+    def part(name: str, over: Over, metric: str) -> Figured:
+        return Figured(f"{name} {metric}", Ranged(over, run.owner.of(metric), run.whole_s))
 
-def figures_question(life: Lifetime) -> str:
-    """Everything that is one number a node or a GPU."""
-    parts: dict[str, str] = {}
-    for metric in COUNTERS:
-        for function in ("max", "min"):
-            parts[f"{function} {metric}"] = life.over(f"{function}_over_time", metric)
-        parts[f"resets {metric}"] = life.over("resets", metric)
-        parts[f"increase {metric}"] = life.over("increase", metric)
-    for metric, functions in GAUGES.items():
-        for function in functions:
-            parts[f"{function} {metric}"] = life.over(f"{function}_over_time", metric)
-    parts["count cpu_seconds_total"] = life.over("count_over_time", "cpu_seconds_total")
-    newest = selector("cpu_seconds_total", life.scope)
-    parts["newest"] = f"max(timestamp({newest}))"
-    busy_s = max(_BUSY_S, life.step_s)
-    if life.end - life.begin >= 2 * busy_s:
-        rate = life.over("rate", "cpu_seconds_total", busy_s)
-        parts["busiest"] = (
-            f"max_over_time((sum(max by (node) ({rate})))[{life.length_s}s:{busy_s}s])"
+    newest = Gathered(Gather.MOST, Moments(run.owner.of(HEARTBEATS[0])))
+    return Either(
+        (
+            *(part(name, over, each) for each in COUNTERS for name, over in _GROWTH.items()),
+            *(part(name, _LEVELS[name], each) for each, names in GAUGES.items() for name in names),
+            *(part("count", Over.SAMPLES, each) for each in HEARTBEATS),
+            Figured("newest", newest),
         )
-    return together(parts)
-
-
-def covered_question(life: Lifetime) -> str:
-    """How many nodes were measured, stretch by stretch."""
-    counted = life.over("count_over_time", "cpu_seconds_total", life.step_s)
-    return f"count(count by (node) ({counted}))"
-
-
-def coarse_question(life: Lifetime, metric: Shown) -> str:
-    """The parts `mean` and `peak` of one shown metric, stretch by stretch."""
-    showing = SHOWN[metric]
-    series, step_s = showing.series, life.step_s
-    times = f" * {showing.factor:g}" if showing.factor != 1.0 else ""
-    if showing.making is Making.P99:
-        rate = life.over("rate", series, max(step_s, _RATE_S))
-        worst = f"max(histogram_quantile(0.99, sum by (node, le) ({rate}))){times}"
-        return together({"mean": worst, "peak": worst})
-    if showing.making is Making.RATE:
-        mean = life.over("rate", series, max(step_s, _RATE_S))
-        peak = mean
-        if step_s > 2 * _LEAST_STEP_S:
-            finer = life.over("rate", series, _RATE_S)
-            peak = f"max_over_time({finer}[{step_s}s:{_LEAST_STEP_S}s])"
-    else:
-        mean = life.over("avg_over_time", series, step_s)
-        peak = life.over("max_over_time", series, step_s)
-    # Two who measure the same count once.
-    once = f"max by (node, gpu_uuid) ({mean})"
-    return together(
-        {"mean": f"{_SUMS[showing.summing]}({once}){times}", "peak": f"max({peak}){times}"}
     )
 
 
-def together(parts: Mapping[str, str]) -> str:
-    """One question of several, each marked with its name."""
-    return " or ".join(
-        f'label_replace({each}, "{PART}", "{name}", "", "")' for name, each in parts.items()
+def busiest_question(steps: RunSteps) -> Figured | None:
+    """Query the most cores in use at one time; None if the run was too short."""
+    rate_s = steps.window.rate_s
+    if steps.run.length_s < 2 * rate_s:
+        return None
+    cores = stored_series(steps.run.owner, Shown.CPU_UTILIZATION, steps.window)
+    return Figured("busiest", Again(Over.MOST, cores, steps.run.whole_s, rate_s))
+
+
+def covered_question(steps: RunSteps) -> Expression:
+    """Query how many nodes were measured, step by step."""
+    samples = Ranged(Over.SAMPLES, steps.run.owner.of(HEARTBEATS[0]), steps.step_s)
+    return Gathered(Gather.COUNT, Gathered(Gather.COUNT, samples, NODE))
+
+
+def coarse_question(steps: RunSteps, metric: Shown) -> Either:
+    """Query the parts `mean` and `peak` of one metric, step by step.
+
+    A peak is the highest value of a single node or GPU.
+    """
+    owner = steps.run.owner
+    if SHOWN[metric].making is Making.RATE and steps.step_s > 2 * COARSE_S:
+        finer = past_window(COARSE_S, steps.interval_s)
+        rate = shown_series(owner, metric, finer, NODE_AND_GPU)
+        each: Expression = Again(Over.MOST, rate, steps.step_s, COARSE_S)
+    else:
+        highest = replace(steps.window, gauge=Over.MOST)
+        each = shown_series(owner, metric, highest, NODE_AND_GPU)
+    return Either(
+        (
+            Figured("mean", shown_series(owner, metric, steps.window)),
+            Figured("peak", Gathered(Gather.MOST, each)),
+        )
     )

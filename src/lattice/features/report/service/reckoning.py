@@ -1,6 +1,6 @@
-"""From what the metric store answers to the figures of a run. Pure.
+"""Computes the figures of a run from the metric store's answer. Pure.
 
-A figure over nodes or GPUs is told only if something measured it; what nobody did has the reason.
+A figure without measurements is None and has a reason.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from lattice.domain.accounted import AccountedUse
 from lattice.domain.metric import Provenance
 from lattice.domain.metricstore import SeriesPoints
 from lattice.domain.runsummary import Asked, Figure, GpuUse, NodeUse, Use, Waste
-from lattice.features.report.service.questions import PART
+from lattice.observe.metric_query import FIGURE
+from lattice.observe.shown_series import HEARTBEATS
 
 NOTHING_STORED = "the metric store has nothing of it"
 NOT_ACCOUNTED = "Slurm has not measured it"
@@ -23,12 +24,12 @@ WHOLE_NODES = "of its whole nodes, which others may have used too"
 LARGEST_TASK = "its largest task"
 _ORDER = {each.value: place for place, each in enumerate(Provenance)}
 _SINCE_BOOT = frozenset({"gpu_energy_joules_total"})
-"""Counts from before the run on: only what it grew by is the run's."""
+"""These counters start before the run: only their increase belongs to it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """Why the store told nothing."""
+class MissingFigure:
+    """Why the store has no value."""
 
     reason: str = NOTHING_STORED
     last_error: str = ""
@@ -42,11 +43,11 @@ class _Value:
 
 
 _Key = tuple[str, str]
-"""A node, and a GPU or nothing."""
+"""A node, and a GPU or an empty string."""
 
 
-class Answer:
-    """The parts of the one question, each by node and GPU."""
+class StoreAnswer:
+    """The parts of the query, each by node and GPU."""
 
     def __init__(self, series: Iterable[SeriesPoints]) -> None:
         self._parts: dict[str, dict[_Key, _Value]] = {}
@@ -54,11 +55,11 @@ class Answer:
             if not each.points or not math.isfinite(each.points[-1][1]):
                 continue
             labels = each.labels
-            part = self._parts.setdefault(labels.get(PART, ""), {})
+            part = self._parts.setdefault(labels.get(FIGURE, ""), {})
             key = (labels.get("node", ""), labels.get("gpu_uuid", ""))
             new = _Value(each.points[-1][1], labels.get("source", ""), labels.get("scope", ""))
             old = part.get(key)
-            # Where two measured the same, the nearer one counts, and the job's own before a node's.
+            # With two measurements, the more direct source counts, and the job's before the node's.
             if old is None or _rank(new) < _rank(old):
                 part[key] = new
 
@@ -70,7 +71,7 @@ class Answer:
         return found.value if found is not None else None
 
     def grown(self, metric: str) -> dict[_Key, _Value]:
-        """By how much a counter grew over the run, of each node or GPU."""
+        """Return the increase of a counter over the run, for each node or GPU."""
         least, resets = self.of(f"min {metric}"), self.of(f"resets {metric}")
         whole = self.of(f"increase {metric}")
         found = {}
@@ -87,11 +88,20 @@ class Answer:
 
     @property
     def nodes(self) -> set[str]:
-        """Those that anything was measured of."""
+        """The nodes with any measurement."""
         return {node for part in self._parts.values() for node, _ in part if node}
 
+    @property
+    def samples(self) -> Mapping[str, float]:
+        """The number of samples of each node."""
+        found: dict[str, float] = {}
+        for part in (self.of(f"count {each}") for each in HEARTBEATS):
+            for (node, _), count in part.items():
+                found[node] = max(count.value, found.get(node, 0.0))
+        return found
+
     def partly(self, asked: Asked) -> str:
-        """Which part of its nodes was measured; empty: all of them, or none."""
+        """Return which part of its nodes was measured; empty for all or none."""
         seen = len(self.nodes)
         return f"{seen} of {asked.nodes} nodes" if 0 < seen < asked.nodes else ""
 
@@ -100,16 +110,18 @@ def _rank(value: _Value) -> tuple[int, bool]:
     return _ORDER.get(value.source, len(_ORDER)), value.scope == "node"
 
 
-def used(answer: Answer, asked: Asked, wall_s: float, why: Missing) -> tuple[Figure, ...]:
-    """Every figure of `Use`, in its order."""
+def used(
+    answer: StoreAnswer, asked: Asked, wall_s: float, why: MissingFigure
+) -> tuple[Figure, ...]:
+    """Return every figure of `Use`, in its order."""
     partly = answer.partly(asked)
 
-    def total(name: Use, unit: str, metric: str, why: Missing) -> Figure:
+    def total(name: Use, unit: str, metric: str, why: MissingFigure) -> Figure:
         return _total(name, unit, answer.grown(metric), why, partly)
 
     cpu = total(Use.CPU_SECONDS, "s", "cpu_seconds_total", why)
     busiest = answer.single("busiest")
-    no_gpu = Missing(NO_GPUS) if not asked.gpus else why
+    no_gpu = MissingFigure(NO_GPUS) if not asked.gpus else why
     return (
         cpu,
         efficiency(cpu, asked, wall_s),
@@ -125,7 +137,7 @@ def used(answer: Answer, asked: Asked, wall_s: float, why: Missing) -> tuple[Fig
         _mean_of_gpus(answer.of("avg gpu_utilization_percent"), asked, no_gpu),
         _highest(Use.GPU_MEMORY_PEAK, "bytes", answer.of("max gpu_memory_used_bytes"), no_gpu),
         total(Use.GPU_ENERGY, "J", "gpu_energy_joules_total", no_gpu),
-        _missing(Use.NODE_ENERGY, "J", Missing(NOT_ACCOUNTED)),
+        _missing(Use.NODE_ENERGY, "J", MissingFigure(NOT_ACCOUNTED)),
         total(Use.IO_READ, "bytes", "io_read_bytes_total", why),
         total(Use.IO_WRITTEN, "bytes", "io_write_bytes_total", why),
         total(Use.NETWORK_SENT, "bytes", "network_tx_bytes_total", why),
@@ -137,7 +149,7 @@ def used(answer: Answer, asked: Asked, wall_s: float, why: Missing) -> tuple[Fig
 def with_accounted(
     figures: tuple[Figure, ...], accounted: AccountedUse, asked: Asked, wall_s: float
 ) -> tuple[Figure, ...]:
-    """The same; what the metric store does not have is as Slurm's accounting says."""
+    """Fill figures that the metric store lacks from Slurm's accounting."""
     told = {
         Use.CPU_SECONDS: (accounted.cpu_seconds, ""),
         Use.MEMORY_PEAK: (accounted.largest_task_bytes, LARGEST_TASK),
@@ -164,7 +176,7 @@ def with_accounted(
 
 
 def efficiency(cpu: Figure, asked: Asked, wall_s: float) -> Figure:
-    """Of the processors it had, how much it used."""
+    """Return the CPU time used, in percent of the CPUs it had."""
     figure = Figure(name=Use.CPU_EFFICIENCY, unit="%", reason=cpu.reason, last_error=cpu.last_error)
     if cpu.value is None:
         return figure
@@ -181,7 +193,7 @@ def efficiency(cpu: Figure, asked: Asked, wall_s: float) -> Figure:
 def wasted(
     figures: Sequence[Figure], asked: Asked, wall_s: float, partly: str = ""
 ) -> tuple[Figure, ...]:
-    """What it had and left alone. Where only a part was measured, nobody can say that."""
+    """Return what it had and did not use. That is unknown if only a part was measured."""
     by_name = {each.name: each for each in figures}
     cpu, gpu = by_name[Use.CPU_SECONDS], by_name[Use.GPU_UTILIZATION]
     memory = by_name[Use.MEMORY_PEAK]
@@ -231,7 +243,7 @@ def _rest(
     return Figure(name=name, unit=unit, value=left, source=of.source)
 
 
-def per_node(answer: Answer) -> tuple[NodeUse, ...]:
+def per_node(answer: StoreAnswer) -> tuple[NodeUse, ...]:
     cpu, used_most = answer.grown("cpu_seconds_total"), answer.of("max memory_used_bytes")
     limit = answer.of("max memory_limit_bytes")
     return tuple(
@@ -245,7 +257,7 @@ def per_node(answer: Answer) -> tuple[NodeUse, ...]:
     )
 
 
-def per_gpu(answer: Answer) -> tuple[GpuUse, ...]:
+def per_gpu(answer: StoreAnswer) -> tuple[GpuUse, ...]:
     mean, most = answer.of("avg gpu_utilization_percent"), answer.of("max gpu_utilization_percent")
     memory, total = answer.of("max gpu_memory_used_bytes"), answer.of("max gpu_memory_total_bytes")
     energy = answer.grown("gpu_energy_joules_total")
@@ -264,12 +276,12 @@ def per_gpu(answer: Answer) -> tuple[GpuUse, ...]:
 
 
 def seen(series: Iterable[SeriesPoints]) -> tuple[float, ...]:
-    """How many nodes were measured in each stretch of which anything was."""
+    """Return how many nodes were measured in each interval with data."""
     return tuple(value for each in series for _, value in each.points if math.isfinite(value))
 
 
 def covered(counts: Iterable[float], nodes: int, steps: int) -> float | None:
-    """Which share of nodes and time that is."""
+    """Return the measured share of nodes and time, or None without nodes."""
     if nodes < 1:
         return None
     return min(1.0, math.fsum(min(each, nodes) for each in counts) / (nodes * steps))
@@ -281,7 +293,7 @@ def _number(values: Mapping[_Key, _Value], key: _Key) -> float | None:
 
 
 def _total(
-    name: Use, unit: str, values: Mapping[_Key, _Value], why: Missing, partly: str
+    name: Use, unit: str, values: Mapping[_Key, _Value], why: MissingFigure, partly: str
 ) -> Figure:
     if not values:
         return _missing(name, unit, why)
@@ -295,7 +307,7 @@ def _total(
     )
 
 
-def _mean_of_gpus(values: Mapping[_Key, _Value], asked: Asked, why: Missing) -> Figure:
+def _mean_of_gpus(values: Mapping[_Key, _Value], asked: Asked, why: MissingFigure) -> Figure:
     if not values:
         return _missing(Use.GPU_UTILIZATION, "%", why)
     mean = math.fsum(each.value for each in values.values()) / len(values)
@@ -309,7 +321,7 @@ def _mean_of_gpus(values: Mapping[_Key, _Value], asked: Asked, why: Missing) -> 
     )
 
 
-def _highest(name: Use, unit: str, values: Mapping[_Key, _Value], why: Missing) -> Figure:
+def _highest(name: Use, unit: str, values: Mapping[_Key, _Value], why: MissingFigure) -> Figure:
     if not values:
         return _missing(name, unit, why)
     (node, gpu), most = max(values.items(), key=lambda each: each[1].value)
@@ -317,7 +329,7 @@ def _highest(name: Use, unit: str, values: Mapping[_Key, _Value], why: Missing) 
     return Figure(name=name, unit=unit, value=most.value, source=most.source, of=of)
 
 
-def _missing(name: Use, unit: str, why: Missing) -> Figure:
+def _missing(name: Use, unit: str, why: MissingFigure) -> Figure:
     return Figure(name=name, unit=unit, reason=why.reason, last_error=why.last_error)
 
 
@@ -326,7 +338,7 @@ def _without(figure: Figure, reason: str) -> Figure:
 
 
 def _source(values: Mapping[_Key, _Value]) -> str:
-    """The weakest that took part."""
+    """Return the weakest source that took part."""
     return max(
         (each.source for each in values.values()), key=lambda each: _ORDER.get(each, len(_ORDER))
     )

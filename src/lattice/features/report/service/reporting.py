@@ -1,4 +1,4 @@
-"""The use case: one attempt of an allocation, reported on to whoever may read its output."""
+"""Reports on one attempt to callers who may read its output."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import logging
 from dataclasses import replace
 
 from lattice.access.actor import Actor
-from lattice.access.finding import Found
+from lattice.access.allocation_finder import Found
 from lattice.access.limits import CallerLimits, Questions
-from lattice.access.output import OutputDoor
+from lattice.access.output import OutputAccess
 from lattice.base.clock import Clock
 from lattice.base.errors import DataUnavailable, Unavailable
 from lattice.domain.allocation import Attempt
@@ -16,7 +16,7 @@ from lattice.domain.attempts import JobAttempt, attempts_of, chosen_attempt, nam
 from lattice.domain.objects import BadKeyPart
 from lattice.domain.runsummary import RunSummary
 from lattice.domain.scheduler import Scheduler
-from lattice.domain.sharing import Way
+from lattice.domain.sharing import ReadKind
 from lattice.features.report.model import Report
 from lattice.features.report.service.advice import advise
 from lattice.features.report.service.kept import KeptSummaries
@@ -26,12 +26,12 @@ _log = logging.getLogger(__name__)
 
 
 class ReportService:
-    """For people. `kept` is None where nothing is stored."""
+    """Builds reports. `kept` is None if the site has no object store."""
 
     def __init__(
         self,
         scheduler: Scheduler,
-        door: OutputDoor,
+        door: OutputAccess,
         meter: RunMeter,
         kept: KeptSummaries | None,
         clock: Clock,
@@ -45,7 +45,10 @@ class ReportService:
         self._limits = limits
 
     async def report(self, actor: Actor, name: str, number: int = 0) -> Report:
-        """Of the newest attempt that has started, or of the one with that number."""
+        """Report on attempt `number`, or with 0 on the newest that has started.
+
+        Raises `DataUnavailable` if it has not started.
+        """
         found, attempt = await self._found(actor, name, number)
         if attempt.started is None:
             raise DataUnavailable(
@@ -54,7 +57,7 @@ class ReportService:
             )
         if self._limits is not None:
             await self._limits.ask(actor.sub, Questions.QUERY_METRICS)
-        await self._door.enter(actor, found, Way.READ)
+        await self._door.enter(actor, found, ReadKind.READ)
         accounts = self._scheduler.live().cluster.accounts
         job = named(found.allocation, attempt, accounts, self._clock.now())
         kept = await self._kept_of(job) if attempt.ended is not None else None
@@ -74,7 +77,7 @@ class ReportService:
         found = await self._door.find(actor, name)
         attempt = chosen_attempt(found.allocation, number)
         if attempt.started is None:
-            # It may have started since Slurm was last read.
+            # It may have started since the last snapshot of Slurm.
             await self._scheduler.fresh()
             found = await self._door.find(actor, name)
             attempt = chosen_attempt(found.allocation, number)

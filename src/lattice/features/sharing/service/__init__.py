@@ -1,1 +1,1 @@
-"""What the server does for the feature: shares, read records, and the use case over both."""
+"""On the server: shares, read records, and the service over both."""

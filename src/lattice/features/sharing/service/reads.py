@@ -1,9 +1,9 @@
-"""Reads by others, written down for the owner: `reads/ALLOCATION/READER`, hours inside.
+"""Reads by others, recorded for the owner: `reads/ALLOCATION/READER`, one entry per hour.
 
-Written before the read is answered, by compare-and-swap. A reader who turns page after page writes
-once in ten seconds, not once a page. Bounded three ways: hours of one key are added up, keys end
-after thirty days, and of all keys the oldest go when there are too many. The server's own log
-keeps every line of it.
+A record is written by compare-and-swap before the read is answered. A reader who pages through
+output causes one write in ten seconds, not one per page. Old hours of a key are merged, and keys
+end after 30 days. The oldest keys are removed when there are too many. The server's own log keeps
+every record.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
 from urllib.parse import quote
 
+from lattice.access.journal import ActJournal
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation
-from lattice.domain.sharing import ReadRecord, Standing, Way
+from lattice.domain.sharing import ReadKind, ReadRecord, Standing
 from lattice.domain.state import Delete, Entry, Expect, Put, StateStore
 from lattice.features.sharing.model import ONE_LOOK_S, noted
 
@@ -34,22 +34,16 @@ _SWEEP_EVERY_S = 3600.0
 _SWEPT_AT_ONCE = 50
 
 
-class Journal(Protocol):
-    """Where acts are written down."""
-
-    def acted(self, act: str, target: str, sub: str, detail: str) -> None: ...
-
-
 class WrittenReads:
-    """The port `ReadNotes`."""
+    """Implements the port `ReadNotes`."""
 
-    def __init__(self, state: StateStore, clock: Clock, journal: Journal | None = None) -> None:
+    def __init__(self, state: StateStore, clock: Clock, journal: ActJournal | None = None) -> None:
         self._state = state
         self._clock = clock
         self._journal = journal
-        self._lately: OrderedDict[tuple[str, Way], float] = OrderedDict()
+        self._lately: OrderedDict[tuple[str, ReadKind], float] = OrderedDict()
         self._keys = 0
-        """How many there are: counted when swept, and those made here since."""
+        """The number of keys: the count at the last sweep plus those created here since."""
         self._swept_s = float("-inf")
 
     async def note(
@@ -57,11 +51,11 @@ class WrittenReads:
         reader: str,
         standing: Standing,
         allocation: Allocation,
-        way: Way,
+        way: ReadKind,
         *,
         goes_on: bool = False,
     ) -> None:
-        """Return when it is written down. Raises `Unavailable`."""
+        """Return when the read is recorded. Raises `Unavailable`."""
         name = _identity(allocation)
         key = f"{READS}{name}/{_word(reader)}"
         lately = self._lately.get((key, way), float("-inf"))
@@ -83,7 +77,7 @@ class WrittenReads:
             self._journal.acted(f"{way} output", name, reader, standing)
 
     async def of(self, allocations: Iterable[Allocation]) -> tuple[ReadRecord, ...]:
-        """Newest first."""
+        """Return the records of these allocations, newest first. Raises `Unavailable`."""
         found: list[ReadRecord] = []
         for allocation in allocations:
             if allocation.first_submitted is None:
@@ -95,7 +89,7 @@ class WrittenReads:
         kept = (each for each in found if each.last > oldest)
         return tuple(sorted(kept, key=lambda each: each.last, reverse=True))
 
-    async def _write(self, key: str, new: ReadRecord, way: Way, *, goes_on: bool) -> None:
+    async def _write(self, key: str, new: ReadRecord, way: ReadKind, *, goes_on: bool) -> None:
         for _ in range(_TRIES):
             entry = await self._state.get(key)
             before = records_of(entry) if entry is not None else ()
@@ -106,14 +100,14 @@ class WrittenReads:
                 return
         raise Unavailable("too many write at once.")
 
-    def _remember(self, key: str, way: Way) -> None:
+    def _remember(self, key: str, way: ReadKind) -> None:
         self._lately[key, way] = self._clock.monotonic()
         self._lately.move_to_end((key, way))
         while len(self._lately) > _MOST_REMEMBERED:
             self._lately.popitem(last=False)
 
     async def _sweep(self) -> None:
-        """Let go of what is too old, and of the oldest where there is too much."""
+        """Remove records that are too old, and the oldest if there are too many."""
         now = self._clock.monotonic()
         if now - self._swept_s < _SWEEP_EVERY_S and self._keys <= MOST_KEYS:
             return
@@ -121,7 +115,7 @@ class WrittenReads:
         listing = await self._state.list(READS)
         by_age = sorted(listing.entries, key=_last)
         oldest = self._clock.now() - KEPT
-        # A tenth more than must go, so that the next read need not do it again.
+        # Remove a tenth more than necessary, so that the next read need not sweep again.
         most = MOST_KEYS - MOST_KEYS // 10
         too_many = len(by_age) - most if len(by_age) > MOST_KEYS else 0
         gone = [each for n, each in enumerate(by_age) if n < too_many or _last(each) <= oldest]
@@ -136,7 +130,7 @@ class WrittenReads:
 
 
 def records_of(entry: Entry) -> tuple[ReadRecord, ...]:
-    """Oldest first; nothing where the value can't be read."""
+    """Return the records of a key, oldest first; nothing if the value can't be parsed."""
     try:
         told = json.loads(entry.value)
         return tuple(

@@ -1,8 +1,8 @@
-"""Shares in the agreed state: `shares/USER/ALLOCATION`, one key each, with the end in its value.
+"""Shares in the state store: one key each, `shares/USER/ALLOCATION`, with the end in its value.
 
-Read from a view that follows the state, so a look-up never waits for it; whoever must be sure
-reads one user's shares anew. Time ends a share whether or not its key is still there: keys that
-are over are removed now and then, by whoever shares next.
+Lookups read a watched view and never wait for the store; `newest_with` reads one user's shares from
+the store. A share ends by time even if its key still exists. `begin` removes expired keys, at most
+once an hour.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_SWEPT = 100
 
 
 class SharedAllocations:
-    """The port `Shares`, and what changes it."""
+    """Implements the port `Shares`, and changes shares."""
 
     def __init__(self, state: StateStore, view: StateView, clock: Clock) -> None:
         self._state = state
@@ -40,38 +40,38 @@ class SharedAllocations:
 
     @property
     def source(self) -> Source:
-        """The view's."""
+        """The source of the view."""
         return self._view.source
 
     @property
     def count(self) -> int:
-        """As last seen, those that are over but not yet removed too."""
+        """Number of shares as last seen, including expired ones that are not yet removed."""
         self._look()
         return len(self._read)
 
     def with_user(self, user: str) -> tuple[Share, ...]:
-        """What others let this user read."""
+        """Return the shares that this user has from others."""
         self._look()
         return self._current(self._by_user.get(user, ()))
 
     def of_owner(self, owner: str) -> tuple[Share, ...]:
-        """What this owner lets others read."""
+        """Return the shares that this owner has given."""
         self._look()
         return self._current(self._by_owner.get(owner, ()))
 
     async def newest_with(self, user: str) -> tuple[Share, ...]:
-        """Read now."""
+        """Read a user's shares from the state store. Raises `Unavailable`."""
         listing = await self._state.list(f"{SHARES}{_word(user)}/")
         found = (share_of(entry) for entry in listing.entries)
         return self._current(share for share in found if share and share.user == user)
 
     async def begin(self, share: Share) -> None:
-        """From now on; one there was for the same user and allocation is replaced."""
+        """Store a share, replacing one for the same user and allocation. Raises `Unavailable`."""
         await self._sweep()
         await self._state.put(_key(share), _written(share))
 
     async def end(self, share: Share) -> None:
-        """From now on no longer."""
+        """Remove a share. Raises `Unavailable`."""
         await self._state.commit([], [Delete(_key(share))])
 
     def _current(self, shares: Iterable[Share]) -> tuple[Share, ...]:
@@ -79,7 +79,7 @@ class SharedAllocations:
         return tuple(share for share in shares if share.until > now)
 
     def _look(self) -> None:
-        """Sort what the view has, once for each change of it."""
+        """Index the view's entries, once per change."""
         try:
             entries = self._view.entries
         except Unavailable:
@@ -112,7 +112,7 @@ class SharedAllocations:
 
 
 def share_of(entry: Entry) -> Share | None:
-    """The share that a key holds; None where it holds none that can be read: it shares nothing."""
+    """Return the share in a record, or None if it can't be parsed: then it shares nothing."""
     try:
         told = json.loads(entry.value)
         return Share(

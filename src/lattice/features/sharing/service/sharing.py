@@ -1,17 +1,17 @@
-"""The use case: an owner shares, ends a share, and sees who reads.
+"""An owner shares an allocation, ends a share, and sees who reads.
 
-Every look-up is made with a permission that only owners have, so another's allocation is not
-there, whatever the caller's role.
+Every lookup uses a permission that only owners have. Another's allocation is therefore not found,
+whatever the caller's role.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Protocol
 
 from lattice.access.actor import Actor
-from lattice.access.finding import AllocationFinder, Found
+from lattice.access.allocation_finder import AllocationFinder, Found
+from lattice.access.journal import ActJournal
 from lattice.access.permission import Permission
 from lattice.base.clock import Clock
 from lattice.base.errors import NotFound, Unavailable, UsageError
@@ -26,17 +26,11 @@ MOST_OF_OWNER = 500
 MOST_OF_ALLOCATION = 100
 _SHORTEST = timedelta(minutes=1)
 _MOST_TASKS = 100
-"""Of an array, whose readers are listed one by one."""
-
-
-class Journal(Protocol):
-    """Where acts are written down."""
-
-    def acted(self, act: str, target: str, sub: str, detail: str) -> None: ...
+"""Tasks of an array with their readers in the answer."""
 
 
 class SharingService:
-    """For owners."""
+    """Serves the owners of allocations."""
 
     def __init__(
         self,
@@ -46,7 +40,7 @@ class SharingService:
         notes: ReadNotes,
         clock: Clock,
         terms: ShareTerms,
-        journal: Journal,
+        journal: ActJournal,
     ) -> None:
         self._scheduler = scheduler
         self._finder = finder
@@ -57,7 +51,7 @@ class SharingService:
         self._journal = journal
 
     async def sharing(self, actor: Actor, name: str) -> AllocationSharing:
-        """With whom it is shared, and who else has read it."""
+        """Return the shares and the other readers of an allocation."""
         found = await self._finder.find(actor, Permission.VIEW_SHARES, name)
         if not self._shares.source.ok:
             raise Unavailable(
@@ -69,7 +63,7 @@ class SharingService:
     async def share(
         self, actor: Actor, name: str, user: str, duration_s: int = 0
     ) -> AllocationSharing:
-        """Let a user read it from now on; again means: from now on until then."""
+        """Let a user read an allocation. Sharing again sets a new end."""
         lasts = self._duration(duration_s)
         found = await self._finder.find(actor, Permission.SHARE_ALLOCATION, name)
         self._check_user(actor, user)
@@ -92,9 +86,9 @@ class SharingService:
     async def unshare(
         self, actor: Actor, name: str, user: str, *, repeated: bool = False
     ) -> AllocationSharing:
-        """End every share by which this user may read it, that of its whole array too.
+        """End every share by which this user may read it, including that of its whole array.
 
-        `repeated`: asked before, and the answer was lost; then nothing may be left to end.
+        With `repeated` the client retries after a lost answer, so finding no share is no error.
         """
         found = await self._finder.find(actor, Permission.SHARE_ALLOCATION, name)
         newest = await self._shares.newest_with(user)

@@ -1,4 +1,4 @@
-"""`lattice cancel`: end allocations, as the caller."""
+"""`lattice cancel`: cancel allocations as the caller."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lattice.base.command import Argument, Command
 from lattice.base.errors import LatticeError, status_of
 from lattice.base.shell import Shell
 from lattice.base.text import inert
-from lattice.features.submit import api
+from lattice.features.submit import operations
 from lattice.features.submit.model import CancelAnswer
 from lattice.features.submit.render import cancelled_line
 
@@ -16,9 +16,9 @@ def cancel(
     *,
     id: tuple[str, ...],  # noqa: A002 - the word people read in the usage line
 ) -> int:
-    """Each one; what can't be cancelled does not keep the others."""
-    # All are found first: a word that names nothing cancels nothing.
-    calls = [api.cancel_allocation(shell.reference(name)) for name in id]
+    """Cancel each one; a failure does not stop the others."""
+    # All references are resolved first: one that names nothing cancels nothing.
+    calls = [operations.cancel_allocation(shell.reference(name)) for name in id]
     if len(calls) == 1:
         return _show(shell, [shell.call(calls[0])], 0)
     answers: list[CancelAnswer] = []

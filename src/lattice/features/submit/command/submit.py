@@ -1,4 +1,4 @@
-"""`lattice submit`: a script or a command, to Slurm, as the caller."""
+"""`lattice submit`: submit a script or a command to Slurm as the caller."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from pathlib import Path
 from lattice.base.command import Argument, Command, Option
 from lattice.base.errors import UsageError
 from lattice.base.shell import Shell
-from lattice.base.text import inert
-from lattice.base.words import shell_words
+from lattice.base.text import inert, shell_words
 from lattice.domain.submission import LARGEST_SCRIPT_BYTES
-from lattice.features.submit import api
+from lattice.features.submit import operations
 from lattice.features.submit.model import SubmitRequest
 from lattice.features.submit.render import submitted_line
 
 
 def read_pair(text: str) -> tuple[str, str]:
-    """`name=value`."""
+    """Parse `name=value`; raises `UsageError`."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise UsageError(f"{text!r} is not of the form name=value")
@@ -47,10 +46,10 @@ def submit(  # noqa: PLR0913 - one for each option people know
     sbatch: tuple[tuple[str, ...], ...],
     idempotency_key: str | None,
 ) -> int:
-    """Send the script, and say which allocation it became."""
+    """Submit the script and print the id of the allocation."""
     text, file, words = _script(script, arguments)
     answer = shell.call(
-        api.submit_allocation(
+        operations.submit_allocation(
             SubmitRequest(
                 script=text,
                 file=file,
@@ -86,7 +85,7 @@ def submit(  # noqa: PLR0913 - one for each option people know
 
 
 def _script(script: str | None, words: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]:
-    """The text, what it is called, and the arguments that are left for it."""
+    """The text of the script, its name, and its arguments."""
     if script is None:
         raise UsageError(
             "There is nothing to submit.",
@@ -110,7 +109,7 @@ def _script(script: str | None, words: tuple[str, ...]) -> tuple[str, str, tuple
 
 
 def wrapped(command: Sequence[str]) -> str:
-    """A script that runs one command, each of its words as it was given."""
+    """A script that runs one command, with each word quoted."""
     return f"#!/bin/sh\n# Written by lattice submit.\n{shlex.join(command)}\n"
 
 
@@ -124,7 +123,7 @@ def _text(raw: bytes, name: str) -> str:
 
 
 def _here(shell: Shell) -> str:
-    """Where the person stands, as she would say it: on a login node the job starts there too."""
+    """The current directory as the shell has it in `PWD`; empty if it is gone."""
     try:
         here = os.getcwd()  # noqa: PTH109 - the text alone is wanted
     except OSError:

@@ -1,1 +1,1 @@
-"""The use cases: submit once, cancel what is one's own."""
+"""The use cases: submit at most once for a key, cancel the caller's own."""

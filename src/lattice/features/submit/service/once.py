@@ -1,13 +1,15 @@
-"""The same call made twice makes one allocation: what an idempotency key promises, and how.
+"""Idempotency keys: a repeated call returns the allocation of the first.
+
+The states of a key::
 
     nothing ─ claim ─► begun ─ sbatch answered ─► done (job id), for a day
                          │ sbatch refused ─► nothing
                          └ nobody knows ─► begun: the next caller looks for the job by its mark
 
-Every step is a commit fenced by what was read, so of two callers one claims and the other waits
-for what the first is told. The job carries the key's digest in its comment: that is what a caller
-looks for where a server died between the act and the note of it. A claim is taken over only when
-it is older than any submission can be, and the job is not there.
+Every commit expects the revision that was read. So of two callers one claims the key, and the other
+waits for its result. The job's comment has the key's digest. A caller looks for it when a server
+died between the submission and the note of it. A caller takes over a claim only if it is older than
+any submission and the job does not exist.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from lattice.features.submit.model import LONGEST_KEY
 _PREFIX = "submits/"
 _KEPT = timedelta(hours=24)
 _SETTLED_S = 90.0
-"""Older than any submission under way: the gate ends them sooner."""
+"""Older than any submission in progress: the gate ends them sooner."""
 _PAUSE_S = 0.25
 _LOOK_AGAIN_S = 1.0
 _PATIENCE_S = 40.0
@@ -47,7 +49,7 @@ class _Record:
     user: str
     at: float
     job_id: int = 0
-    """0 while it is not known."""
+    """0 while unknown."""
 
     def written(self) -> bytes:
         return json.dumps(asdict(self), separators=(",", ":")).encode()
@@ -58,7 +60,7 @@ class _Record:
 
 
 def key_digest(sub: str, key: str) -> str:
-    """The name of a caller's key: in the store, and in the job's comment. Empty for no key."""
+    """The digest of a caller's key, in the store and in the job's comment; empty without a key."""
     if not key:
         return ""
     if len(key) > LONGEST_KEY or not (key.isascii() and key.isprintable()):
@@ -71,7 +73,7 @@ def key_digest(sub: str, key: str) -> str:
 
 
 class _StateAway(Exception):
-    """The agreed state did not answer, so nothing was done."""
+    """The state store did not answer, so nothing was done."""
 
     def __init__(self, problem: Unavailable) -> None:
         super().__init__(problem.message)
@@ -106,10 +108,10 @@ class Once:
         optional: bool = False,
         repeated: bool = False,
     ) -> tuple[Submitted, bool]:
-        """What was submitted, and whether it had been before. `question` is a digest too.
+        """What was submitted, and whether an earlier call did it. `question` is a digest too.
 
-        `optional`: a new key, without which it is done where the state is away. `repeated`: a key
-        that may have been used so, and then only the job's mark tells.
+        `optional`: a new key; without the state store the act runs without it. `repeated`: such a
+        key may have been used before, and then only the job's mark shows it.
         """
         try:
             return await self._claimed(digest, who, question, act, repeated=repeated)
@@ -137,7 +139,7 @@ class Once:
                 settled = self._now_s() - record.at >= _SETTLED_S
                 if settled or self._clock.monotonic() >= look_at:
                     job_id = await self._look(digest, who)
-                    # Again and again: the gate may finish what a dead server asked of it.
+                    # Look repeatedly: the gate may still finish the request of a dead server.
                     look_at, pause_s = self._clock.monotonic() + pause_s, pause_s * 2
                     if job_id:
                         return Submitted(job_id), True
@@ -165,20 +167,20 @@ class Once:
         except Unsure:
             raise
         except LatticeError:
-            # Nothing was submitted: the key is free again, for the same words or others.
+            # Nothing was submitted, so the key is free again, for the same request or another.
             with suppress(Unavailable):
                 await self._state.commit([Expect(key, revision)], [Delete(key)])
             raise
         done = _Record(
             question=claim.question, user=claim.user, at=claim.at, job_id=submitted.job_id
         )
-        # If this is lost, the allocation is there all the same: the next caller finds its mark.
+        # If this write fails, the allocation still exists; the next caller finds its mark.
         with suppress(Unavailable):
             await self._state.commit([Expect(key, revision)], [Put(key, done.written())])
         return submitted
 
     async def _look(self, digest: str, who: Submitter) -> int:
-        """The job that bears the mark, or 0. Raises `Unavailable` where that can't be told."""
+        """The id of the job with this mark, or 0. Raises `Unavailable` if Slurm does not answer."""
         scope = Scope(users=frozenset({who.user}))
         reading = await self._scheduler.fresh()
         for each in reading.cluster.visible(scope):
@@ -204,7 +206,7 @@ class Once:
         await self._pause(_PAUSE_S)
 
     async def _sweep(self) -> None:
-        """Let go of what is older than a day, now and then."""
+        """Delete records older than a day, at most once an hour and 50 at a time."""
         now = self._clock.monotonic()
         if now - self._swept_s < _SWEEP_EVERY_S:
             return

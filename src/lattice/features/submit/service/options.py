@@ -1,7 +1,7 @@
-"""A request as `sbatch`'s own options: what is named, what the script says itself, what can't be.
+"""A request as options of `sbatch`. Pure.
 
-Only as much of `sbatch` is known here as is needed not to contradict it; everything else is its
-own to judge. Pure.
+The server parses only as much of `sbatch` as it needs to avoid contradictions. `sbatch` checks
+everything else.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _REFUSED = (
 
 
 def sbatch_options(request: SubmitRequest, views: Vclusters, key: str) -> tuple[str, ...]:
-    """The words between `sbatch` and the script. `key` is the digest of an idempotency key."""
+    """The options for `sbatch`. `key` is the digest of an idempotency key. Raises `UsageError`."""
     passed = _passed(request.options)
     own = script_words(request.script)
     for words in (passed, own):
@@ -69,7 +69,7 @@ def _plain(request: SubmitRequest) -> Iterable[str]:
 
 
 def slurm_time(text: str) -> str:
-    """Slurm's form as it is (a bare number is minutes), `2h30m` as minutes, rounded up."""
+    """Slurm's own form unchanged (a bare number is minutes); `2h30m` as minutes, rounded up."""
     if _SLURM_TIME.fullmatch(text):
         return text
     return str(-(-parse_duration(text) // 60))
@@ -136,6 +136,6 @@ def _refuse(words: Sequence[str]) -> None:
 
 
 def job_name(file: str) -> str:
-    """A job's name after its script: the last part of the path, with nothing odd in it."""
+    """The name of a job after its script: the last part of the path, without odd characters."""
     last = file.rstrip("/").rpartition("/")[2]
     return _UNCLEAN.sub("_", last).strip("-_")[:_LONGEST_NAME]

@@ -1,4 +1,4 @@
-"""Samples on their way to a server: columns of numbers, one job after the other."""
+"""Samples on their way to a server: columns of numbers, job by job."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _LATEST_READ_MS = 600_000
 
 
 class BadSamples(ValueError):
-    """Samples that can't be any; the text says why."""
+    """Samples that can't be valid; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesColumn:
-    """One series at the moments of its job; NaN where it was not measured."""
+    """One series at the times of its job; NaN where it was not measured."""
 
     metric: str
     labels: Labels
     source: Provenance
     values: Sequence[float]
     late_ms: Sequence[int] = ()
-    """By how much each was read after its moment; empty: none was."""
+    """Delay of each reading after its nominal time; empty if there was none."""
 
     def points(self, times_ms: Sequence[int]) -> Iterator[Point]:
-        """What was measured, each at the moment it was read, in seconds since 1970."""
+        """Yield the measured values, each with the time of its reading in seconds since 1970."""
         late_ms = self.late_ms or (0,) * len(self.values)
         for time_ms, after_ms, value in zip(times_ms, late_ms, self.values, strict=True):
             if value == value:  # noqa: PLR0124 - not NaN
@@ -43,12 +43,12 @@ class SeriesColumn:
 
 @dataclass(frozen=True, slots=True)
 class JobColumns:
-    """Samples of one life of one job. Times are the servers'."""
+    """Samples of one run of a job. Times are by the servers' clock."""
 
     job_id: int
     started: float
     times_ms: Sequence[int]
-    """Strictly rising."""
+    """Strictly increasing."""
     series: Sequence[SeriesColumn]
 
     @property
@@ -58,14 +58,14 @@ class JobColumns:
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """What of a batch can be samples."""
+    """The valid part of a batch."""
 
     jobs: tuple[JobColumns, ...]
     lost_total: int
     refused: int = 0
-    """Samples that can't be any."""
+    """Number of invalid samples."""
     reason: str = ""
-    """Why, of the first of them."""
+    """The reason for the first of them."""
 
 
 def batch_message(jobs: Iterable[JobColumns], lost_total: int) -> pb.SampleBatch:
@@ -83,7 +83,7 @@ def batch_message(jobs: Iterable[JobColumns], lost_total: int) -> pb.SampleBatch
 
 
 def batch_of(message: pb.SampleBatch) -> Unpacked:
-    """Never raises: what can't be samples is counted."""
+    """Parse a batch. Never raises: invalid samples are counted."""
     jobs, refused, reason = [], 0, ""
     for each in message.jobs:
         try:
@@ -121,7 +121,7 @@ def _job_of(message: pb.JobSamples) -> tuple[JobColumns, int, str]:
 
 
 def series_of(message: pb.SampleSeries, moments: int) -> SeriesColumn:
-    """Raises `BadSamples`."""
+    """Parse one series. Raises `BadSamples`."""
     metric, labels = message.metric, labels_of(message.labels)
     source, most = _known(metric, message.source, labels)
     values, late_ms = tuple(message.values), tuple(message.late_ms)
@@ -145,13 +145,13 @@ _SERIES = {
 
 
 def _known(metric: str, told: str, labels: Labels) -> tuple[Provenance, float]:
-    """The source, and the largest value there can be. Raises `BadSamples`."""
+    """Return the source and the largest possible value. Raises `BadSamples`."""
     known = _SERIES.get((metric, told, tuple([name for name, _ in labels])))
-    # The usual case, apart: this is done for every series of the cluster at every moment.
+    # A fast path: this runs for every series of the cluster at every sampling time.
     if known is not None and all(map(_WORD.fullmatch, [value for _, value in labels])):
         return known
     try:
-        # Whatever holds of a sample's metric, source and labels holds of its series.
+        # The rules for a sample's metric, source and labels are those for its series.
         source = Provenance(told)
         Sample(metric, 0.0, _ANY_MOMENT_S, source, labels)
     except ValueError as fault:
@@ -160,5 +160,5 @@ def _known(metric: str, told: str, labels: Labels) -> tuple[Provenance, float]:
 
 
 def measured_count(values: Iterable[float]) -> int:
-    """How many of them were measured."""
+    """Count the values that are not NaN."""
     return sum(1 for each in values if each == each)  # noqa: PLR0124 - not NaN

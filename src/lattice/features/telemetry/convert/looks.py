@@ -1,4 +1,4 @@
-"""What a node says of a job right now, and what it is asked."""
+"""A node's current snapshot of a job, and the request for it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from lattice.domain.alert import Alert, Phase, Progress, Rule, Severity
+from lattice.domain.alert import Alert, AlertRule, Phase, Progress, Severity
 from lattice.domain.measured import NOT_MEASURED, JobSnapshot
 from lattice.domain.metric import (
     CATALOGUE,
     Absence,
-    Kind,
     Labels,
+    MetricKind,
+    MetricReading,
     NotMeasured,
     Provenance,
-    Reading,
     Sample,
 )
+from lattice.domain.node_snapshot import NodeAlert, NodeMeasured, NodeOver, NodeSnapshot
 from lattice.domain.nodejobs import JobIdentity
-from lattice.domain.nodelook import NodeAlert, NodeMeasured, NodeOver, NodeSight
 from lattice.features.telemetry.convert.pieces import LATEST_S, add_labels, is_moment, labels_of
 from lattice.wire.v1 import telemetry_pb2 as pb
 
@@ -33,12 +33,12 @@ _LONGEST_LABEL = 128
 _SOURCES = {each.value: each for each in Provenance}
 
 
-class BadTell(ValueError):
-    """Something a node can't have told; the text says why."""
+class BadSnapshot(ValueError):
+    """A message that a node can't have sent; the text is the reason."""
 
 
 class Want(StrEnum):
-    """What a server asks a node for."""
+    """What a server requests from a node."""
 
     LOOK = "look"
     FOLLOW = "follow"
@@ -46,7 +46,7 @@ class Want(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LookAsked:
-    """Of which job, and when the attempt that is meant began by the servers' clock."""
+    """The job, and the start of the attempt by the servers' clock."""
 
     job_id: int
     want: Want
@@ -62,23 +62,23 @@ def opening_bytes(asked: LookAsked) -> bytes:
 
 
 def opening_of(opening: bytes) -> LookAsked:
-    """Raises `BadTell`."""
+    """Parse a request. Raises `BadSnapshot`."""
     try:
         told = pb.LookOpening.FromString(opening)
         want = Want(told.want)
     except (DecodeError, ValueError):
-        raise BadTell("The question can't be read.") from None
+        raise BadSnapshot("The question can't be read.") from None
     if not told.job_id or not 0 <= told.started < LATEST_S:
-        raise BadTell("The question names no job.")
+        raise BadSnapshot("The question names no job.")
     return LookAsked(told.job_id, want, told.started)
 
 
 def tell_of(payload: bytes, node: str, job_id: int) -> LookNews | None:
-    """What a node says of a job; None: it does not know the job. Raises `BadTell`."""
+    """Parse a node's message; None if the node does not have the job. Raises `BadSnapshot`."""
     try:
         message = pb.LookTell.FromString(payload)
     except DecodeError:
-        raise BadTell("not a tell") from None
+        raise BadSnapshot("not a tell") from None
     which = message.WhichOneof("tell")
     if which == "sight":
         return NodeMeasured(_sight_of(message.sight, node, job_id))
@@ -87,8 +87,8 @@ def tell_of(payload: bytes, node: str, job_id: int) -> LookNews | None:
     return NodeOver(node) if which == "over" else None
 
 
-def sight_of(payload: bytes, node: str, job_id: int) -> NodeSight | None:
-    """What a node answers to a look; None: it does not know the job. Raises `BadTell`."""
+def sight_of(payload: bytes, node: str, job_id: int) -> NodeSnapshot | None:
+    """Parse the answer to a look; None without a snapshot. Raises `BadSnapshot`."""
     told = tell_of(payload, node, job_id)
     return told.sight if isinstance(told, NodeMeasured) else None
 
@@ -101,7 +101,7 @@ def sight_message(
     progress: Progress | None = None,
     judged_since: float | None = None,
 ) -> pb.Sight:
-    """Of the snapshot before go only counters: the rest is not compared with anything."""
+    """Build a message. From the snapshot before only counters are sent, for rates."""
     sight = pb.Sight(
         now=snapshot_message(began, now),
         firing=map(alert_message, firing),
@@ -109,7 +109,7 @@ def sight_message(
     )
     if before is not None:
         counters = tuple(
-            each for each in before.samples if CATALOGUE[each.metric].kind is Kind.COUNTER
+            each for each in before.samples if CATALOGUE[each.metric].kind is MetricKind.COUNTER
         )
         older = JobSnapshot(before.identity, before.time, before.resolution_s, counters)
         sight.before.CopyFrom(snapshot_message(began, older))
@@ -125,11 +125,11 @@ def sight_message(
     return sight
 
 
-def _sight_of(message: pb.Sight, node: str, job_id: int) -> NodeSight:
+def _sight_of(message: pb.Sight, node: str, job_id: int) -> NodeSnapshot:
     judged_since = message.judged_since if message.HasField("judged_since") else None
     if judged_since is not None and not is_moment(judged_since):
-        raise BadTell("judged since no moment")
-    return NodeSight(
+        raise BadSnapshot("judged since no moment")
+    return NodeSnapshot(
         node=node,
         before=snapshot_of(message.before, job_id) if message.HasField("before") else None,
         now=snapshot_of(message.now, job_id),
@@ -140,7 +140,7 @@ def _sight_of(message: pb.Sight, node: str, job_id: int) -> NodeSight:
 
 
 def snapshot_message(began: float, snapshot: JobSnapshot) -> pb.SnapshotTold:
-    """`began`: when the job began on the node, in the servers' time."""
+    """Build a message. `began` is when the job began on the node, by the servers' clock."""
     told = pb.SnapshotTold(began=began, time=snapshot.time, resolution_s=snapshot.resolution_s)
     for each in snapshot.readings:
         reading = told.readings.add(metric=each.metric)
@@ -154,45 +154,45 @@ def snapshot_message(began: float, snapshot: JobSnapshot) -> pb.SnapshotTold:
 
 
 def snapshot_of(message: pb.SnapshotTold, job_id: int) -> JobSnapshot:
-    """Raises `BadTell`. A metric that is not in the catalogue is left out."""
+    """Parse a snapshot and leave unknown metrics out. Raises `BadSnapshot`."""
     if len(message.readings) > _MOST_READINGS:
-        raise BadTell("more readings than a job can have")
+        raise BadSnapshot("more readings than a job can have")
     if not is_moment(message.began) or not is_moment(message.time):
-        raise BadTell("no moment at which anything was measured")
+        raise BadSnapshot("no moment at which anything was measured")
     if not 0 < message.resolution_s < LATEST_S:
-        raise BadTell("no interval")
-    readings: dict[tuple[str, Labels], Reading] = {}
+        raise BadSnapshot("no interval")
+    readings: dict[tuple[str, Labels], MetricReading] = {}
     for each in message.readings:
         metric = each.metric
         if metric in CATALOGUE:
             reading = _reading_of(metric, each)
             key = metric, reading.labels
             if key in readings:
-                raise BadTell(f"{metric} is told twice")
+                raise BadSnapshot(f"{metric} is told twice")
             readings[key] = reading
     identity = JobIdentity("", job_id, 0, message.began)
     return JobSnapshot(identity, message.time, message.resolution_s, tuple(readings.values()))
 
 
-def _reading_of(metric: str, message: pb.ReadingTold) -> Reading:
+def _reading_of(metric: str, message: pb.ReadingTold) -> MetricReading:
     told = message.labels
     labels = labels_of(told) if told else ()
     if not message.HasField("value"):
         if not _can_lack(metric, labels):
-            raise BadTell(f"a label that {metric} does not have")
+            raise BadSnapshot(f"a label that {metric} does not have")
         reason = message.reason[:_LONGEST_WORDS] or NOT_MEASURED
         return Absence(metric, reason, message.last_error[:_LONGEST_WORDS], labels)
     source = _SOURCES.get(message.source)
     if source is None:
-        raise BadTell(f"{metric} has no source")
+        raise BadSnapshot(f"{metric} has no source")
     try:
         return Sample(metric, message.value, message.time, source, labels)
     except NotMeasured as fault:
-        raise BadTell(str(fault)) from None
+        raise BadSnapshot(str(fault)) from None
 
 
 def _can_lack(metric: str, labels: Labels) -> bool:
-    """Whether this can be absent: the metric, or some of its series."""
+    """Return True if the metric, or some of its series, can be absent."""
     names = [name for name, _ in labels]
     own = CATALOGUE[metric].label_names
     return (
@@ -219,16 +219,16 @@ def alert_message(alert: Alert) -> pb.AlertTold:
 
 
 def alert_of(message: pb.AlertTold) -> Alert:
-    """Raises `BadTell`."""
+    """Parse an alert. Raises `BadSnapshot`."""
     value = message.value if message.HasField("value") else None
     bound = message.bound if message.HasField("bound") else None
     if not all(each is None or math.isfinite(each) for each in (value, bound)):
-        raise BadTell("an alert whose value is no number")
+        raise BadSnapshot("an alert whose value is no number")
     if not is_moment(message.since) or not is_moment(message.time):
-        raise BadTell("an alert of no moment")
+        raise BadSnapshot("an alert of no moment")
     try:
         return Alert(
-            rule=Rule(message.rule),
+            rule=AlertRule(message.rule),
             subject=message.subject[:_LONGEST_WORDS],
             phase=Phase(message.phase),
             severity=Severity(message.severity),
@@ -241,7 +241,7 @@ def alert_of(message: pb.AlertTold) -> Alert:
             remedy=message.remedy[:_LONGEST_WORDS],
         )
     except ValueError as fault:
-        raise BadTell(str(fault)) from None
+        raise BadSnapshot(str(fault)) from None
 
 
 def _progress_of(message: pb.ProgressTold) -> Progress:
@@ -249,6 +249,6 @@ def _progress_of(message: pb.ProgressTold) -> Progress:
     for name in ("output", "processor", "storage", "network"):
         told = getattr(message, name) if message.HasField(name) else None
         if told is not None and not is_moment(told):
-            raise BadTell("progress at no moment")
+            raise BadSnapshot("progress at no moment")
         signs[name] = told
     return Progress(**signs)

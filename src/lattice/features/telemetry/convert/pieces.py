@@ -1,4 +1,4 @@
-"""Moments and labels, as every message has them."""
+"""Times and labels, as every message has them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _EARLIEST_S = 1e9
 
 
 def is_moment(seconds: float) -> bool:
-    """Whether anything can have happened then; NaN is no moment."""
+    """Return True if a sample can be from this time; NaN is no time."""
     return _EARLIEST_S < seconds < LATEST_S
 
 
 def labels_of(told: Sequence[pb.SampleLabel]) -> Labels:
-    if len(told) == 1:  # nearly always, and there are many
+    if len(told) == 1:  # the most frequent case
         only = told[0]
         return ((only.name, only.value),)
     return tuple([(each.name, each.value) for each in told])

@@ -1,7 +1,7 @@
-"""Whose a series is, and the series as the metric store gets it.
+"""The owner's labels, and the series as the metric store gets it.
 
-The labels are Slurm's word, which servers have. Where a site lets its nodes write to the store
-themselves, the same words are told to a node for its own jobs, and put on there.
+The labels come from Slurm, which servers can read. If a site lets its nodes write to the store, the
+servers send a node the labels of its own jobs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from lattice.domain.metricstore import Point, SeriesPoints
 from lattice.features.telemetry.convert.batches import SeriesColumn
 
 STAMPED = ("alloc", "attempt", "node", "project", "tenant", "user", "vcluster", "source")
-"""What is stamped on every series; no label of the catalogue is called so."""
+"""The labels that are added to every series; the catalogue uses none of these names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamps:
-    """Of one attempt of an allocation."""
+    """The owner's labels of one attempt of an allocation."""
 
     alloc: str
     attempt: str
@@ -30,7 +30,7 @@ class Stamps:
     vcluster: str
 
     def on(self, node: str) -> dict[str, str]:
-        """As labels of what this node measured."""
+        """Return the labels for a measurement of this node."""
         return {
             "alloc": self.alloc,
             "attempt": self.attempt,
@@ -43,7 +43,7 @@ class Stamps:
 
 
 def stamps_of(attempt: JobAttempt) -> Stamps:
-    """Slurm's word."""
+    """Build the labels from Slurm's data."""
     allocation = attempt.allocation
     return Stamps(
         alloc=allocation.id,
@@ -58,17 +58,17 @@ def stamps_of(attempt: JobAttempt) -> Stamps:
 def series_points(
     column: SeriesColumn, whose: dict[str, str], points: tuple[Point, ...]
 ) -> SeriesPoints:
-    """`whose`: from `Stamps.on`; it wins over whatever else a label says."""
+    """Build a series. `whose` comes from `Stamps.on` and overrides other labels."""
     labels = {"__name__": PREFIX + column.metric, **dict(column.labels), **whose}
     labels["source"] = column.source.value
     return SeriesPoints(labels, points)
 
 
 def points_of(column: SeriesColumn, times_ms: Sequence[int]) -> tuple[Point, ...]:
-    """What was measured, oldest first."""
+    """Return the measured points, oldest first."""
     if len(times_ms) > 1 or column.late_ms:
         return tuple(column.points(times_ms))
-    # The usual case, apart: this is done for every series of the cluster at every moment.
+    # A fast path: this runs for every series of the cluster at every sampling time.
     return tuple(
         [
             (time_ms / 1000, value)

@@ -1,6 +1,6 @@
-"""What a node is told of its jobs: how closely they are measured, their GPUs, and whose they are.
+"""The servers' settings for a node's jobs: sampling modes, GPUs and owners.
 
-The last only where the site lets its nodes write to the metric store themselves.
+Owners are sent only if the site lets its nodes write to the metric store.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ _MODES = frozenset(mode.value for mode in Mode)
 
 @dataclass(frozen=True, slots=True)
 class StampedRun:
-    """Whose one run of a job is."""
+    """The owner's labels of one run of a job."""
 
     started: float
-    """By Slurm's word, in seconds since 1970."""
+    """By Slurm's data, in seconds since 1970."""
     stamps: Stamps
 
 
 @dataclass(frozen=True, slots=True)
 class ToldJobs:
-    """What is told of one node's jobs, by job number."""
+    """The settings of one node's jobs, by job number."""
 
     modes: Mapping[int, tuple[Mode, float | None]] = field(default_factory=dict)
-    """Those that are not measured as usual, and until when by the servers' clock."""
+    """Jobs that do not have the default mode, and when it ends by the servers' clock."""
     usual: Mode = Mode.PROD
     gpus: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     stamping: bool = False
-    """Whether nodes may write to the metric store themselves."""
+    """True if nodes may write to the metric store."""
     runs: Mapping[int, StampedRun] = field(default_factory=dict)
-    """The run that is under way, of the jobs whose series the node may write."""
+    """The current run of each job with series that the node may write."""
     as_of: float = field(default=0.0, compare=False)
-    """When Slurm said so. The same at a later time is not told of as a change."""
+    """The time of Slurm's data. A later time alone does not count as a change."""
 
 
 def told_message(told: ToldJobs) -> pb.JobsTold:
@@ -64,7 +64,7 @@ def told_message(told: ToldJobs) -> pb.JobsTold:
 
 
 def told_of(message: pb.JobsTold) -> ToldJobs:
-    """Never raises: a mode that is not known here is the usual one, half a stamp is none."""
+    """Parse settings. Never raises: an unknown mode is the default, a partial stamp is dropped."""
     modes = {
         each.job_id: (Mode(each.mode), each.until if each.until > 0 else None)
         for each in message.modes

@@ -1,10 +1,11 @@
-"""Telemetry on a compute node: read at moments that all nodes share, kept until it is stored.
+"""Telemetry on a compute node: sampled at times that all nodes share, kept until it is stored.
 
-- `steadytime`: the servers' time, counted on by the kernel: what moments are named by
-- `sampling`: jobs that come and go → moments → readings → snapshots
-- `rows`: a snapshot as numbers in a line, for what is kept
-- `buffer`, `sending`: rows on their way to the servers
-- `stamps`, `straight`: or straight to the metric store, where the site trusts its nodes
-- `told`: what servers say of the node's jobs: modes and GPUs
-- `sights`, `feed`: the newest snapshots, judged, and the answer to a server that looks
+- `steadytime`: the servers' time, advanced by the kernel's monotonic clock
+- `plan`, `sampler`: jobs → sampling times → readings → snapshots
+- `rows`: a snapshot as a compact row of numbers
+- `buffer`, `sender`: rows on their way to the servers
+- `stamps`, `direct_write`: or directly to the metric store, if the site trusts its nodes
+- `job_settings`: the servers' settings for the node's jobs: modes and GPUs
+- `snapshots`, `feed`: the newest snapshots with alerts, and the answers to servers
+- `exposition`: the newest snapshots as a Prometheus page
 """

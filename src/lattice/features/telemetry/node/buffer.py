@@ -1,7 +1,7 @@
-"""What was measured and is not stored yet: in memory, fifteen minutes of it, oldest first.
+"""Samples that are not stored yet: 15 minutes in memory, oldest first.
 
-A restart of the agent loses what waits here; what was measured counts by the thousand and its loss
-is a gap in a curve, which is shown as one. What has no room goes oldest first, and is counted.
+A restart of the agent loses them; that is a visible gap in a curve. If there is no room, the oldest
+are dropped and counted.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from lattice.domain.measured import JobSnapshot
-from lattice.features.telemetry.node.rows import Layouts, Row
+from lattice.features.telemetry.node.rows import Layouts, SampleRow
 
 KEPT_S = 900.0
 _SERIES_BYTES = 110
-"""About what the names of one series take of a message."""
+"""Approximate size of one series' names in a message."""
 
 
 class SampleBuffer:
-    """In the loop only."""
+    """Holds rows. Used from the event loop only."""
 
     def __init__(
         self, now: Callable[[], float], most_bytes: int, *, kept_s: float = KEPT_S
@@ -28,22 +28,22 @@ class SampleBuffer:
         self._most_bytes = most_bytes
         self._kept_ms = kept_s * 1000
         self._layouts = Layouts()
-        self._rows: deque[Row] = deque()
+        self._rows: deque[SampleRow] = deque()
         self._some = asyncio.Event()
         self.size_bytes = 0
         self.lost_total = 0
-        """Samples that were dropped for want of room, or because they waited too long."""
+        """Samples that were dropped for lack of room, or because they waited too long."""
 
     def __len__(self) -> int:
         return len(self._rows)
 
     @property
     def samples(self) -> int:
-        """How many wait."""
+        """Number of samples that wait."""
         return sum(len(row.values) for row in self._rows)
 
     def add(self, snapshot: JobSnapshot) -> None:
-        """Every sample of it waits from now on."""
+        """Add all samples of a snapshot."""
         for row in self._layouts.rows_of(snapshot, snapshot.samples):
             self._rows.append(row)
             self.size_bytes += row.size_bytes
@@ -52,16 +52,18 @@ class SampleBuffer:
             self._some.set()
 
     async def some(self) -> None:
-        """Return once something waits."""
+        """Wait until there is a row."""
         await self._some.wait()
 
-    def take(self, most_bytes: int, wanted: Callable[[Row], bool] | None = None) -> list[Row]:
-        """The oldest, as many as fit in a message; they are the caller's until given back.
+    def take(
+        self, most_bytes: int, wanted: Callable[[SampleRow], bool] | None = None
+    ) -> list[SampleRow]:
+        """Remove and return the oldest rows that fit in a message. `give_back` returns them.
 
-        Those that are not `wanted` stay where they are.
+        Rows that are not `wanted` stay in place.
         """
-        taken: list[Row] = []
-        passed: list[Row] = []
+        taken: list[SampleRow] = []
+        passed: list[SampleRow] = []
         named: set[tuple[object, int]] = set()
         left = most_bytes
         while self._rows:
@@ -81,15 +83,15 @@ class SampleBuffer:
         self._settle()
         return taken
 
-    def give_back(self, rows: Sequence[Row]) -> None:
-        """They were not stored: they are the oldest still."""
+    def give_back(self, rows: Sequence[SampleRow]) -> None:
+        """Put rows back at the front: they were not stored."""
         self._rows.extendleft(reversed(rows))
         self.size_bytes += sum(row.size_bytes for row in rows)
         self._drop()
         self._settle()
 
     def shift(self, by_s: float) -> None:
-        """The servers' time has become known: what waits was stamped without it."""
+        """Correct the times of waiting rows once the servers' time is known."""
         for row in self._rows:
             row.time_ms += round(by_s * 1000)
 

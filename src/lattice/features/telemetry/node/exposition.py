@@ -1,7 +1,7 @@
-"""What a node measured, as a page in Prometheus' text format. Pure.
+"""A node's measurements as a page in the Prometheus text format. Pure.
 
-Each value has the moment it was read, so that whoever scrapes takes none for newer than it is; what
-is stale is left out. Whose a job is stands nowhere: a node does not know.
+Each value has the time of its reading, so that a scraper does not take it for newer; stale values
+are left out. The page has no owners, because a node does not know them.
 """
 
 from __future__ import annotations
@@ -10,23 +10,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lattice.domain.measured import JobSnapshot
-from lattice.domain.metric import CATALOGUE, Kind, Labels, Sample
+from lattice.domain.metric import CATALOGUE, Labels, MetricKind, Sample
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """What the agent counts of itself."""
+class ExposedFigure:
+    """One of the agent's own metrics."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     words: str
     value: float
     labels: Labels = ()
-    """Besides the node. Figures of one name stand together."""
+    """Besides the node. Figures with the same name must be adjacent."""
 
 
-def page(node: str, snapshots: Iterable[JobSnapshot], figures: Iterable[Figure], now: float) -> str:
-    """The whole page."""
+def page(
+    node: str, snapshots: Iterable[JobSnapshot], figures: Iterable[ExposedFigure], now: float
+) -> str:
+    """Return the whole page."""
     samples: dict[str, list[tuple[int, Sample]]] = {}
     for snapshot in _newest_lives(snapshots):
         if now - snapshot.time <= 2 * snapshot.resolution_s + 5.0:
@@ -65,7 +67,7 @@ def _family(node: str, metric: str, samples: Iterable[tuple[int, Sample]]) -> It
         yield f"{known.series}{_braces(labels)} {sample.value!r} {round(sample.time * 1000)}"
 
 
-def _head(name: str, kind: Kind, words: str) -> tuple[str, str]:
+def _head(name: str, kind: MetricKind, words: str) -> tuple[str, str]:
     return f"# HELP {name} {words}", f"# TYPE {name} {kind.value}"
 
 

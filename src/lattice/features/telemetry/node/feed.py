@@ -1,7 +1,7 @@
-"""The answer to a server that looks at a job here: once, or for as long as it runs.
+"""Answers servers that request a job's values: once, or until the job ends.
 
-A server that is slow is not waited for: it is told the newest snapshot, not each. Times are the
-servers'; a job that this node does not know is answered with nothing.
+A slow server gets only the newest snapshot. Times are by the servers' clock. The answer for a job
+that this node does not have is empty.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 from lattice.base.errors import NotFound
 from lattice.domain.alert import Alert
 from lattice.domain.measured import JobSnapshot
-from lattice.domain.metric import Absence, Reading
+from lattice.domain.metric import Absence, MetricReading
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.domain.stream import Session
 from lattice.features.telemetry.convert.looks import (
-    BadTell,
+    BadSnapshot,
     LookAsked,
     Want,
     alert_message,
@@ -24,8 +24,8 @@ from lattice.features.telemetry.convert.looks import (
     sight_message,
     snapshot_message,
 )
-from lattice.features.telemetry.node.sampling import Sampling
-from lattice.features.telemetry.node.sights import Follower, Life, Sights
+from lattice.features.telemetry.node.sampler import Sampling
+from lattice.features.telemetry.node.snapshots import Follower, JobRun, SnapshotStore
 from lattice.wire.v1 import telemetry_pb2 as pb
 
 _SECOND_LOOK_S = 0.75
@@ -37,7 +37,7 @@ class MetricFeed:
 
     def __init__(
         self,
-        sights: Sights,
+        sights: SnapshotStore,
         sampling: Sampling,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -49,7 +49,7 @@ class MetricFeed:
     async def __call__(self, session: Session, opening: bytes) -> None:
         try:
             asked = opening_of(opening)
-        except BadTell as fault:
+        except BadSnapshot as fault:
             raise NotFound(str(fault)) from None
         if asked.want is Want.LOOK:
             await session.send(await self.look(asked.job_id, asked.started), last=True)
@@ -57,7 +57,7 @@ class MetricFeed:
             await self._until_left(session, asked)
 
     async def look(self, job_id: int, started: float) -> bytes:
-        """What is told to who looks at a job once; empty if it is not known here."""
+        """Return the answer to a single look; empty if the job is not on this node."""
         asked = LookAsked(job_id, Want.LOOK, started)
         return (await self._look(asked)).SerializeToString()
 
@@ -75,13 +75,13 @@ class MetricFeed:
             before, now = (now, second) if second is not None else (None, now)
         return self._sight(life, before, now)
 
-    def _sight(self, life: Life, before: JobSnapshot | None, now: JobSnapshot) -> pb.LookTell:
+    def _sight(self, life: JobRun, before: JobSnapshot | None, now: JobSnapshot) -> pb.LookTell:
         began, judge = self._sights.began(life.identity), life.judge
         sight = sight_message(began, before, now, judge.firing, judge.progress, judge.since)
         return _fitting(pb.LookTell(sight=sight), now)
 
     async def _until_left(self, session: Session, asked: LookAsked) -> None:
-        """Until the job is over, or the server has said its last."""
+        """Send until the job ends or the server closes its side."""
         telling = asyncio.create_task(self._follow(session, asked), name="metrics feed")
         hearing = asyncio.create_task(_heard_out(session), name="metrics feed end")
         try:
@@ -103,7 +103,7 @@ class MetricFeed:
         try:
             while True:
                 sight, alerts = follower.take()
-                # First what changed, in its own words; then how it stands, which agrees with it.
+                # Alerts first, then the snapshot, which has the state after them.
                 for alert in alerts:
                     await session.send(_alert(alert))
                 if sight is not None:
@@ -126,12 +126,12 @@ def _alert(alert: Alert) -> bytes:
 
 
 def _fitting(tell: pb.LookTell, now: JobSnapshot) -> pb.LookTell:
-    """Cut to one message: first what rates are made of, then series, with the reason."""
+    """Reduce to one message: drop the counters for rates, then series, with a reason."""
     if tell.ByteSize() <= LARGEST_MESSAGE_BYTES:
         return tell
     snapshot = tell.sight.now
     tell.sight.ClearField("before")
-    readings: tuple[Reading, ...] = now.readings
+    readings: tuple[MetricReading, ...] = now.readings
     while tell.ByteSize() > LARGEST_MESSAGE_BYTES and readings:
         half = len(readings) // 2
         cut = {each.metric for each in now.readings[half:]}

@@ -1,7 +1,7 @@
-"""When which job is read: pure.
+"""When each job is sampled. Pure.
 
-Moments are multiples of the interval since 1970, so that all nodes read at the same ones. What was
-missed is not made up for: the newest moment that is past is read late, and the next on time.
+Sampling times are multiples of the interval since 1970, so that all nodes use the same ones. Missed
+times are not made up for: the newest past one is read late, and the next on time.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from dataclasses import dataclass
 from lattice.domain.nodejobs import JobIdentity
 
 FIRST_S = 0.5
-"""So long a job has to settle before it is first read."""
+"""How long a job settles before it is first read."""
 _NEVER = math.inf
 
 
 @dataclass(slots=True)
 class _Life:
     first: float | None
-    """When it is read for the first time; None: it was."""
+    """The time of its first reading; None after it."""
     last: float
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One job's turn."""
+    """The sampling time of one job."""
 
     moment: float
     interval_s: float
 
 
 class Plan:
-    """Of one node."""
+    """The plan of one node."""
 
     def __init__(self, interval_s: Callable[[int], float]) -> None:
-        """`interval_s`: how often a job is read, by its number."""
+        """`interval_s` returns the sampling interval of a job number."""
         self._interval_s = interval_s
         self._lives: dict[JobIdentity, _Life] = {}
 
@@ -50,11 +50,11 @@ class Plan:
         return min((self.interval_s(each) for each in self._lives), default=30.0)
 
     def interval_s(self, identity: JobIdentity) -> float:
-        """How often a job is read at present."""
+        """Return the current interval of a job."""
         return self._interval_s(identity.job_id)
 
     def appeared(self, identity: JobIdentity, now: float) -> None:
-        """It is first read at a whole second, within two."""
+        """Add a job. Its first reading is at a whole second, within two seconds."""
         first = float(math.ceil(now + FIRST_S))
         self._lives.setdefault(identity, _Life(first, now))
 
@@ -62,13 +62,13 @@ class Plan:
         self._lives.pop(identity, None)
 
     def next(self, now: float) -> float:
-        """When something is due; infinite while there is no job."""
+        """Return the next sampling time; infinite without a job."""
         if not self._lives:
             return _NEVER
         return min(self._due(each, life, now) for each, life in self._lives.items())
 
     def due(self, now: float) -> dict[JobIdentity, Turn]:
-        """Whose turn it is; from now on it has had it."""
+        """Return the jobs that are due, and mark them as read."""
         turns = {}
         for identity, life in self._lives.items():
             moment = self._due(identity, life, now)
@@ -78,7 +78,7 @@ class Plan:
         return turns
 
     def leapt(self) -> None:
-        """Time is another: what was last is no more."""
+        """Forget the last readings after a step of the clock."""
         for life in self._lives.values():
             life.last = 0.0
 
@@ -89,6 +89,6 @@ class Plan:
 
 
 def _multiple(last: float, now: float, interval_s: float) -> float:
-    """The first moment after the last one; of several that are past, the newest."""
+    """Return the first time after the last one; of several past ones, the newest."""
     after = (math.floor(last / interval_s) + 1) * interval_s
     return max(after, math.floor(now / interval_s) * interval_s)

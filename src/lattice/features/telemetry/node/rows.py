@@ -1,7 +1,7 @@
-"""A snapshot as a row of numbers: what is kept by the thousand is kept small.
+"""A snapshot as a row of numbers, to save memory: the buffer holds thousands.
 
-The names of the series stand once for all rows that have the same. A sample that was read well
-before its moment (a vendor's tool that answers with what it has) gets a row at its own.
+Rows with the same series share their names. A sample that was read well before its time gets a row
+at its own time; vendor tools may return cached values.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ SeriesKey: TypeAlias = tuple[str, Labels, Provenance]
 Layout: TypeAlias = tuple[SeriesKey, ...]
 
 _BEFORE_MS = 500
-"""Read longer before its moment, it belongs to another."""
+"""A sample that was read earlier than this gets its own row."""
 _MOST_LATE_MS = 65_535
 MOST_SAMPLES = 1000
-"""In one row: it has to fit in a message."""
+"""Most samples in one row: it must fit in a message."""
 _ROW_BYTES = 400
 _SAMPLE_BYTES = 10
 _MOST_LAYOUTS = 1024
 
 
 @dataclass(slots=True)
-class Row:
-    """One job at one moment."""
+class SampleRow:
+    """One job at one time."""
 
     identity: JobIdentity
     time_ms: int
@@ -42,18 +42,18 @@ class Row:
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes of memory."""
+        """Approximate size in memory."""
         return _ROW_BYTES + _SAMPLE_BYTES * len(self.values)
 
 
 class Layouts:
-    """Each layout once."""
+    """Keeps each layout once."""
 
     def __init__(self) -> None:
         self._known: dict[Layout, Layout] = {}
 
-    def rows_of(self, snapshot: JobSnapshot, samples: Sequence[Sample]) -> list[Row]:
-        """These samples of a snapshot; older ones first."""
+    def rows_of(self, snapshot: JobSnapshot, samples: Sequence[Sample]) -> list[SampleRow]:
+        """Return the rows of these samples, older ones first."""
         time_ms = round(snapshot.time * 1000)
         timely: list[Sample] = []
         older: list[Sample] = []
@@ -67,11 +67,11 @@ class Layouts:
             for begin in range(0, len(timely), MOST_SAMPLES)
         ]
 
-    def _row(self, snapshot: JobSnapshot, time_ms: int, samples: Sequence[Sample]) -> Row:
+    def _row(self, snapshot: JobSnapshot, time_ms: int, samples: Sequence[Sample]) -> SampleRow:
         layout = tuple((each.metric, each.labels, each.source) for each in samples)
         if len(self._known) >= _MOST_LAYOUTS:
             self._known.clear()
-        return Row(
+        return SampleRow(
             snapshot.identity,
             time_ms,
             self._known.setdefault(layout, layout),
@@ -80,8 +80,8 @@ class Layouts:
         )
 
 
-def columns_of(rows: Sequence[Row], began: float) -> JobColumns:
-    """Rows of one life of a job as columns; `began` is by the servers' clock."""
+def columns_of(rows: Sequence[SampleRow], began: float) -> JobColumns:
+    """Convert rows of one run of a job into columns; `began` is by the servers' clock."""
     ordered = sorted(rows, key=lambda row: row.time_ms)
     times_ms = tuple(sorted({row.time_ms for row in ordered}))
     layout = ordered[0].layout
@@ -97,8 +97,8 @@ def columns_of(rows: Sequence[Row], began: float) -> JobColumns:
     return JobColumns(ordered[0].identity.job_id, began, times_ms, series)
 
 
-def _spread(rows: Sequence[Row], places: Mapping[int, int]) -> tuple[SeriesColumn, ...]:
-    """Where series came or went between the rows, or stand in two rows of one moment."""
+def _spread(rows: Sequence[SampleRow], places: Mapping[int, int]) -> tuple[SeriesColumn, ...]:
+    """For rows with different series, or several rows of one time."""
     values: dict[SeriesKey, list[float]] = {}
     late: dict[SeriesKey, list[int]] = {}
     for row in rows:

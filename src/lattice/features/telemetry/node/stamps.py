@@ -1,8 +1,8 @@
-"""Whose the jobs of this node are, as far as servers have told it. Pure.
+"""The owners' labels of this node's jobs, as received from servers. Pure.
 
-A node sees that a job is there and when it began; which run of it that is, is Slurm's word. So what
-was told counts for a job that had begun when Slurm said it, and for no later one: a run after it,
-or another job with its number, may not have been told of yet.
+A node sees a job and its start; which run that is, only Slurm can tell. So labels are valid for a
+job that had begun when Slurm's data was read. A later run, or another job with the same number, may
+not be in that data yet.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from lattice.features.telemetry.convert.stamps import Stamps
 from lattice.features.telemetry.convert.told import ToldJobs
 
 MOST_KEPT = 1024
-"""Jobs, those that were told of last: what was measured at the end of one is sent after it."""
+"""Jobs, the most recent ones: their last samples are sent after their end."""
 
 
 class KnownStamps:
-    """As told, also of runs that are over."""
+    """The received labels, including those of ended runs."""
 
     def __init__(self) -> None:
         self.told = False
-        """Whether this site's servers tell at all, as last heard."""
+        """True if the site's servers send labels, as last received."""
         self._jobs: dict[int, dict[float, tuple[Stamps, float]]] = {}
-        """Runs by their start; and when Slurm last said so."""
+        """Runs by their start, with the newest time of Slurm's data."""
 
     def note(self, told: ToldJobs) -> None:
         self.told = told.stamping
@@ -30,7 +30,7 @@ class KnownStamps:
             self._jobs.clear()
         for job_id, run in told.runs.items():
             runs = self._jobs.pop(job_id, {})
-            # Of two servers one may be behind; what the other has said stays said.
+            # One of two servers may be behind; the newer data stays.
             before = runs[run.started][1] if run.started in runs else 0.0
             runs[run.started] = (run.stamps, max(told.as_of, before))
             self._jobs[job_id] = runs
@@ -38,7 +38,7 @@ class KnownStamps:
             del self._jobs[next(iter(self._jobs))]
 
     def of(self, job_id: int, began: float) -> Stamps | None:
-        """Of a job that began here then, by the servers' clock; None: not known (yet)."""
+        """Return the labels of a job that began here at this server time, or None if unknown."""
         runs = self._jobs.get(job_id, {})
         possible = [
             started

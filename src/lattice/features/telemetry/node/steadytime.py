@@ -1,8 +1,8 @@
-"""The servers' time on a node, counted on by the kernel's monotonic clock.
+"""The servers' time on a node, advanced by the kernel's monotonic clock.
 
-Rates are differences over time: a clock that is set while a job runs must not make one up. So the
-time of samples follows what the link measures slowly, and leaps only where that says the same for
-a while, or says anything for the first time.
+Rates are differences over time, so setting a clock must not create one. The time follows the
+difference that the link measures slowly. It steps only if that difference persists, or when it is
+measured for the first time.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from collections.abc import Callable
 from lattice.base.clock import Clock
 
 LEAP_S = 1.0
-"""A difference of more is no inaccuracy: a clock was set."""
+"""A larger difference is no inaccuracy: a clock was set."""
 _SURE_AFTER_S = 12.0
-"""The link measures every 5 s: by then it has heard of a clock that was set."""
+"""The link measures every 5 s, so it has measured a changed clock by then."""
 _SLEW = 0.002
-"""Of the time that passes: no rate is wrong by more."""
+"""As a share of the elapsed time: the largest error of a rate."""
 
 
 class SteadyTime:
     """Seconds since 1970 by the servers' clock."""
 
     def __init__(self, clock: Clock, ahead_s: Callable[[], float | None] = lambda: None) -> None:
-        """`clock` is the node's own; `ahead_s`: by how much it is ahead of the servers'."""
+        """`clock` is the node's own; `ahead_s` returns how far it is ahead of the servers'."""
         self._clock = clock
         self._ahead_s = ahead_s
         self.on_leap: Callable[[float], None] = lambda _: None
-        """Hears by how much time leapt when the difference was measured for the first time."""
+        """Called with the size of the step when the difference is first measured."""
         self._measured = ahead_s() is not None
         self._offset_s = self._wanted_s()
         self._looked = clock.monotonic()
         self._doubt_since: float | None = None
         self.leaps = 0
-        """How often time was not steady: no rate goes across."""
+        """Number of steps: no rate may span one."""
 
     def now(self) -> float:
-        """The present, as far as it is known."""
+        """Return the current time."""
         monotonic = self._clock.monotonic()
         wrong_s = self._wanted_s() - self._offset_s
         if not self._measured and self._ahead_s() is not None:
@@ -59,7 +59,7 @@ class SteadyTime:
 
     @property
     def wall_ahead_s(self) -> float:
-        """By how much the node's own clock is ahead of this time, now."""
+        """How far the node's own clock is ahead of this time."""
         return self._clock.now().timestamp() - self._clock.monotonic() - self._offset_s
 
     def _wanted_s(self) -> float:

@@ -1,7 +1,7 @@
 """The server's side of telemetry.
 
-intake ─► writing ─► port MetricStore       what nodes bring, checked, stamped, joined and written
-modes  ◄► port StateStore                   how closely an allocation is measured, agreed by all
-telling                                     what each node is told of its jobs, made once a change
-looks, following ─► port NodeStreams        what nodes measure right now
+intake ─► sample_writer ─► port MetricStore       samples, checked, labelled and written.
+modes ◄► port StateStore                          the modes of allocations, shared by all servers.
+job_settings_publisher                            the settings of each node's jobs.
+node_snapshots, node_follow ─► port NodeStreams   current values from nodes.
 """

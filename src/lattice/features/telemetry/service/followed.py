@@ -1,4 +1,4 @@
-"""The news of a job's nodes on their way to one who follows: bounded, and no alert is dropped."""
+"""News from a job's nodes, queued for one follower: bounded, and alerts are never dropped."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from lattice.domain.nodelook import NodeAlert, NodeMeasured, NodeNews
+from lattice.domain.node_snapshot import NodeAlert, NodeMeasured, NodeNews
 
 MOST_BEHIND = 1_000
 
 
-class Followed:
-    """The news of all nodes for one follower; `lost` counts what she was too slow for."""
+class FollowedNews:
+    """The queue of one follower over all nodes; `lost` counts dropped measurements."""
 
     def __init__(self, most: int = MOST_BEHIND, on_lost: Callable[[], None] = lambda: None) -> None:
         self._on_lost = on_lost
@@ -22,7 +22,7 @@ class Followed:
         self.lost = 0
 
     def give(self, news: NodeNews) -> None:
-        """The oldest measurement gives way; nothing else does."""
+        """Add news. A full queue drops its oldest measurement, and nothing else."""
         if len(self._waiting) >= self._most:
             oldest = next((each for each in self._waiting if isinstance(each, NodeMeasured)), None)
             if oldest is not None:
@@ -41,7 +41,7 @@ class Followed:
         self._on_lost()
 
     def _forget_older(self, news: NodeAlert) -> None:
-        """What this one says of the same alert is newer."""
+        """Remove an older entry of the same alert."""
         for each in self._waiting:
             if (
                 isinstance(each, NodeAlert)
@@ -51,7 +51,7 @@ class Followed:
                 self._waiting.remove(each)
                 return
 
-    def __aiter__(self) -> Followed:
+    def __aiter__(self) -> FollowedNews:
         return self
 
     async def __anext__(self) -> NodeNews:

@@ -1,16 +1,16 @@
-"""What nodes bring: samples, of which only those reach the store that can be theirs.
+"""Samples from nodes: checks them, adds the owner's labels and stores them.
 
-A node is believed in what it measured, and in nothing else: the job must be one that Slurm says
-is or was on that node then, the names and labels are the catalogue's, and whose a series is, is
-stamped here from Slurm's word. What is refused is counted and written down, never passed on.
+A node is trusted only for its measurements. Slurm must have the job on that node at that time.
+Names and labels must be in the catalogue, and the owner's labels are added here from Slurm's data.
+Refused samples are counted and logged, never passed on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
+from lattice.access.journal import RefusalJournal
 from lattice.base.clock import Clock
 from lattice.base.errors import NotFound
 from lattice.domain.allocation import Allocation
@@ -19,10 +19,10 @@ from lattice.domain.metric import Provenance
 from lattice.domain.metricstore import SeriesPoints
 from lattice.features.telemetry.convert.batches import JobColumns, Unpacked, measured_count
 from lattice.features.telemetry.convert.stamps import points_of, series_points, stamps_of
-from lattice.features.telemetry.service.writing import SampleWriting, Taken
+from lattice.features.telemetry.service.sample_writer import SampleWriting, TakenSamples
 
 AHEAD_S = 60.0
-"""How far after now a moment may be that something was measured at."""
+"""How far in the future a sample's time may be."""
 OLDEST_S = 24 * 3600.0
 OUTSIDE_S = 120.0
 """How long before an attempt's start or after its end its processes may be measured."""
@@ -31,27 +31,21 @@ _UNKNOWN_KEPT_S = 30.0
 _MOST_UNKNOWN = 10_000
 
 
-class IntakeJournal(Protocol):
-    """What operators can look up afterwards."""
-
-    def refused(self, rpc: str, who: str, reason: str) -> None: ...
-
-
 @dataclass(slots=True)
 class IntakeCounts:
     samples_stored_total: int = 0
     samples_refused_total: int = 0
     samples_lost_by_agents_total: int = 0
-    """As agents tell of it; a node that goes over to another server is counted there anew."""
+    """As agents report it; after a reconnect to another server a node is counted again there."""
 
 
 class _Refused(Exception):
-    """In words, with no name of anybody's in them."""
+    """The reason, without any names of people."""
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What of one batch is refused, and why the first was."""
+    """What is refused of one batch, and why the first was."""
 
     refused: int
     reason: str
@@ -63,17 +57,17 @@ class _Tally:
 
 
 class SampleIntake:
-    """For agents, on their own listener."""
+    """Serves agents, on their own listener."""
 
     def __init__(
         self,
         whose: Whose,
         writing: SampleWriting,
         clock: Clock,
-        journal: IntakeJournal,
+        journal: RefusalJournal,
         is_sensitive: Callable[[Allocation], bool],
     ) -> None:
-        """`is_sensitive` allocations are measured, but no sample of theirs reaches the store."""
+        """Samples of `is_sensitive` allocations are never stored."""
         self._whose = whose
         self._writing = writing
         self._clock = clock
@@ -83,10 +77,10 @@ class SampleIntake:
         self._lost: dict[str, int] = {}
         self.counts = IntakeCounts()
 
-    async def store(self, node: str, batch: Unpacked) -> Taken:
-        """Returns when the store has what can be stored. Raises `Unavailable`: keep it, try again.
+    async def store(self, node: str, batch: Unpacked) -> TakenSamples:
+        """Return when the store has all valid samples. On `Unavailable` the node keeps the batch.
 
-        The same batch again is the same samples: nothing is there twice.
+        Storing the same batch again adds nothing.
         """
         self._note_lost(node, batch.lost_total)
         tally = _Tally(batch.refused, batch.reason)
@@ -97,18 +91,18 @@ class SampleIntake:
                 series.extend(self._stamped(node, attempt, job, tally))
             except _Refused as refusal:
                 tally.add(job.count, str(refusal))
-        written = await self._writing.write(series) if series else Taken(0)
+        written = await self._writing.write(series) if series else TakenSamples(0)
         tally.add(written.refused, written.reason)
         self.counts.samples_stored_total += written.stored
         self.counts.samples_refused_total += tally.refused
         if tally.refused:
             self._journal.refused("StoreSamples", node, f"{tally.refused} samples: {tally.reason}")
-        return Taken(written.stored, tally.refused, tally.reason)
+        return TakenSamples(written.stored, tally.refused, tally.reason)
 
     async def _attempt(self, node: str, job: JobColumns) -> JobAttempt:
         key = (node, job.job_id, job.started)
         now = self._clock.monotonic()
-        # Slurm's accounting is not asked again and again for what a node made up.
+        # Do not ask slurmdbd repeatedly about a job that a node made up.
         if self._unknown.get(key, 0.0) > now:
             raise _Refused(f"job {job.job_id} did not run there")
         try:
@@ -141,7 +135,7 @@ class SampleIntake:
                 yield series_points(column, whose, points)
 
     def _moments(self, attempt: JobAttempt) -> tuple[float, float]:
-        """Between which a sample of this attempt can have been read."""
+        """Return the earliest and the latest time of a sample of this attempt."""
         now = self._clock.now().timestamp()
         first, last = now - OLDEST_S, now + AHEAD_S
         started, ended = attempt.attempt.started, attempt.attempt.ended

@@ -1,11 +1,10 @@
-"""How closely allocations are measured, in the agreed state: two kinds of keys.
+"""Modes of allocations in the state store. There are two kinds of keys.
 
-    telemetry/modes/ALLOCATION   one that was switched: its mode, by whom, until when
-    telemetry/debugging          which are in debug and until when: the key that keeps the count
+    telemetry/modes/ALLOCATION   a switched mode, who set it, and its end.
+    telemetry/debugging          which allocations are in debug and until when: the counter.
 
-Whoever switches commits both at once and compares the second, so the site's cap on how many are
-in debug is exact, whichever servers are asked. Time ends a mode whether or not its key is still
-there: keys that are over are removed by whoever switches next.
+A switch commits both at once and compares the second, so the site's limit on debug is exact over
+all servers. A mode ends by time even if its key still exists. The next switch removes expired keys.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from lattice.domain.telemetry import Mode, ModeInForce
 MODES = "telemetry/modes/"
 DEBUGGING = "telemetry/debugging"
 MOST_DEBUGGING = 500
-"""So that the one key stays small."""
+"""Keeps that one key small."""
 MOST_SWITCHED = 20_000
 _MOST_TRIES = 8
 _MOST_SWEPT = 50
@@ -32,12 +31,12 @@ _SWEEP_EVERY_S = 3600.0
 _KEPT_S = 3600.0
 
 Unfinished = Callable[[], frozenset[str] | None]
-"""The `ref` of every allocation that is not over; None where that can't be relied on now."""
+"""Returns the `ref` of every unfinished allocation; None if that is not reliable now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchedMode:
-    """What somebody has switched to."""
+    """A mode that a user has set."""
 
     allocation: str
     """Its `ref`: an id alone may be used again."""
@@ -51,7 +50,7 @@ class SwitchedMode:
 
 
 class AgreedModes:
-    """Reads them from a view, at once; switches them in the agreed state."""
+    """Reads modes from a watched view, and switches them in the state store."""
 
     def __init__(
         self,
@@ -76,12 +75,12 @@ class AgreedModes:
 
     @property
     def source(self) -> Source:
-        """The view's."""
+        """The source of the view."""
         return self._view.source
 
     @property
     def switched(self) -> Mapping[str, SwitchedMode]:
-        """By `ref`, as last seen, those that are over too. Another mapping after each change."""
+        """Modes by `ref` as last seen, including expired ones. A new mapping after each change."""
         try:
             entries = self._view.entries
         except Unavailable:
@@ -96,12 +95,12 @@ class AgreedModes:
         return self._switched
 
     def of(self, name: str) -> ModeInForce:
-        """The port `ModeOf`."""
+        """Implements the port `ModeOf`."""
         switched = self.switched.get(name) or self._by_id.get(name)
         return self.in_force(name, switched)
 
     def in_force(self, name: str, switched: SwitchedMode | None) -> ModeInForce:
-        """What this comes to now."""
+        """Return the mode that is in force now."""
         name = name.partition("@")[0]
         if switched is None or not switched.holds(self._now()):
             return ModeInForce(allocation=name, mode=self.usual, interval_s=self.usual.interval_s)
@@ -115,12 +114,12 @@ class AgreedModes:
 
     @property
     def debugging(self) -> int:
-        """How many were switched to debug, as last seen."""
+        """Number of allocations in debug, as last seen."""
         now = self._now()
         return sum(each.mode is Mode.DEBUG and each.holds(now) for each in self.switched.values())
 
     async def switch(self, order: SwitchedMode) -> None:
-        """From now on. Raises `RateLimited` where the cap is reached, and `Unavailable`."""
+        """Switch a mode. Raises `RateLimited` at the site's limit, and `Unavailable`."""
         if order.allocation not in self.switched and len(self.switched) >= MOST_SWITCHED:
             raise Unavailable(
                 "As many allocations are switched here as can be.",
@@ -152,7 +151,7 @@ class AgreedModes:
         changes: list[Change] = [Delete(key) if usual else Put(key, _written(order))]
         over = [name for name in before if name not in after and name != order.allocation]
         changes += [Delete(MODES + name) for name in over[:_MOST_SWEPT]]
-        # Those whose keys are not removed yet stay listed, as over, for the next.
+        # Entries with keys that are not removed yet stay listed as expired.
         after |= {name: before[name] for name in over[_MOST_SWEPT:] if before[name] <= now}
         if after != before:
             changes.append(Put(DEBUGGING, json.dumps(after, separators=(",", ":")).encode()))
@@ -178,7 +177,7 @@ class AgreedModes:
         )
 
     async def _sweep(self) -> None:
-        """Let go of what was switched for allocations that are over."""
+        """Remove the modes of finished allocations."""
         now_s, now = self._clock.monotonic(), self._now()
         if now_s - self._swept_s < _SWEEP_EVERY_S:
             return
@@ -204,7 +203,7 @@ class AgreedModes:
 
 
 def switched_of(entry: Entry) -> SwitchedMode | None:
-    """What a key holds; None where it can't be read: then the usual mode is in force."""
+    """Return the mode in a record, or None if it can't be parsed: then the default applies."""
     try:
         told: Any = json.loads(entry.value)
         until = told["until"]

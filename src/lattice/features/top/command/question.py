@@ -1,17 +1,17 @@
-"""What a run of `lattice top` asks, again and again if need be."""
+"""The request of a run of `lattice top`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from lattice.base.call import Call
-from lattice.features.top import api
+from lattice.features.top import operations
 from lattice.features.top.model import TopAnswer, TopMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """For the plain output and the live screen alike; `with_mode` is another view of the same."""
+    """Used by the plain output and by the live screen."""
 
     reference: str
     mode: TopMode = TopMode.SUMMARY
@@ -21,8 +21,8 @@ class Question:
     explain: bool = False
 
     def call(self, *, history: bool = False) -> Call[TopAnswer]:
-        """One look; with `history` it brings the past of every cell along."""
-        return api.query_metrics(
+        """Build one call; with `history` every cell has its past values."""
+        return operations.query_metrics(
             self.reference,
             mode=self.mode,
             duration_s=self.duration_s,

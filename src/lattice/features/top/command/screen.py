@@ -1,4 +1,4 @@
-"""The live screen of `lattice top`: Textual's where it is installed, else a table repainted."""
+"""The live screen of `lattice top`: Textual if it is installed, else a repainted table."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ _NOTHING = 76
 
 
 def run_screen(shell: Shell, question: Question) -> int:
-    """Until `q` or Ctrl-C.
+    """Run until `q` or Ctrl-C.
 
-    The first look is asked for before the screen opens, so that what is refused is said as every
-    other command says it.
+    The first request is sent before the screen opens, so that errors appear as in other commands.
     """
     if not shell.interactive or find_spec("textual") is None:
         return repainted(shell, question)
     first = shell.call(question.call(history=True))
     from lattice.features.top.command.screen_app import LiveTop  # noqa: PLC0415
     from lattice.features.top.command.screen_job import job_size  # noqa: PLC0415
-    from lattice.features.top.command.screen_state import ScreenState  # noqa: PLC0415
+    from lattice.features.top.command.screen_state import TopScreenState  # noqa: PLC0415
 
-    state = ScreenState(question.mode, job_size(shell, question.reference))
+    state = TopScreenState(question.mode, job_size(shell, question.reference))
     state.take(first, shell.clock.monotonic())
 
     def ask(mode: TopMode, with_past: bool) -> TopAnswer:
         return shell.call(question.with_mode(mode).call(history=with_past))
 
     app = LiveTop(ask, state, shell.style, shell.clock, question.interval_s)
-    # Without the mouse, so that text can be marked and copied as always.
+    # Without mouse support, so that the terminal can select and copy text.
     app.run(mouse=False)
     if app.failure is not None:
         raise app.failure
@@ -45,7 +44,7 @@ def run_screen(shell: Shell, question: Question) -> int:
 
 
 def repainted(shell: Shell, question: Question) -> int:
-    """The plain table again and again, in its place, until the job is over."""
+    """Repaint the plain table in place until the job ends."""
     lines = 0
     shown = ""
     if find_spec("textual") is None:
@@ -69,7 +68,7 @@ def repainted(shell: Shell, question: Question) -> int:
 
 
 def _fitting(text: str, height: int | None) -> str:
-    """What has scrolled off can't be reached by the cursor any more."""
+    """Cut to the screen: the cursor can't reach lines that have scrolled off."""
     lines = text.splitlines(keepends=True)
     if height is None or len(lines) < height:
         return text

@@ -1,4 +1,4 @@
-"""The live screen in Textual. Loaded only where it is shown: its import takes half a second."""
+"""The live screen in Textual. Loaded only on use: its import takes half a second."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from textual.widgets import Input, Static
 from lattice.base.clock import Clock
 from lattice.base.errors import LatticeError, RateLimited, Unavailable
 from lattice.base.style import Style
-from lattice.features.top.command.screen_state import ScreenState
-from lattice.features.top.command.screen_view import KEYS, Line, View
+from lattice.features.top.command.screen_state import TopScreenState
+from lattice.features.top.command.screen_view import KEYS, Line, ScreenView
 from lattice.features.top.model import TopAnswer, TopMode
 
 Ask = Callable[[TopMode, bool], TopAnswer]
-"""A look in a mode; True: with the past."""
+"""Requests a look in a mode; True adds the history."""
 _TICK_S = 1.0
 
 
 class LiveTop(App[None]):
-    """Asks in a thread, one look at a time; keys are answered meanwhile."""
+    """Requests run in a thread, one at a time; keys work meanwhile."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -48,7 +48,7 @@ class LiveTop(App[None]):
     ]
 
     def __init__(
-        self, ask: Ask, state: ScreenState, style: Style, clock: Clock, interval_s: float
+        self, ask: Ask, state: TopScreenState, style: Style, clock: Clock, interval_s: float
     ) -> None:
         super().__init__(ansi_color=True)
         self._ask = ask
@@ -59,7 +59,7 @@ class LiveTop(App[None]):
         self._asking = False
         self._asked_again = False
         self.failure: LatticeError | None = None
-        """Why the screen has ended, where it was not by its key."""
+        """Why the screen has ended, if not by a key."""
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="body"):
@@ -77,7 +77,7 @@ class LiveTop(App[None]):
         self.paint()
 
     def look(self, *, with_past: bool = False) -> None:
-        """Ask once more, unless nothing can change or somebody is asking."""
+        """Send a request, unless nothing can change or one is under way."""
         state = self._state
         if state.over and not with_past:
             return
@@ -122,12 +122,12 @@ class LiveTop(App[None]):
         self.exit()
 
     def paint(self) -> None:
-        """The lines as they are now."""
-        view = View(self._state, self._look, self.size.width - 1, self._clock.now())
+        """Draw the current lines."""
+        view = ScreenView(self._state, self._look, self.size.width - 1, self._clock.now())
         text = Text("\n", no_wrap=True, overflow="crop").join(
             map(self._text, view.lines(self._clock.monotonic()))
         )
-        # A tick may come while the screen is taken down, and finds no lines any more.
+        # A tick may come while the screen is closed, when there are no lines.
         for lines in self.query("#lines").results(Static):
             lines.update(text)
 

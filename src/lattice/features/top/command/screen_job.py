@@ -1,4 +1,4 @@
-"""What a job asked for, as far as the live screen needs it: what 100 percent are."""
+"""A job's resources, as the live screen needs them for percentages."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lattice.features.top.model import RowKind, TopCell, TopRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSize:
-    """None: nobody has said."""
+    """None stands for unknown."""
 
     cpus: int | None = None
     memory_bytes: int | None = None
     node_count: int = 0
 
     def share(self, row: TopRow, cell: TopCell, value: float) -> float | None:
-        """A value in percent of all there is of it; None where nobody knows how much that is."""
+        """Return a value in percent of the job's resources, or None if those are unknown."""
         if cell.metric in {Shown.GPU_UTILIZATION, Shown.GPU_SM_OCCUPANCY}:
             return value
         whole: float | None = None
@@ -32,19 +32,19 @@ class JobSize:
         if whole is None or row.kind is RowKind.SUMMARY:
             return None if whole is None else 100 * value / whole
         if self.node_count < 1 or (self.cpus or 0) % self.node_count:
-            return None  # its nodes got unequal parts
+            return None  # its nodes have unequal shares
         return 100 * value / (whole / self.node_count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCard:
-    """Of the allocation's card, the part that is wanted."""
+    """The part of the allocation's card that the screen needs."""
 
     allocation: JobSize
 
 
 def job_size(shell: Shell, reference: str) -> JobSize:
-    """Asked once. The screen does without where it is not answered."""
+    """Ask once. The screen works without it if there is no answer."""
     call = Call("GET", f"/v1/allocations/{quote(reference, safe='')}", JobCard)
     try:
         return shell.call(call).allocation

@@ -1,4 +1,4 @@
-"""What the live screen knows and what its keys have chosen. Pure."""
+"""The state of the live screen. Pure."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from lattice.features.top.command.screen_job import JobSize
 from lattice.features.top.model import RowKind, TopAnswer, TopMode, TopRow
 
 MOST_POINTS = 600
-"""Of one cell's past."""
+"""Of one cell's history."""
 _STALE_LOOKS = 3.0
-"""A sample older than so many times its resolution is not current."""
+"""A sample older than this many sampling intervals is not current."""
 
 Key = tuple[str, str, Shown]
 """A node, a GPU, a metric."""
 
 
 @dataclass(slots=True)
-class ScreenState:
-    """One run of the screen."""
+class TopScreenState:
+    """The state of one run of the screen."""
 
     mode: TopMode
     size: JobSize = field(default_factory=JobSize)
     answer: TopAnswer | None = None
     taken_s: float = 0.0
-    """When the answer came, by the clock of this machine that only goes forward."""
+    """When the answer arrived, by the monotonic clock."""
     trouble: str = ""
-    """Why there is no newer one."""
+    """Why there is no newer answer."""
     paused: bool = False
     sort: int = -1
-    """The column that rows are sorted by, highest first; -1: by name."""
+    """The column that rows are sorted by, highest first; -1 sorts by name."""
     pattern: str = ""
     help: bool = False
     past: dict[Key, deque[tuple[float, float]]] = field(default_factory=dict)
 
     def take(self, answer: TopAnswer, now_s: float) -> None:
-        """A look has been answered."""
+        """Take an answer."""
         self.answer, self.taken_s, self.trouble = answer, now_s, ""
         if self.sort >= len(answer.columns):
             self.sort = -1
@@ -55,14 +55,14 @@ class ScreenState:
             if cell.value is None or self.is_stale(row):
                 continue
             moment = answer.taken.timestamp() - (row.age_s or 0.0)
-            # The same sample looked at twice is one point.
+            # The same sample seen twice is one point.
             if known and moment <= known[-1][0]:
                 known[-1] = (known[-1][0], cell.value)
             else:
                 known.append((moment, cell.value))
 
     def is_stale(self, row: TopRow) -> bool:
-        """True if what the row shows is not of now."""
+        """Return True if the row's values are not current."""
         answer = self.answer
         if answer is None or answer.ended is not None or answer.duration_s is not None:
             return False
@@ -74,22 +74,22 @@ class ScreenState:
         return resolution_s is not None and row.age_s > _STALE_LOOKS * resolution_s
 
     def age_s(self, now_s: float) -> float:
-        """How long ago the answer came."""
+        """Return the age of the answer in seconds."""
         return max(0.0, now_s - self.taken_s)
 
     @property
     def over(self) -> bool:
-        """True if nothing will change any more."""
+        """True if the job has ended, so nothing will change."""
         return self.answer is not None and self.answer.ended is not None
 
     def toggle(self, mode: TopMode) -> TopMode:
-        """That mode, or the summary where it is the one that is shown."""
+        """Switch to this mode, or back to the summary if it is shown already."""
         self.mode = TopMode.SUMMARY if self.mode is mode else mode
         self.sort = -1
         return self.mode
 
     def next_sort(self) -> None:
-        """By the next column in which anything was measured, then by name again."""
+        """Sort by the next column with values, then by name again."""
         if self.answer is None:
             return
         columns = range(self.sort + 1, len(self.answer.columns))
@@ -97,7 +97,7 @@ class ScreenState:
         self.sort = next(told, -1)
 
     def rows(self) -> list[TopRow]:
-        """Those below the summary that the filter lets through, in order."""
+        """Return the rows below the summary that match the filter, sorted."""
         if self.answer is None:
             return []
         wanted = self.pattern.lower()
@@ -113,7 +113,7 @@ class ScreenState:
 
     def _place(self, row: TopRow) -> tuple[bool, float]:
         value = row.cells[self.sort].value
-        # What was not measured is no zero: it goes below all that was.
+        # A missing value is no zero: it is sorted below all others.
         return (value is None or self.is_stale(row), -(value or 0.0))
 
 

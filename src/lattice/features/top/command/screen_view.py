@@ -1,4 +1,4 @@
-"""The live screen as lines of text with looks. Pure: the same lines in every terminal."""
+"""The live screen as styled lines of text. Pure: the same lines in every terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lattice.base.style import Style
 from lattice.base.table import UNKNOWN
 from lattice.base.text import cells, cut, inert, pad, wrapped
 from lattice.domain.measured import SHOWN, Shown
-from lattice.features.top.command.screen_state import ScreenState
+from lattice.features.top.command.screen_state import TopScreenState
 from lattice.features.top.model import RowKind, TopAnswer, TopCell, TopColumn, TopMode, TopRow
 from lattice.features.top.render import spark
 from lattice.features.top.render.plain import head, reasons
@@ -40,17 +40,17 @@ _MOST_SPARK, _LEAST_SPARK = 60, 6
 _NAME = 22
 
 
-class View:
-    """How a state looks in so many columns."""
+class ScreenView:
+    """Renders a state for a width."""
 
-    def __init__(self, state: ScreenState, style: Style, width: int, now: datetime) -> None:
+    def __init__(self, state: TopScreenState, style: Style, width: int, now: datetime) -> None:
         self._state = state
         self._style = style
         self._width = max(40, width)
         self._now = now
 
     def lines(self, now_s: float) -> list[Line]:
-        """Everything but the keys."""
+        """Return all lines except the keys."""
         state = self._state
         if state.help:
             return self._help()
@@ -87,7 +87,7 @@ class View:
         return [*lines, [], *([(each, "dim")] for each in wrapped(_ABOUT, self._width))]
 
     def _summary(self, answer: TopAnswer) -> list[Line]:
-        """A line a metric: its number, how full that is, and its past."""
+        """One line per metric: value, bar and history."""
         row = answer.rows[0]
         names = max(len(each.metric.value) for each in answer.columns)
         room = self._width - names - 2 - _NUMBER - 2 - 18
@@ -110,7 +110,7 @@ class View:
         return lines
 
     def _table(self, answer: TopAnswer) -> list[Line]:
-        """A line a node or a GPU, and one for all; columns from the right are left off."""
+        """One line per node or GPU, and one for all; columns that do not fit are left out."""
         names = [_name(each) for each in answer.rows]
         name_width = min(_NAME if self._width < 120 else 2 * _NAME, max(4, *map(cells, names)))
         chosen, spark_width = self._fitting(answer, name_width)
@@ -199,7 +199,7 @@ class View:
     def _past(self, row: TopRow, cell: TopCell, width: int, ramp: spark.Ramp) -> Line:
         points = self._state.past.get((row.node, row.gpu_uuid, cell.metric), ())
         if cell.value is None:
-            # Its past would stand beside a number that is not there.
+            # Without a current value there is no history line.
             return spark.spark((), width, ramp)
         told = []
         for time, value in points:

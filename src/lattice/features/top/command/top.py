@@ -1,4 +1,4 @@
-"""`lattice top`: what a job uses, live in a terminal and as a plain table elsewhere."""
+"""`lattice top`: a job's resource use, live in a terminal and as a plain table elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOTHING = 76
 
 
 def read_interval(text: str) -> int:
-    """Whole seconds between looks."""
+    """Parse whole seconds between looks, 1 to 3600. Raises `UsageError`."""
     seconds = parse_duration(text)
     if not _LEAST_INTERVAL_S <= seconds <= _LONGEST_INTERVAL_S:
         raise UsageError(
@@ -28,7 +28,7 @@ def read_interval(text: str) -> int:
 
 
 def read_attempt(text: str) -> int:
-    """The number of an attempt."""
+    """Parse the number of an attempt, 1 to 1000000. Raises `UsageError`."""
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= 1_000_000:
         raise UsageError(f"{text!r} is no attempt", hint="Attempts are 1, 2, …")
     return int(text)
@@ -48,7 +48,7 @@ def top(  # noqa: PLR0913 - one for each option
     csv: bool,
     explain: bool,
 ) -> int:
-    """One look, or one after the other."""
+    """Show one look, or repeat it."""
     question = Question(
         reference=shell.reference(id),
         mode=_mode(per_node=per_node, per_gpu=per_gpu, wide=wide or shell.output == "wide"),
@@ -59,7 +59,7 @@ def top(  # noqa: PLR0913 - one for each option
     )
     plain_output = once or csv or explain or not shell.live
     if not plain_output and shell.output in {"table", "wide"}:
-        # Loaded only where it is shown: it is larger than all the rest of the program.
+        # Loaded only on use: it is larger than the rest of the program.
         from lattice.features.top.command.screen import run_screen  # noqa: PLC0415
 
         return run_screen(shell, question)

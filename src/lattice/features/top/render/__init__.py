@@ -1,1 +1,1 @@
-"""A look as text: tables for people, lines for spreadsheets. Pure; knows no terminal."""
+"""A look as text: tables for people, CSV for spreadsheets. Pure."""

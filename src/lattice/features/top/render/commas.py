@@ -1,4 +1,4 @@
-"""A look as comma-separated values: a line a cell, missing ones with their reason. Pure."""
+"""A look as CSV: one line per cell, missing ones with their reason. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADING = (
 
 
 def commas(answer: TopAnswer, *, heading: bool = True) -> str:
-    """Every cell; an empty value was not measured."""
+    """Return every cell; an empty value was not measured."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if heading:

@@ -1,4 +1,4 @@
-"""The plain table: a head with where it comes from, the values, and why some are missing. Pure."""
+"""The plain table: a head with the source, the values, and why some are missing. Pure."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _LONGEST_NAME = 24
 
 
 def plain(answer: TopAnswer, style: Style, now: datetime) -> str:
-    """Everything of one look."""
+    """Return the whole text of one look."""
     body = _summary(answer, style) if answer.mode is TopMode.SUMMARY else _rows(answer, style)
     return head(answer, style, now) + body + _lines(reasons(answer), style)
 
 
 def head(answer: TopAnswer, style: Style, now: datetime) -> str:
-    """Whose look it is, and how far it can be relied on."""
+    """Return the job's state, and the source and age of the values."""
     many = f" attempt {answer.attempt} of {answer.attempts}" if answer.attempts > 1 else ""
     lasted_s = ((answer.ended or answer.taken) - answer.started).total_seconds() if (
         answer.started
@@ -38,7 +38,7 @@ def head(answer: TopAnswer, style: Style, now: datetime) -> str:
 
 
 def origin_words(answer: TopAnswer) -> str:
-    """Source, age, resolution, coverage, and the way it came."""
+    """Return source, age, resolution, coverage, and the path of the data."""
     origin = answer.origin
     parts = [f"source: {origin.source.value} by {origin.via}"]
     if origin.age_s is not None and answer.ended is None:
@@ -52,7 +52,7 @@ def origin_words(answer: TopAnswer) -> str:
 
 
 def reasons(answer: TopAnswer) -> list[str]:
-    """Why cells have no number: each reason once, with where it holds."""
+    """Return why cells have no number: each reason once, with its nodes."""
     places: dict[tuple[str, str], dict[str, list[str]]] = {}
     rows = answer.rows if answer.mode is TopMode.SUMMARY else answer.rows[1:]
     for row in rows:
@@ -73,7 +73,7 @@ def reasons(answer: TopAnswer) -> list[str]:
 
 
 def _subjects(where: dict[str, list[str]]) -> list[str]:
-    """Metrics that lack the same nodes, together: none is said to lack where another one does."""
+    """Group metrics that are missing on exactly the same nodes."""
     alike: dict[str, list[str]] = {}
     for metric, nodes in where.items():
         alike.setdefault(_folded({node for node in nodes if node}), []).append(metric)
@@ -87,7 +87,7 @@ def _folded(nodes: set[str]) -> str:
     try:
         return NodeSet(sorted(nodes)).fold()
     except ValueError:
-        # Not a name a node can have; shown as it is.
+        # Not a valid node name; shown unchanged.
         return ",".join(sorted(nodes))
 
 
@@ -125,7 +125,7 @@ def _of(cell: TopCell, column: TopColumn) -> str:
 
 
 def _rows(answer: TopAnswer, style: Style) -> str:
-    """A line a row. What was measured nowhere has no column; what is too wide goes below."""
+    """One line per row. A metric without values has no column; wide tables are split."""
     gpu = answer.mode is TopMode.PER_GPU
     shown = [
         index
@@ -164,7 +164,7 @@ def _blocks(
         return [list(shown)]
     first = max(map(cells, names))
     blocks: list[list[int]] = [[]]
-    # The age stands in the last block; its room is kept in each.
+    # The last block has the age; every block leaves room for it.
     used = first + 8
     for index in shown:
         heading = title(answer.columns[index].metric.value)

@@ -1,9 +1,9 @@
-"""Sparklines and bars that can be compared: the scale is 0 to 100, always. Pure.
+"""Sparklines and bars with a fixed scale of 0 to 100, so that they can be compared. Pure.
 
-A cell's height is the highest value of its stretch of time, its colour the mean; the last cell is
-the newest value, the number that stands beside it. No cell is a full block, so that lines keep
-apart; where nothing was measured a cell is blank, and a line without any value says so in words.
-GPUs and hosts have different glyphs and different colours.
+The height of a cell is the highest value of its interval, its colour the mean. The last cell is the
+newest value, the number beside it. No cell is a full block, so that lines stay separate. A cell
+without samples is blank, and a line without any value says so. GPUs and hosts have different glyphs
+and colours.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from itertools import pairwise
 
 NO_DATA = "no data"
 Point = tuple[float, float]
-"""A moment, and a share in percent."""
+"""A time, and a share in percent."""
 Piece = tuple[str, str]
-"""Text, and how it looks: words of `lattice.base.style`."""
+"""Text, and its style: words of `lattice.base.style`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """Glyphs from low to high, the same without glyphs, and colours from low to high."""
+    """Glyphs from low to high, their ASCII forms, and colours from low to high."""
 
     glyphs: str
     plain: str
@@ -34,7 +34,7 @@ HOST = Ramp("⡀⣀⣄⣤⣦⣶⣷", ",:;!|%&", ("dim", "yellow", "red"))
 
 
 def level(share: float, ramp: Ramp) -> int:
-    """Which glyph a share is: the lowest is everything from 0 on, the highest all about 100."""
+    """Return the index of the glyph for a share. Raises `ValueError` for NaN and infinity."""
     if not math.isfinite(share):
         raise ValueError("what was not measured has no height")
     steps = len(ramp.glyphs)
@@ -42,7 +42,7 @@ def level(share: float, ramp: Ramp) -> int:
 
 
 def spark(points: Sequence[Point], width: int, ramp: Ramp, *, glyphs: bool = True) -> list[Piece]:
-    """A line of `width` cells, oldest first; the newest point is the last cell, alone."""
+    """Return a line of `width` cells, oldest first; the last cell is the newest point alone."""
     if not points or width < 1:
         return [(NO_DATA[:width].ljust(width), "dim")]
     letters = ramp.glyphs if glyphs else ramp.plain
@@ -58,7 +58,7 @@ def spark(points: Sequence[Point], width: int, ramp: Ramp, *, glyphs: bool = Tru
 
 
 def bar(share: float | None, width: int, ramp: Ramp, *, glyphs: bool = True) -> list[Piece]:
-    """`━━━━────`: filled as far as the share goes; one that is unknown is empty."""
+    """Return a bar such as `━━━━────`, blank for an unknown share."""
     if width < 1:
         return []
     full, rest = ("━", "─") if glyphs else ("#", "-")
@@ -70,11 +70,11 @@ def bar(share: float | None, width: int, ramp: Ramp, *, glyphs: bool = True) -> 
 
 
 def _stretches(points: Sequence[Point], end: float, count: int) -> list[list[float]]:
-    """The values of each of so many equal stretches of time that end at a moment."""
+    """Split the values into `count` equal intervals that end at `end`."""
     found: list[list[float]] = [[] for _ in range(count)]
     if not points or not count:
         return found
-    # As finely as the points lie; a short past fills the right end, not the whole line.
+    # No finer than the points; a short history fills only the right end of the line.
     apart = max((end - points[0][0]) / count, _usual_gap(points, end))
     for time, share in points:
         place = count - 1 - int((end - time - apart / 2) / apart)

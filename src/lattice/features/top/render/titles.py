@@ -1,4 +1,4 @@
-"""What the columns of a table are called. Pure."""
+"""The headings of table columns. Pure."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ _TITLES = {
 
 
 def title(metric: str) -> str:
-    """The heading of a narrow column."""
+    """Return the heading of a narrow column."""
     return _TITLES.get(metric, metric.upper())

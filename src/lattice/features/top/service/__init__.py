@@ -1,6 +1,6 @@
-"""What a job uses, asked of the metric store or of the agents.
+"""A job's resource use, from the metric store or from the agents.
 
-`promql` writes queries, `composing` says which; `figures` reads what comes back; `shaping` makes
-rows of it; `sights` makes the same rows of what agents say; `reasons` finds out why something is
-missing; `looking` puts it together.
+`composing` builds queries and `climbs` those for counters; `stored` runs them; `figures` parses the
+answers. `sights` computes the same figures from agents. `shaping` makes rows, `reasons` finds out
+why values are missing, and `looking` assembles the answer.
 """

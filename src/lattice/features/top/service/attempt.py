@@ -1,4 +1,4 @@
-"""Which attempt is looked at, and which time of it. Pure but for the clock it is given."""
+"""The attempt and the time range of a look. Pure except for the given time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from lattice.features.top.model import LONGEST_DURATION_S, TopQuery
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The time that is looked at: up to `at`, and how much of it."""
+    """The time range of a look: its end, and its length."""
 
     at: float
     lasted_s: float
     running: bool
     duration_s: int | None
-    """None: the newest values."""
+    """None for the newest values."""
 
 
 def not_started(allocation: Allocation) -> DataUnavailable:
@@ -32,7 +32,7 @@ def not_started(allocation: Allocation) -> DataUnavailable:
 
 
 def stretch_of(job: JobAttempt, query: TopQuery, now: datetime) -> Stretch:
-    """What time a query is about. Raises `UsageError` and `DataUnavailable`."""
+    """Return the time range of a query. Raises `UsageError` and `DataUnavailable`."""
     if query.duration_s is not None and not 0 < query.duration_s <= LONGEST_DURATION_S:
         raise UsageError(
             f"A duration has 1 to {LONGEST_DURATION_S} seconds.", hint="Write 5m, 2h or 1d."
@@ -45,13 +45,13 @@ def stretch_of(job: JobAttempt, query: TopQuery, now: datetime) -> Stretch:
     lasted_s = max(1.0, (at - started).total_seconds())
     duration_s = query.duration_s
     if not running or duration_s is not None:
-        # One that is over is looked at whole, unless less is asked for.
+        # A finished attempt is shown whole, unless the query has a shorter duration.
         duration_s = math.ceil(min(duration_s or math.inf, lasted_s))
     return Stretch(at.timestamp(), lasted_s, running, duration_s)
 
 
 def nodes_of(attempt: Attempt) -> tuple[str, ...]:
-    """The names of its nodes, in order."""
+    """Return the names of its nodes, in order."""
     try:
         return tuple(NodeSet.parse(attempt.nodes))
     except ValueError:

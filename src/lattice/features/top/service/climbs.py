@@ -1,10 +1,9 @@
-"""The means of counters over a stretch of time: what was counted, and between which moments. Pure.
+"""Means of counters over a time range, from their exact increase. Pure.
 
-A rate over a long stretch is guessed up to the edges of it, by each store in its own way, and so is
-too low where samples begin late. What a counter rose is exact, and so are the moments of a node's
-first and last sample. They are looked for once a node and not for every counter, because a store
-finds them only by looking again and again: all that a node measures it measures at one moment. A
-counter that was begun anew, or has not a sample at each of those moments, has its rate instead.
+Stores extrapolate a rate over a long range to its edges, each in its own way. The result is too low
+if samples begin late. The increase of a counter is exact, and so are the times of a node's first
+and last sample. Those times are queried once per node, because the subquery is expensive. A node
+measures everything at one time. A counter that was reset, or lacks samples, uses its rate instead.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 
 from lattice.domain.measured import SHOWN, Making, Shown, summed
 from lattice.domain.metricstore import SeriesPoints
-from lattice.features.top.service.promql import (
+from lattice.observe.metric_query import (
     FIGURE,
     Either,
     Expression,
@@ -29,35 +28,33 @@ from lattice.features.top.service.promql import (
     Ranged,
     Risen,
 )
+from lattice.observe.shown_series import HEARTBEATS, NODE
+from lattice.observe.windows import step_s
 
-_CLOCK = "cpu_seconds_total"
+_CLOCK = HEARTBEATS[0]
 """Measured whenever anything is."""
 _LASTED, _OFTEN = "lasted", "often"
 _RISEN, _RATE, _RESETS, _SAMPLES = "risen", "rate", "resets", "samples"
 _STEPS, _LOOKS_A_SAMPLE = 240, 2
 
 Means = Mapping[tuple[Shown, str], float]
-"""By metric and node, in the unit that is shown."""
-
-
-def step_s(duration_s: int, interval_s: float) -> int:
-    """How far apart the first and the last sample of a node are looked for."""
-    return max(math.ceil(interval_s / _LOOKS_A_SAMPLE), math.ceil(duration_s / _STEPS))
+"""By metric and node, in the displayed unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Climbs:
-    """The question about an owner's counters, and what its answer means."""
+    """The query for an owner's counters, and the meaning of its answer."""
 
     owner: OwnerFilter
     metrics: Sequence[Shown]
 
     def query(self, at: float, duration_s: int, interval_s: float) -> Either | None:
-        """Up to `at`, by node whatever is shown; None where no metric is made of a counter."""
+        """Build the query up to `at`, by node; None if no metric comes from a counter."""
         counters = [each for each in self.metrics if SHOWN[each].making is Making.RATE]
         if not counters:
             return None
-        clock, step = self.owner.of(_CLOCK), step_s(duration_s, interval_s)
+        clock = self.owner.of(_CLOCK)
+        step = step_s(duration_s, interval_s / _LOOKS_A_SAMPLE, _STEPS)
         parts: list[Expression] = [
             _by_node(_LASTED, Lasted(clock, duration_s, step, at - duration_s)),
             _by_node(_OFTEN, Ranged(Over.SAMPLES, clock, duration_s)),
@@ -73,7 +70,7 @@ class Climbs:
         return Either(tuple(parts))
 
     def means(self, answer: Iterable[SeriesPoints]) -> Means:
-        """Of every node and counter of which there are two samples."""
+        """Return the mean of every node and counter with two samples."""
         told: dict[str, dict[str, float]] = defaultdict(dict)
         for each in answer:
             if each.points and math.isfinite(each.points[-1][1]):
@@ -88,12 +85,12 @@ class Climbs:
 
 
 def of_all(metric: Shown, means: Means) -> float | None:
-    """The whole job's."""
+    """Return the value of the whole job."""
     return summed(metric, (mean for (of, _), mean in means.items() if of is metric))
 
 
 def _by_node(figure: str, what: Expression) -> Figured:
-    return Figured(figure, Gathered(Gather.MOST, what, ("node",)))
+    return Figured(figure, Gathered(Gather.MOST, what, NODE))
 
 
 def _mean(figures: Mapping[str, float], name: str) -> float | None:

@@ -1,20 +1,18 @@
-"""Which query answers a look: one for all its figures. Pure.
+"""Builds one query for all figures of a look. Pure.
 
-Each part has a figure's name as a label, because `or` does not tell values apart by their metric.
-A gauge counts while it is fresh. A rate looks further back, so a node that is gone would stay in a
-total for a while: where nodes are known to be missing, the query is `strict` and only takes rates
-of fresh series, which costs as much again. Series of one node and GPU are one, whoever measured
-them: for a while after the source of a metric has changed there are two of them.
+Each part has the name of a figure as a label, because `or` does not distinguish metrics. A gauge
+counts while it is fresh. A rate looks further back, so a lost node would stay in a total for a
+while. If nodes are missing, the window is `fresh_only`: then only fresh series have rates, which
+doubles the cost.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from lattice.domain.measured import SHOWN, Making, Shown, Summing
-from lattice.features.top.model import HISTORY_POINTS, TopMode, metrics_of
-from lattice.features.top.service.promql import (
+from lattice.features.top.model import TopMode, metrics_of
+from lattice.observe.metric_query import (
     Again,
     Either,
     Expression,
@@ -24,141 +22,81 @@ from lattice.features.top.service.promql import (
     Moments,
     Over,
     OwnerFilter,
-    Quantile,
     Ranged,
-    While,
 )
+from lattice.observe.shown_series import (
+    HEARTBEATS,
+    NODE,
+    NODE_AND_GPU,
+    gauges_by_name,
+    shown_series,
+)
+from lattice.observe.windows import Window, live_window, past_window, step_s
 
 COUNT, MOMENT, COVERAGE, OF = "count", "moment", "coverage", "of"
 PEAK = "peak_"
-SUMMINGS = {
-    Summing.MEAN: Gather.MEAN,
-    Summing.TOTAL: Gather.SUM,
-    Summing.WORST: Gather.MOST,
-}
-_SIGNS_OF_LIFE = ("cpu_seconds_total", "gpu_utilization_percent")
-_ONE = ("node", "gpu_uuid")
-_DELIVERY_S = 5.0
-"""How long a sample may take from its node to the store."""
-_FRESH, _RATE = 2.5, 4
-"""In intervals: for how long a value is current, and what a rate is made of."""
 _PEAK_STEPS = 240
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
-    """Lengths of time that fit what an allocation is measured at, in whole seconds."""
-
-    fresh_s: int
-    rate_s: int
-    step_s: int
-
-    @classmethod
-    def of(cls, interval_s: float, longest_s: float = math.inf, least_s: int = 0) -> Spans:
-        """`least_s` is how far apart looks are, where they are far apart."""
-        fresh_s = max(math.ceil(interval_s * _FRESH + _DELIVERY_S), least_s)
-        rate_s = max(math.ceil(interval_s * _RATE + _DELIVERY_S), least_s)
-        step_s = max(math.ceil(interval_s), least_s, 1)
-        if longest_s < rate_s:
-            # A job that has just begun must not be measured against what was before it.
-            rate_s = max(math.ceil(longest_s), fresh_s)
-        return cls(fresh_s, rate_s, step_s)
-
-
-def peak_step_s(duration_s: int, interval_s: float) -> int:
-    """How far apart values are looked at for the highest of them."""
-    return max(math.ceil(interval_s), math.ceil(duration_s / _PEAK_STEPS))
-
-
-def history_step_s(span_s: float, interval_s: float) -> int:
-    """How far apart the points of a history are."""
-    return max(math.ceil(interval_s), math.ceil(span_s / HISTORY_POINTS), 1)
-
-
-@dataclass(frozen=True, slots=True)
 class Composer:
-    """The queries about one attempt, for one mode's rows."""
+    """Builds queries about one attempt, for the rows of one mode."""
 
     owner: OwnerFilter
     metrics: tuple[Shown, ...]
     by: tuple[str, ...] = ()
 
-    def now(self, spans: Spans, *, strict: bool = False) -> Either:
-        """Everything that a look at the newest values needs."""
-        return Either((*self._values(spans, strict=strict), *self._origin(spans.fresh_s)))
+    def now(self, window: Window) -> Either:
+        """Return the query for the newest values."""
+        return Either((*self._values(window), *self._origin(window.gauge_s)))
 
-    def history(self, spans: Spans) -> Either:
-        """The values alone, for looks at many moments."""
-        return Either(self._values(spans))
+    def history(self, window: Window) -> Either:
+        """Return the query for values alone, for a range of times."""
+        return Either(self._values(window))
 
-    def over(self, duration_s: int, step_s: int, spans: Spans) -> Either:
-        """Peaks, and the means of all but the counters."""
+    def over(self, duration_s: int, interval_s: float, lasted_s: float) -> Either:
+        """Return the query for peaks, and for the means of all but counters."""
+        step = step_s(duration_s, interval_s, _PEAK_STEPS)
+        whole = past_window(duration_s, interval_s)
+        stepped = live_window(interval_s, lasted_s, step)
         parts: list[Expression] = []
         for each in self.metrics:
             if SHOWN[each].making is not Making.RATE:
-                parts.append(Figured(each.value, self._mean(each, duration_s)))
-            peak = Again(Over.MOST, self._value(each, spans), duration_s, step_s)
-            parts.append(Figured(PEAK + each.value, peak))
+                parts.append(Figured(each.value, shown_series(self.owner, each, whole, self.by)))
+            value = shown_series(self.owner, each, stepped, self.by)
+            parts.append(Figured(PEAK + each.value, Again(Over.MOST, value, duration_s, step)))
         return Either((*parts, *self._origin(duration_s)))
 
     def origins(self, fresh_s: int) -> Figured:
-        """Who measured what on which node: asked where not all are alike."""
-        return Figured(COUNT, self._count(fresh_s, ("node",)))
+        """Return the query for who measured what on which node, used if sources differ."""
+        return Figured(COUNT, self._count(fresh_s, NODE))
 
     def alive(self) -> Either:
-        """When each node was last measured, of those that were."""
-        return Either(self._moments(("node",), _SIGNS_OF_LIFE))
+        """Return the query for each node's last sample time."""
+        return Either(self._moments(NODE, HEARTBEATS))
 
-    def _values(self, spans: Spans, *, strict: bool = False) -> tuple[Expression, ...]:
+    def _values(self, window: Window) -> tuple[Expression, ...]:
         parts: list[Expression] = []
-        for summing, gather in SUMMINGS.items():
-            names = [
-                SHOWN[each].series
+        for summing in Summing:
+            gauges = [
+                each
                 for each in self.metrics
                 if SHOWN[each].making is Making.LAST and SHOWN[each].summing is summing
             ]
-            if names:
-                fresh = Ranged(Over.LAST, self.owner.of(*names), spans.fresh_s)
-                once = Gathered(Gather.MOST, fresh, ("__name__", *_ONE))
-                parts.append(Figured(summing.value, Gathered(gather, once, ("__name__", *self.by))))
+            if gauges:
+                values = gauges_by_name(self.owner, gauges, window, self.by)
+                parts.append(Figured(summing.value, values))
         parts += [
-            Figured(each.value, self._value(each, spans, strict=strict))
+            Figured(each.value, shown_series(self.owner, each, window, self.by))
             for each in self.metrics
             if SHOWN[each].making is not Making.LAST
         ]
         return tuple(parts)
 
-    def _value(self, metric: Shown, spans: Spans, *, strict: bool = False) -> Expression:
-        """One figure of the newest values."""
-        showing = SHOWN[metric]
-        series = self.owner.of(showing.series)
-        fresh = Ranged(Over.LAST, series, spans.fresh_s)
-        if showing.making is Making.LAST:
-            return self._gathered(metric, fresh)
-        grown = Ranged(Over.RATE, series, spans.rate_s)
-        return self._grown(metric, While(grown, fresh) if strict else grown)
-
-    def _mean(self, metric: Shown, duration_s: int) -> Expression:
-        showing = SHOWN[metric]
-        series = self.owner.of(showing.series)
-        if showing.making is Making.LAST:
-            return self._gathered(metric, Ranged(Over.MEAN, series, duration_s))
-        return self._grown(metric, Ranged(Over.RATE, series, duration_s))
-
-    def _grown(self, metric: Shown, grown: Expression) -> Expression:
-        if SHOWN[metric].making is not Making.P99:
-            return self._gathered(metric, grown)
-        buckets = Gathered(Gather.SUM, grown, ("le", "node"))
-        return Gathered(Gather.MOST, Quantile(0.99, buckets), self.by)
-
-    def _gathered(self, metric: Shown, what: Expression) -> Expression:
-        once = Gathered(Gather.MOST, what, _ONE)
-        return Gathered(SUMMINGS[SHOWN[metric].summing], once, self.by)
-
     def _origin(self, fresh_s: int) -> tuple[Expression, ...]:
         return (
             Figured(COUNT, self._count(fresh_s)),
-            *self._moments(("node",) if self.by else (), _SIGNS_OF_LIFE[:1]),
+            *self._moments(NODE if self.by else (), HEARTBEATS[:1]),
             *self._crowd(fresh_s),
         )
 
@@ -169,14 +107,14 @@ class Composer:
         )
 
     def _crowd(self, fresh_s: int) -> tuple[Expression, ...]:
-        """Of how many nodes something is known; by node, of how many GPUs a mean is."""
+        """Count the known nodes; by node, count the GPUs of a mean."""
         if not self.by:
-            alive = Ranged(Over.LAST, self.owner.of(*_SIGNS_OF_LIFE), fresh_s)
-            nodes = Gathered(Gather.COUNT, alive, ("node",))
+            alive = Ranged(Over.LAST, self.owner.of(*HEARTBEATS), fresh_s)
+            nodes = Gathered(Gather.COUNT, alive, NODE)
             return (Figured(COVERAGE, Gathered(Gather.COUNT, nodes)),)
         means = [SHOWN[each].series for each in self.metrics if SHOWN[each].summing is Summing.MEAN]
         alive = Ranged(Over.LAST, self.owner.of(*means), fresh_s)
-        once = Gathered(Gather.MOST, alive, ("__name__", *_ONE))
+        once = Gathered(Gather.MOST, alive, ("__name__", *NODE_AND_GPU))
         return (Figured(OF, Gathered(Gather.COUNT, once, ("__name__", "node"))),)
 
     def _count(self, fresh_s: int, by: tuple[str, ...] = ()) -> Expression:
@@ -186,11 +124,11 @@ class Composer:
 
 
 def composer(owner: OwnerFilter, mode: TopMode) -> Composer:
-    """For the rows of a mode."""
+    """Return the composer for the rows of a mode."""
     by: dict[TopMode, tuple[str, ...]] = {
         TopMode.SUMMARY: (),
-        TopMode.PER_NODE: ("node",),
-        TopMode.WIDE: ("node",),
-        TopMode.PER_GPU: _ONE,
+        TopMode.PER_NODE: NODE,
+        TopMode.WIDE: NODE,
+        TopMode.PER_GPU: NODE_AND_GPU,
     }
     return Composer(owner, metrics_of(mode), by[mode])

@@ -1,6 +1,7 @@
-"""What the store answers to a composed query, as figures. Pure.
+"""Parses the store's answer to a composed query. Pure.
 
-NaN and infinity are no figures: a quantile of nothing, say. They are kept apart with the reason.
+NaN and infinity are no figures, such as a quantile without observations. They are kept separately
+with the reason.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lattice.domain.measured import NOTHING_DONE, SHOWN, Making, Shown
+from lattice.domain.measured import NOTHING_DONE, SHOWN, Making, Shown, Summing
 from lattice.domain.metric import PREFIX, Provenance
 from lattice.domain.metricstore import Point, SeriesPoints
-from lattice.features.top.service.composing import COUNT, COVERAGE, MOMENT, OF, PEAK, SUMMINGS
-from lattice.features.top.service.promql import FIGURE
+from lattice.features.top.service.composing import COUNT, COVERAGE, MOMENT, OF, PEAK
+from lattice.observe.metric_query import FIGURE
 
 Place = tuple[str, str]
 """A node and a GPU; both empty for the whole job."""
@@ -22,12 +23,12 @@ ALL: Place = ("", "")
 TOO_LONG = "longer than the longest time that is told apart"
 _BY_SERIES = {PREFIX + showing.series: metric for metric, showing in SHOWN.items()}
 _BY_WORD = {each.value: each for each in Shown}
-_GAUGES = {each.value for each in SUMMINGS}
+_GAUGES = {each.value for each in Summing}
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who measured one metric, what its figure is about, and how many series there are."""
+    """Who measured one metric, its scope, and its number of series."""
 
     source: Provenance
     scope: str
@@ -36,7 +37,7 @@ class Origin:
 
 @dataclass(slots=True)
 class Figures:
-    """Everything one answer of the store says."""
+    """The contents of one answer of the store."""
 
     values: dict[tuple[Shown, Place], float] = field(default_factory=dict)
     peaks: dict[tuple[Shown, Place], float] = field(default_factory=dict)
@@ -45,20 +46,20 @@ class Figures:
     origins: dict[tuple[Shown, str], list[Origin]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """By metric and node; an empty node: over all."""
+    """By metric and node; the empty node stands for all."""
     of: dict[tuple[Shown, str], int] = field(default_factory=dict)
     moments: dict[str, float] = field(default_factory=dict)
-    """When a node was last measured; the empty one: any."""
+    """When a node was last measured; the empty node stands for any."""
     coverage: int | None = None
     is_apart: bool = False
-    """True if who measured is known for each node."""
+    """True if the source is known for each node."""
     history: dict[tuple[Shown, Place], tuple[Point, ...]] = field(default_factory=dict)
 
     foremost: dict[tuple[Shown, str], Origin | None] = field(default_factory=dict)
-    """What `origin` has found so far."""
+    """A cache for `origin`."""
 
     def origin(self, metric: Shown, node: str) -> Origin | None:
-        """The node's where it is known apart, else that of all; most series first."""
+        """Return the node's origin if known, else that of all; the one with most series."""
         key = (metric, node if node and self.is_apart else "")
         if key not in self.foremost:
             found = self.origins.get(key) or self.origins.get((metric, ""))
@@ -66,7 +67,7 @@ class Figures:
         return self.foremost[key]
 
     def by_metric(self) -> dict[Shown, dict[Place, float]]:
-        """The values of each metric."""
+        """Return the values of each metric."""
         found: dict[Shown, dict[Place, float]] = {}
         for (metric, place), value in self.values.items():
             found.setdefault(metric, {})[place] = value
@@ -74,7 +75,7 @@ class Figures:
 
     @property
     def is_mixed(self) -> bool:
-        """True if some metric was not measured alike everywhere."""
+        """True if a metric has different sources."""
         return any(len(each) > 1 for each in self.origins.values())
 
     def places(self) -> set[Place]:
@@ -82,7 +83,7 @@ class Figures:
 
 
 def read_figures(answer: Iterable[SeriesPoints]) -> Figures:
-    """An instant answer."""
+    """Parse an instant answer."""
     found = Figures()
     for each in answer:
         if each.points:
@@ -91,15 +92,13 @@ def read_figures(answer: Iterable[SeriesPoints]) -> Figures:
 
 
 def read_history(answer: Iterable[SeriesPoints]) -> dict[tuple[Shown, Place], tuple[Point, ...]]:
-    """An answer for many moments; where nothing was measured there is no point."""
+    """Parse a range answer; gaps have no points."""
     found = {}
     for each in answer:
         metric = _metric(each.labels)
         if metric is not None:
-            factor = SHOWN[metric].factor
-            found[metric, _place(each.labels)] = tuple(
-                (time, value * factor) for time, value in each.points if math.isfinite(value)
-            )
+            points = (point for point in each.points if math.isfinite(point[1]))
+            found[metric, _place(each.labels)] = tuple(points)
     return found
 
 
@@ -112,7 +111,7 @@ def _take(found: Figures, labels: Mapping[str, str], value: float) -> None:
     if figure.startswith(PEAK) and math.isfinite(value):
         peak = _BY_WORD.get(figure.removeprefix(PEAK))
         if peak is not None:
-            found.peaks[peak, _place(labels)] = value * SHOWN[peak].factor
+            found.peaks[peak, _place(labels)] = value
     elif not math.isfinite(value):
         return
     elif figure.startswith(MOMENT):
@@ -125,7 +124,7 @@ def _take(found: Figures, labels: Mapping[str, str], value: float) -> None:
 
 def _take_value(found: Figures, metric: Shown, place: Place, value: float) -> None:
     if math.isfinite(value):
-        found.values[metric, place] = value * SHOWN[metric].factor
+        found.values[metric, place] = value
     elif SHOWN[metric].making is Making.P99:
         found.none[metric, place] = NOTHING_DONE if math.isnan(value) else TOO_LONG
 
@@ -147,7 +146,7 @@ def _take_count(found: Figures, figure: str, labels: Mapping[str, str], count: i
 
 
 def _metric(labels: Mapping[str, str]) -> Shown | None:
-    """Which metric a value is of; None for what is no value."""
+    """Return the metric of a value; None if it is no value."""
     figure = labels.get(FIGURE, "")
     return _by_name(labels) if figure in _GAUGES else _BY_WORD.get(figure)
 

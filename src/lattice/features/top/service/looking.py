@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from lattice.access.actor import Actor
-from lattice.access.finding import Found
+from lattice.access.allocation_finder import Found
 from lattice.access.limits import CallerLimits, Questions
-from lattice.access.output import OutputDoor
+from lattice.access.output import OutputAccess
 from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.base.moment import age, silence
@@ -17,10 +17,10 @@ from lattice.domain.attempts import JobAttempt, attempts_of, chosen_attempt, nam
 from lattice.domain.measured import SHOWN, Shown
 from lattice.domain.metric import Absence, Provenance
 from lattice.domain.metricstore import BadQuery, MetricStore, StoreSilent
-from lattice.domain.nodelook import NodeLooks
+from lattice.domain.node_snapshot import NodeSnapshots
 from lattice.domain.promql import BadSelector
 from lattice.domain.scheduler import Scheduler
-from lattice.domain.sharing import Way
+from lattice.domain.sharing import ReadKind
 from lattice.domain.telemetry import Coverage, MetricOrigin, ModeOf
 from lattice.features.top.model import (
     RowKind,
@@ -37,12 +37,12 @@ from lattice.features.top.service.attempt import (
     not_started,
     stretch_of,
 )
-from lattice.features.top.service.composing import Spans
-from lattice.features.top.service.promql import owner_filter
 from lattice.features.top.service.reasons import Reasons, silence_words
 from lattice.features.top.service.shaping import JUST_BEGUN, Known, rows_of
 from lattice.features.top.service.sights import figures_of
-from lattice.features.top.service.stored import Stored, StoredLook
+from lattice.features.top.service.stored import StoredLook, StoredValues
+from lattice.observe.metric_query import owner_filter
+from lattice.observe.windows import fresh_s
 
 NO_STORE = "agents (no metric store is configured)"
 STORE_SILENT = "agents (the metric store does not answer)"
@@ -54,7 +54,7 @@ _AGENTS_S = 3.0
 
 @dataclass(slots=True)
 class _Look:
-    """What is found out in the course of one look."""
+    """The intermediate results of one look."""
 
     job: JobAttempt
     query: TopQuery
@@ -68,7 +68,7 @@ class _Look:
 
     @property
     def is_young(self) -> bool:
-        return self.stretch.lasted_s < 2 * Spans.of(self.interval_s).fresh_s
+        return self.stretch.lasted_s < 2 * fresh_s(self.interval_s)
 
     @property
     def node_count(self) -> int:
@@ -76,14 +76,14 @@ class _Look:
 
 
 class TopService:
-    """For people. `degraded` says what people should know of the servers' own state, if much."""
+    """Answers callers. `degraded` returns a note on the servers' own state, or nothing."""
 
     def __init__(  # noqa: PLR0913 - what it is made of
         self,
         scheduler: Scheduler,
-        door: OutputDoor,
+        door: OutputAccess,
         store: MetricStore | None,
-        looks: NodeLooks | None,
+        looks: NodeSnapshots | None,
         modes: ModeOf,
         clock: Clock,
         limits: CallerLimits | None = None,
@@ -93,7 +93,7 @@ class TopService:
     ) -> None:
         self._scheduler = scheduler
         self._door = door
-        self._stored = Stored(store) if store is not None else None
+        self._stored = StoredValues(store) if store is not None else None
         self._looks = looks
         self._modes = modes
         self._clock = clock
@@ -104,11 +104,14 @@ class TopService:
         self._silent_since_s: float | None = None
 
     async def look(self, actor: Actor, name: str, query: TopQuery) -> TopAnswer:
-        """What the job uses. Raises as the finder does, `RateLimited` and `DataUnavailable`."""
+        """Return the job's resource use.
+
+        Raises what the finder raises, `RateLimited`, `Unavailable` and `DataUnavailable`.
+        """
         if self._limits is not None:
             await self._limits.ask(actor.sub, Questions.QUERY_METRICS)
         found, job = await self._found(actor, name, query)
-        await self._door.enter(actor, found, Way.READ)
+        await self._door.enter(actor, found, ReadKind.READ)
         now = self._clock.now()
         stretch = stretch_of(job, query, now)
         interval_s = self._modes(job.allocation.ref).interval_s
@@ -121,7 +124,7 @@ class TopService:
         if found is None or not _tells(found, query):
             found = await self._door.find(actor, name)
             if chosen_attempt(found.allocation, query.attempt).started is None:
-                # It may have started since Slurm was last read.
+                # It may have started since the last snapshot of Slurm.
                 await self._scheduler.fresh()
                 found = await self._door.find(actor, name)
         attempt = chosen_attempt(found.allocation, query.attempt)
@@ -159,7 +162,7 @@ class TopService:
         return await self._explained(look, stored)
 
     async def _explained(self, look: _Look, stored: StoredLook) -> Known:
-        """With the reasons of what is missing, as far as nodes tell them."""
+        """Add the reasons for missing values, as far as nodes report them."""
         unborn = look.stretch.running and look.stretch.lasted_s < stored.fresh_s
         silent = dict.fromkeys(
             stored.silent, UNBORN if unborn else f"no sample in the last {stored.fresh_s} s"
@@ -212,8 +215,8 @@ class TopService:
             look.notes.append("The values are those of now, not of the time that was asked for.")
             look.stretch = replace(look.stretch, duration_s=None)
         sights, silences = await self._looks.look(look.job, within_s=_AGENTS_S)
-        spans = Spans.of(look.interval_s)
-        fresh = [each for each in sights if look.stretch.at - each.now.time <= spans.fresh_s]
+        current_s = fresh_s(look.interval_s)
+        fresh = [each for each in sights if look.stretch.at - each.now.time <= current_s]
         figures, missing = figures_of(look.query.mode, fresh)
         told = {each.node for each in fresh}
         silent = {node: "its agent has told nothing" for node in look.nodes if node not in told}
@@ -228,7 +231,7 @@ class TopService:
             nodes=look.nodes,
             at=look.stretch.at,
             now=self._clock.now().timestamp(),
-            fresh_s=spans.fresh_s,
+            fresh_s=current_s,
             young=look.is_young,
             silent=silent,
             missing=missing,
@@ -263,7 +266,7 @@ class TopService:
 
 
 def _tells(found: Found, query: TopQuery) -> bool:
-    """True if the live reading alone is enough."""
+    """Return True if the live snapshot is enough."""
     attempt = chosen_attempt(found.allocation, 0)
     return attempt.started is not None and query.attempt in {0, attempt.number}
 

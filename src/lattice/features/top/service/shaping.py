@@ -1,4 +1,4 @@
-"""Rows of figures: a cell has its number, or the best word there is on why not. Pure."""
+"""Makes rows of figures: a cell has its number, or the best known reason. Pure."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ NO_PAST = "the metric store does not answer, so there is no past"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """All that one look has found out."""
+    """The results of one look."""
 
     figures: Figures
     nodes: Sequence[str]
     at: float
     now: float
-    """When it was asked: ages are counted to here, also those of a job that is over."""
+    """The time of the request: ages are relative to it, even for a finished job."""
     fresh_s: float
     running: bool = True
     young: bool = False
-    """True if the attempt has not run, or did not, for as long as a rate takes."""
+    """True if the attempt runs, or ran, for less time than a rate needs."""
     silent: Mapping[str, str] = field(default_factory=dict)
     """Nodes without a current sample, and why."""
     missing: Mapping[tuple[Shown, str], Absence] = field(default_factory=dict)
-    """What a node said of a metric that it can't measure."""
+    """Metrics that a node reports as not measurable."""
     over_time: bool = False
-    """True if the values are of a stretch of time: those of a silent node are true then."""
+    """True if the values cover a time range: then those of an unreachable node are valid."""
     has_gpus: bool | None = None
     summary: Figures | None = None
-    """That of the whole, where it does not follow from the rows."""
+    """The summary, if it can't be computed from the rows."""
 
     @property
     def has_rates(self) -> bool:
-        """Whether there are two samples, of anything."""
+        """True if there are two samples of any metric."""
         return any(SHOWN[metric].making is Making.RATE for metric, _ in self.figures.values)
 
 
 def rows_of(mode: TopMode, known: Known) -> tuple[TopRow, ...]:
-    """The summary, and the rows of the mode."""
+    """Return the summary, and the rows of the mode."""
     columns = columns_of(mode)
     below = () if mode is TopMode.SUMMARY else _below(mode, columns, known)
     return (_summary(mode, columns, known), *below)
@@ -142,10 +142,10 @@ def _absence(metric: Shown, place: Place, known: Known) -> Absence:
 
 
 def _unmeasured(making: Making, known: Known) -> str:
-    """Why there is nothing of which nobody says why."""
+    """Return a default reason if there is no other."""
     if known.young and making is not Making.LAST:
         if making is Making.P99 and known.has_rates:
-            # Some stores say nothing at all of a quantile of nothing.
+            # Some stores return nothing for a quantile without observations.
             return NONE_TIMED_YET if known.running else NONE_TIMED
         return ONE_SAMPLE if known.running else TOO_SHORT
     if known.young and known.running:
@@ -204,7 +204,7 @@ def _summary_cell(
 def _summed(
     metric: Shown, values: Mapping[Place, float], weights: Mapping[Place, int]
 ) -> float | None:
-    """One figure for all: a node's mean counts as often as it has GPUs."""
+    """Combine values; a node's mean is weighted by its number of GPUs."""
     if not values:
         return None
     summing = SHOWN[metric].summing

@@ -1,6 +1,6 @@
-"""Figures of what agents say, for when the metric store does not answer. Pure.
+"""Figures from agents' snapshots, for when the metric store does not answer. Pure.
 
-Only what is now: a rate from the node's last two looks, and no past.
+They are current only: a rate comes from a node's last two snapshots, and there is no history.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Iterable, Sequence
 
 from lattice.domain.measured import Shown, ShownValue, shown_of, summed
 from lattice.domain.metric import Absence, Labels
-from lattice.domain.nodelook import NodeSight
+from lattice.domain.node_snapshot import NodeSnapshot
 from lattice.features.top.model import TopMode, metrics_of
 from lattice.features.top.service.figures import Figures, Origin, Place
 
 Missing = dict[tuple[Shown, str], Absence]
 
 
-def figures_of(mode: TopMode, sights: Iterable[NodeSight]) -> tuple[Figures, Missing]:
-    """The figures of a mode's rows, and what nodes say of those they have not."""
+def figures_of(mode: TopMode, sights: Iterable[NodeSnapshot]) -> tuple[Figures, Missing]:
+    """Return the figures of a mode's rows, and why nodes lack others."""
     found, missing = Figures(), Missing()
     parts: dict[tuple[Shown, Place], list[ShownValue]] = {}
     for sight in sights:
@@ -41,7 +41,7 @@ def figures_of(mode: TopMode, sights: Iterable[NodeSight]) -> tuple[Figures, Mis
     return found, missing
 
 
-def _values(metric: Shown, sight: NodeSight, missing: Missing) -> Sequence[ShownValue]:
+def _values(metric: Shown, sight: NodeSnapshot, missing: Missing) -> Sequence[ShownValue]:
     values = []
     for each in shown_of(metric, sight.before, sight.now):
         if isinstance(each, ShownValue):

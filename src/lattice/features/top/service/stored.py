@@ -1,4 +1,4 @@
-"""One look through the metric store: what is asked, and what of it is missing."""
+"""One look through the metric store: its queries, and what is missing in the answers."""
 
 from __future__ import annotations
 
@@ -12,40 +12,35 @@ from lattice.domain.metricstore import BadQuery, MetricStore, SeriesPoints, Stor
 from lattice.features.top.model import HISTORY_POINTS, TopMode, TopQuery
 from lattice.features.top.service.attempt import Stretch
 from lattice.features.top.service.climbs import Climbs, of_all
-from lattice.features.top.service.composing import (
-    Composer,
-    Spans,
-    composer,
-    history_step_s,
-    peak_step_s,
-)
+from lattice.features.top.service.composing import Composer, composer
 from lattice.features.top.service.figures import ALL, Figures, read_figures, read_history
-from lattice.features.top.service.promql import OwnerFilter
+from lattice.observe.metric_query import OwnerFilter
+from lattice.observe.windows import live_window, step_s
 
 Answered: TypeAlias = tuple[SeriesPoints, ...]
 
 NOW_S, PAST_S = 2.0, 10.0
-"""How long the store may think: about what is now, and about a stretch of time."""
+"""Query timeouts: for current values, and for a time range."""
 _AT_ONCE_S = 0.5
-"""Beyond what the store was given, before it counts as silent all the same."""
+"""Extra time after the query timeout before the store counts as down."""
 _MOST_HISTORIES = 64
-"""Rows; beyond it only the summary has a history."""
+"""Rows; above this only the summary has a history."""
 
 
 @dataclass(slots=True)
 class StoredLook:
-    """What the store said."""
+    """The store's answer."""
 
     figures: Figures
     fresh_s: int
     silent: tuple[str, ...] = ()
-    """Nodes of which it has nothing current."""
+    """Nodes without current data."""
     summary: Figures | None = None
     notes: list[str] = field(default_factory=list)
     queries: tuple[str, ...] = ()
 
     def lacking(self, mode: TopMode, metrics: Sequence[Shown], nodes: Sequence[str]) -> list[str]:
-        """Nodes of which some figure is missing, though something is known of them."""
+        """Return the nodes with data that lack some figure."""
         silent = frozenset(self.silent)
         there = [each for each in nodes if each not in silent]
         known = len(self.figures.values) + len(self.figures.none)
@@ -54,7 +49,7 @@ class StoredLook:
         return [node for node in there if any(self.lacks(mode, each, node) for each in metrics)]
 
     def lacks(self, mode: TopMode, metric: Shown, node: str) -> bool:
-        """True if a row of the mode has no number for this metric of this node."""
+        """Return True if the mode's row has no number for this metric of this node."""
         place = ("", "") if mode is TopMode.SUMMARY else (node, "")
         if mode is TopMode.PER_GPU:
             return not any(of is metric and at[0] == node for of, at in self.figures.values)
@@ -62,8 +57,8 @@ class StoredLook:
         return told not in self.figures.values and told not in self.figures.none
 
 
-class Stored:
-    """Asks the store. Raises `StoreSilent` and `BadQuery`."""
+class StoredValues:
+    """Queries the store. Raises `StoreSilent` and `BadQuery`."""
 
     def __init__(
         self, store: MetricStore, *, now_s: float = NOW_S, grace_s: float = _AT_ONCE_S
@@ -80,7 +75,7 @@ class Stored:
         interval_s: float,
         nodes: Sequence[str],
     ) -> StoredLook:
-        """One question where one is enough."""
+        """Run as few queries as possible."""
         composed = composer(owner, query.mode)
         if stretch.duration_s is None:
             look = await self._now(composed, query, stretch, interval_s, nodes)
@@ -104,24 +99,25 @@ class Stored:
         interval_s: float,
         nodes: Sequence[str],
     ) -> StoredLook:
-        spans = Spans.of(interval_s, stretch.lasted_s)
-        text = str(composed.now(spans))
+        window = live_window(interval_s, stretch.lasted_s)
+        text = str(composed.now(window))
         if not query.history:
             figures = read_figures(await self._ask(text, stretch.at, self._now_s))
-            return StoredLook(figures, spans.fresh_s, queries=(text,))
+            return StoredLook(figures, window.gauge_s, queries=(text,))
         answer, (history, note) = await asyncio.gather(
             self._ask(text, stretch.at, self._now_s),
             self._history(composed, stretch, interval_s, nodes),
         )
         figures = read_figures(answer)
         figures.history = history.history
-        return StoredLook(figures, spans.fresh_s, notes=note, queries=(text,))
+        return StoredLook(figures, window.gauge_s, notes=note, queries=(text,))
 
     async def _strictly(
         self, look: StoredLook, composed: Composer, stretch: Stretch, interval_s: float
     ) -> None:
-        """The whole without what nodes that are gone did a moment ago."""
-        text = str(composed.now(Spans.of(interval_s, stretch.lasted_s), strict=True))
+        """Recompute the totals without nodes that are gone."""
+        window = live_window(interval_s, stretch.lasted_s, fresh_only=True)
+        text = str(composed.now(window))
         found = read_figures(await self._ask(text, stretch.at, self._now_s))
         found.history = look.figures.history
         found.moments.update(look.figures.moments)
@@ -131,19 +127,19 @@ class Stored:
     async def _history(
         self, composed: Composer, stretch: Stretch, interval_s: float, nodes: Sequence[str]
     ) -> tuple[Figures, list[str]]:
-        """The past of every cell; a look without it is still a look."""
+        """Return the history of every cell; if it fails, the look goes on without it."""
         whole = Composer(composed.owner, composed.metrics)
         askers = [whole]
         if composed.by and len(nodes) <= _MOST_HISTORIES:
             askers.append(composed)
         span_s = min(stretch.lasted_s, interval_s * HISTORY_POINTS)
-        step_s = history_step_s(span_s, interval_s)
-        spans = Spans.of(interval_s, least_s=step_s)
+        step = step_s(span_s, interval_s, HISTORY_POINTS)
+        window = live_window(interval_s, stretch.lasted_s, step)
         found = Figures()
         try:
             answers = await asyncio.gather(
                 *(
-                    self._range(str(each.history(spans)), stretch.at - span_s, stretch.at, step_s)
+                    self._range(str(each.history(window)), stretch.at - span_s, stretch.at, step)
                     for each in askers
                 )
             )
@@ -156,13 +152,11 @@ class Stored:
     async def _over(
         self, composed: Composer, stretch: Stretch, duration_s: int, interval_s: float
     ) -> StoredLook:
-        step_s = peak_step_s(duration_s, interval_s)
-        spans = Spans.of(interval_s, least_s=step_s)
-        texts = [str(composed.over(duration_s, step_s, spans))]
+        texts = [str(composed.over(duration_s, interval_s, stretch.lasted_s))]
         if composed.by:
-            # A peak of the whole is not made of peaks: they may be at different times.
+            # A peak of the whole can't be computed from peaks: they may be at different times.
             whole = Composer(composed.owner, composed.metrics)
-            texts.append(str(whole.over(duration_s, step_s, spans)))
+            texts.append(str(whole.over(duration_s, interval_s, stretch.lasted_s)))
         counters = Climbs(composed.owner, composed.metrics)
         climbs = counters.query(stretch.at, duration_s, interval_s)
         asked = [*texts, str(climbs)] if climbs is not None else texts
@@ -192,7 +186,7 @@ class Stored:
                 return
         elif figures.coverage is not None and figures.coverage >= len(nodes):
             return
-        # What has no sign of life may have another, and of the whole nobody knows who is missing.
+        # A node without one heartbeat may have another; and a total does not name missing nodes.
         text = str(composed.alive())
         found = read_figures(await self._ask(text, stretch.at, self._now_s)).moments
         figures.moments.update(found)
@@ -206,7 +200,7 @@ class Stored:
         except TimeoutError:
             raise StoreSilent(f"it did not answer within {within_s:g} s") from None
 
-    async def _range(self, promql: str, start: float, end: float, step_s: int) -> Answered:
+    async def _range(self, promql: str, start: float, end: float, step: int) -> Answered:
         return await self._store.query_range(
-            promql, start=start, end=end, step_s=step_s, within_s=PAST_S
+            promql, start=start, end=end, step_s=step, within_s=PAST_S
         )

@@ -1,4 +1,4 @@
-"""How a person who looks elsewhere is told: by the bell, or by a command of hers."""
+"""Notifications of `lattice watch`: the terminal bell, or a command."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MOST_AT_ONCE = 8
 _LAST_S = 5.0
 
 
-class Notice(Protocol):
-    """One way to be told."""
+class DesktopNotice(Protocol):
+    """One kind of notification."""
 
     def tell(self, shell: Shell, record: WatchRecord) -> None: ...
     def end(self) -> None: ...
@@ -34,14 +34,14 @@ class Bell:
             shell.write("\a")
 
     def end(self) -> None:
-        """It has rung."""
+        """Do nothing."""
 
 
 @dataclass(slots=True)
 class OwnCommand:
-    """Runs a program with a line of JSON at its standard input; the stream does not wait for it.
+    """Runs a program with a line of JSON on its standard input, without waiting for it.
 
-    What a job or a node wrote never becomes a part of the command line.
+    Text from a job or a node never becomes part of the command line.
     """
 
     words: list[str]
@@ -73,7 +73,7 @@ class OwnCommand:
             pass
 
     def end(self) -> None:
-        """The last ones are given a moment."""
+        """Wait up to 5 s for each of the last processes; stop at the first that takes longer."""
         for process in self._running:
             try:
                 process.wait(_LAST_S)
@@ -100,14 +100,14 @@ def _summary(record: WatchRecord) -> str:
 
 
 def is_notable(record: WatchRecord) -> bool:
-    """True for what a person wants to be called for."""
+    """Return True for records that cause a notification."""
     if isinstance(record, WatchAlert):
         return record.phase is Phase.FIRING
     return isinstance(record, WatchEnd)
 
 
-def read_notice(text: str) -> Notice:
-    """`bell`, or a command. Raises `UsageError`."""
+def read_notice(text: str) -> DesktopNotice:
+    """Parse `bell` or a command. Raises `UsageError`."""
     if text == "bell":
         return Bell()
     try:

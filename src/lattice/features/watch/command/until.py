@@ -1,8 +1,8 @@
-"""What `--until` means: a state of the job, or a figure that stays beyond a bound for a while.
+"""`--until`: a state of the job, or a figure that stays beyond a bound for a time.
 
     running | ended | METRIC < NUMBER [for TIME]      also <=, > and >=
 
-Read strictly: what is not understood is refused with what could have been meant.
+Unknown syntax is refused with suggestions.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from lattice.base.moment import parse_duration
 from lattice.domain.allocation import State
 from lattice.domain.measured import SHOWN, Shown
 from lattice.features.watch.model import (
-    NoteKind,
     WatchEnd,
     WatchMeasured,
     WatchNote,
+    WatchNoteKind,
     WatchRecord,
     WatchState,
 )
@@ -57,14 +57,14 @@ _LOOKS_MISSED = 3.0
 
 
 class Until(Protocol):
-    """What is waited for."""
+    """A condition to wait for."""
 
     metric: Shown | None
-    """The figure it needs, if one."""
+    """The metric it needs, if any."""
     words: str
 
     def met(self, record: WatchRecord) -> bool:
-        """True if this record shows that it has come."""
+        """Return True if this record fulfils the condition."""
 
 
 class UntilRunning:
@@ -88,7 +88,7 @@ class UntilEnded:
 
 
 class UntilFigure:
-    """Judged by the whole job's figure, and by the times at which it was measured."""
+    """Uses the figure of the whole job, and the times of its measurements."""
 
     def __init__(self, metric: Shown, sign: str, bound: float, for_s: float, words: str) -> None:
         self.metric: Shown | None = metric
@@ -100,14 +100,14 @@ class UntilFigure:
         self._last: datetime | None = None
 
     def met(self, record: WatchRecord) -> bool:
-        if isinstance(record, WatchNote) and record.kind is NoteKind.DISCONNECTED:
+        if isinstance(record, WatchNote) and record.kind is WatchNoteKind.DISCONNECTED:
             self._since = None
         if not isinstance(record, WatchMeasured):
             return False
         value = next((each.value for each in record.summary if each.metric is self.metric), None)
         longest_s = _LOOKS_MISSED * record.resolution_s
         if self._last is not None and (record.time - self._last).total_seconds() > longest_s:
-            # Nobody looked in between, so nobody knows.
+            # There was no measurement in between, so the state is unknown.
             self._since = None
         self._last = record.time
         if value is None or not self._holds(value, self._bound):
@@ -118,7 +118,7 @@ class UntilFigure:
 
 
 def parse_until(text: str) -> Until:
-    """Raises `UsageError`."""
+    """Parse a condition. Raises `UsageError`."""
     word = text.strip()
     if word == "running":
         return UntilRunning()
@@ -134,7 +134,7 @@ def parse_until(text: str) -> Until:
 
 
 def read_metric(name: str) -> Shown:
-    """A metric by its name. Raises `UsageError`."""
+    """Parse the name of a metric. Raises `UsageError`."""
     return _metric(name.strip())
 
 

@@ -1,4 +1,4 @@
-"""Where records go: a pipe, a terminal with the figures in its last line, lines of JSON."""
+"""Outputs for records: a pipe, a terminal with figures in its last line, JSON lines."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Protocol
 from lattice.base.shell import Shell
 from lattice.base.text import cut
 from lattice.features.watch.model import (
-    NoteKind,
     WatchAlert,
     WatchMeasured,
     WatchNode,
     WatchNote,
+    WatchNoteKind,
     WatchRecord,
 )
 from lattice.features.watch.render.lines import EventLines
 
 
-class View(Protocol):
+class WatchView(Protocol):
     """One way to show records."""
 
     def show(self, record: WatchRecord) -> None: ...
@@ -25,7 +25,7 @@ class View(Protocol):
 
 
 class _Moment:
-    """Holds the records of one moment until it is wholly told."""
+    """Holds the records of one moment until it is complete."""
 
     def __init__(self) -> None:
         self._held: list[WatchRecord] = []
@@ -40,22 +40,22 @@ class _Moment:
         return held
 
 
-class JsonView:
-    """An object a line."""
+class WatchJsonView:
+    """One object per line."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
 
     def show(self, record: WatchRecord) -> None:
-        if not (isinstance(record, WatchNote) and record.kind is NoteKind.ALIVE):
+        if not (isinstance(record, WatchNote) and record.kind is WatchNoteKind.ALIVE):
             self._shell.record(record)
 
     def end(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no record is held."""
 
 
-class PlainView:
-    """A line an event."""
+class WatchPlainView:
+    """One line per event."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -69,13 +69,13 @@ class PlainView:
         self._shell.write("".join(f"{line}\n" for line in lines))
 
     def end(self) -> None:
-        """What is held of a moment that was broken off is shown."""
+        """Show the held records of an incomplete moment."""
         for line in self._lines.batch(self._moment.rest()):
             self._shell.write(f"{line}\n")
 
 
-class TerminalView:
-    """Events stay; figures are the last line, which is painted anew. It never scrolls away."""
+class WatchTerminalView:
+    """Events scroll; the figures stay in the last line, which is repainted."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -93,7 +93,7 @@ class TerminalView:
         self._paint([*self._lines.explained(record), *rest], first)
 
     def end(self) -> None:
-        """The last figures stay; the terminal is left at the beginning of a line."""
+        """Keep the last figures and end the line."""
         lines = self._lines.batch(self._moment.rest())
         if lines:
             self._paint(lines, self._bottom)
@@ -110,9 +110,9 @@ class TerminalView:
 
 
 class AlertsView:
-    """Another view without the figures, which are only there for `--until`."""
+    """Another view without figures, which are needed only for `--until`."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: WatchView) -> None:
         self._view = view
 
     def show(self, record: WatchRecord) -> None:
@@ -123,11 +123,11 @@ class AlertsView:
         self._view.end()
 
 
-def view_of(shell: Shell, *, alerts_only: bool) -> View:
-    """What suits where it goes."""
-    view: View = PlainView(shell)
+def view_of(shell: Shell, *, alerts_only: bool) -> WatchView:
+    """Return the view for this output."""
+    view: WatchView = WatchPlainView(shell)
     if shell.output not in {"table", "wide"}:
-        view = JsonView(shell)
+        view = WatchJsonView(shell)
     elif shell.live:
-        view = TerminalView(shell)
+        view = WatchTerminalView(shell)
     return AlertsView(view) if alerts_only else view

@@ -1,4 +1,4 @@
-"""`lattice watch`: how a job is, as its nodes tell it."""
+"""`lattice watch`: the live state of a job."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from lattice.base.command import Argument, Command, Option
 from lattice.base.shell import Shell
 from lattice.domain.allocation import State
 from lattice.domain.measured import Shown
-from lattice.features.watch import api
-from lattice.features.watch.command.notify import Notice, is_notable, read_notice
+from lattice.features.watch import operations
+from lattice.features.watch.command.notify import DesktopNotice, is_notable, read_notice
 from lattice.features.watch.command.until import Until, parse_until, read_metric
 from lattice.features.watch.command.views import view_of
 from lattice.features.watch.model import USUAL, WatchEnd
@@ -20,14 +20,14 @@ ENDED_FIRST = 79
 
 
 def watch(shell: Shell, **values: Any) -> int:
-    """Follow the job until it ends, or until what was waited for has come."""
+    """Follow the job until it ends, or until the condition is fulfilled."""
     gc.enable()
     until: Until | None = values["until"]
-    notice: Notice | None = values["notify"]
+    notice: DesktopNotice | None = values["notify"]
     alerts_only: bool = values["alerts_only"]
     metrics = tuple(dict.fromkeys(each for many in values["metrics"] for each in many))
     needed = until.metric if until is not None else None
-    call = api.watch(
+    call = operations.watch(
         shell.reference(values["id"]),
         metrics=_asked_for(metrics, needed, alerts_only=alerts_only),
         alerts_only=alerts_only and needed is None,
@@ -57,7 +57,7 @@ def watch(shell: Shell, **values: Any) -> int:
 def _asked_for(
     metrics: tuple[Shown, ...], needed: Shown | None, *, alerts_only: bool
 ) -> tuple[str, ...]:
-    """Those that are shown, and the one that is waited for."""
+    """Return the metrics to show, and the one of the condition."""
     if needed is None:
         return tuple(each.value for each in metrics)
     shown = () if alerts_only else metrics or USUAL
@@ -90,7 +90,7 @@ def _verdict(ended: WatchEnd) -> int:
 
 
 def read_metrics(text: str) -> tuple[Shown, ...]:
-    """`gpu_utilization,memory_used`."""
+    """Parse `gpu_utilization,memory_used`."""
     return tuple(read_metric(each) for each in text.split(","))
 
 

@@ -1,1 +1,1 @@
-"""On the node: snapshots of a job in, alerts and signs of progress out. Knows no clock."""
+"""On the node: turns snapshots of a job into alerts and signs of progress. Uses no clock."""

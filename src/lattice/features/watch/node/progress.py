@@ -1,31 +1,31 @@
-"""Whether a job gets on, as far as its node can tell. Pure.
+"""Whether a job makes progress, as far as its node can tell. Pure.
 
-What counts as a sign, and from where on, is in `Bounds`: output that grew, a noticeable share of a
-core, noticeable reading and writing, and traffic where the job's own is told apart. A node's whole
-traffic is no sign: it may be another's.
+`Thresholds` defines the signs: output that grew, a share of a core, reads and writes, and network
+traffic of the job itself. Traffic of the whole node is no sign: it may be another job's.
 """
 
 from __future__ import annotations
 
 from lattice.domain.alert import Progress
 from lattice.domain.measured import JobSnapshot, Shown, ShownValue, shown_of
-from lattice.features.watch.node.bounds import Bounds
+from lattice.observe.thresholds import Thresholds
 
 _JOB = "job"
 
 
 class ProgressSigns:
-    """Fed every snapshot; remembers when each sign last moved."""
+    """Records when each sign last changed, from every snapshot."""
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
+    def __init__(self, thresholds: Thresholds) -> None:
+        self._thresholds = thresholds
         self.told = Progress()
         self.known = False
-        """True if output, storage or the job's network is told of now: else nobody can say that a
-        job does not get on."""
+        """True if output, storage or the job's network is measured now. Otherwise a lack of
+        progress can't be known.
+        """
 
     def see(self, before: JobSnapshot | None, now: JobSnapshot, output: float | None) -> None:
-        bounds, told = self._bounds, self.told
+        thresholds, told = self._thresholds, self.told
         processor = _rate(before, now, Shown.CPU_UTILIZATION)
         storage = _rate(before, now, Shown.IO_READ_BYTES, Shown.IO_WRITE_BYTES)
         network = _rate(before, now, Shown.NETWORK_TX_BYTES, Shown.NETWORK_RX_BYTES, scope=_JOB)
@@ -33,9 +33,9 @@ class ProgressSigns:
         self.known = any(each is not None for each in (last_output, storage, network))
         self.told = Progress(
             output=last_output,
-            processor=_moved(processor, bounds.progress_cpu_percent, now, told.processor),
-            storage=_moved(storage, bounds.progress_storage_bytes_s, now, told.storage),
-            network=_moved(network, bounds.progress_network_bytes_s, now, told.network),
+            processor=_moved(processor, thresholds.progress_cpu_percent, now, told.processor),
+            storage=_moved(storage, thresholds.progress_storage_bytes_s, now, told.storage),
+            network=_moved(network, thresholds.progress_network_bytes_s, now, told.network),
         )
 
 
@@ -46,7 +46,7 @@ def _moved(rate: float | None, bound: float, now: JobSnapshot, last: float | Non
 def _rate(
     before: JobSnapshot | None, now: JobSnapshot, *metrics: Shown, scope: str = ""
 ) -> float | None:
-    """Of all of them together; None if none was measured."""
+    """Return the sum of all rates, or None if none was measured."""
     rates = [
         each.value
         for metric in metrics

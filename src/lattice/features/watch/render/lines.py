@@ -1,6 +1,6 @@
-"""A line for each event: when, a sign and a word for how bad it is, what, since when, what to do.
+"""One line per event: time, sign, severity, subject, start and remedy. Pure.
 
-Pure. In a pipe an event is one line, however long; on a terminal it goes on below, indented.
+In a pipe an event is one line of any length; on a terminal it is wrapped and indented.
 """
 
 from __future__ import annotations
@@ -12,28 +12,86 @@ from lattice.base.moment import moment
 from lattice.base.style import Style
 from lattice.base.text import cells, inert, wrapped
 from lattice.domain.alert import Phase, Severity
+from lattice.domain.nodeset import NodeSet
 from lattice.features.watch.model import (
-    Figure,
     NodeWord,
-    NoteKind,
     WatchAlert,
     WatchEnd,
+    WatchFigure,
     WatchMeasured,
     WatchMode,
     WatchNode,
     WatchNote,
+    WatchNoteKind,
     WatchProgress,
     WatchRecord,
     WatchState,
 )
-from lattice.features.watch.render.folding import after, folded, nodes_of, values, where
-from lattice.features.watch.render.values import MISSING, short_name, shown, span
+from lattice.features.watch.render.values import MISSING, number, short_name, shown, span
+
+FEWEST = 3
+"""Fewer events are shown one by one."""
+
+
+def folded(records: Iterable[WatchRecord]) -> list[tuple[WatchRecord, ...]]:
+    """Group similar records, in the order in which each kind first came."""
+    groups: dict[object, list[WatchRecord]] = {}
+    for at, each in enumerate(records):
+        groups.setdefault(_kind(each, at), []).append(each)
+    found: list[tuple[WatchRecord, ...]] = []
+    for group in groups.values():
+        found += [tuple(group)] if len(group) >= FEWEST else [(each,) for each in group]
+    return found
+
+
+def _kind(record: WatchRecord, at: int) -> object:
+    if isinstance(record, WatchAlert):
+        return record.rule, record.phase, record.severity
+    if isinstance(record, WatchNode):
+        return record.word, record.reason
+    return at
+
+
+def nodes_of(records: Sequence[WatchAlert] | Sequence[WatchNode]) -> tuple[int, str]:
+    """Return the number of nodes, and their names."""
+    names = list(dict.fromkeys(each.node for each in records))
+    try:
+        return len(names), inert(NodeSet(names).fold())
+    except ValueError:
+        return len(names), ",".join(inert(each) for each in names)
+
+
+def where(alerts: Sequence[WatchAlert]) -> str:
+    """Such as `gpu_idle on 37 nodes, n[1-37]`; with a count if it differs from that of nodes."""
+    count, nodes = nodes_of(alerts)
+    on = nodes if count == 1 else f"{count} nodes, {nodes}"
+    times = f" {len(alerts)} times" if len(alerts) != count else ""
+    return f"{inert(alerts[0].rule)}{times} on {on}"
+
+
+def values(alerts: Sequence[WatchAlert]) -> str:
+    """Such as `1 % to 7 %`; empty if some have no value."""
+    told = [each.value for each in alerts if each.value is not None]
+    if len(told) != len(alerts):
+        return ""
+    low, high = (number(each, inert(alerts[0].unit)) for each in (min(told), max(told)))
+    return low if low == high else f"{low} to {high}"
+
+
+def after(alerts: Sequence[WatchAlert]) -> str:
+    """Such as ` after 4 m to 6 m`."""
+    told = [each.lasted_s for each in alerts if each.lasted_s is not None]
+    if not told:
+        return ""
+    low, high = span(min(told)), span(max(told))
+    return f" after {low}" if low == high else f" after {low} to {high}"
+
 
 _LOOKS = {"CRITICAL": "red bold", "WARNING": "yellow", "resolved": "green", "unknown": "cyan"}
 
 
 class EventLines:
-    """`now` is today: times of other days have their date."""
+    """Formats records. `now` is today: times on other days have their date."""
 
     def __init__(self, style: Style, now: datetime) -> None:
         self._style = style
@@ -41,7 +99,7 @@ class EventLines:
         self._explained: set[tuple[str, str]] = set()
 
     def lines(self, record: WatchRecord) -> list[str]:
-        """What to show of it; nothing for a sign of life."""
+        """Return the lines of a record; none for a sign of life."""
         match record:
             case WatchMeasured():
                 told = self.measured(record)
@@ -62,7 +120,7 @@ class EventLines:
         return told
 
     def batch(self, records: Iterable[WatchRecord]) -> list[str]:
-        """What came in one moment; the same of many nodes is one event."""
+        """Return the lines of one moment; the same event on many nodes is one line."""
         lines: list[str] = []
         for group in folded(records):
             alerts = [each for each in group if isinstance(each, WatchAlert)]
@@ -74,7 +132,7 @@ class EventLines:
         return lines
 
     def measured(self, record: WatchMeasured) -> list[str]:
-        """The whole job in a line; with `-o wide` its nodes as well."""
+        """Return one line for the whole job; with `-o wide` also one per node."""
         lines = [self._figures_line(record, record.summary, self._who(record))]
         if self._style.wide and record.node_count > 1:
             lines += [
@@ -83,7 +141,7 @@ class EventLines:
         return lines
 
     def explained(self, record: WatchMeasured) -> list[str]:
-        """Why figures are missing; each reason once."""
+        """Return why figures are missing; each reason once."""
         lines = []
         for each in record.summary:
             reason = inert(each.reason)
@@ -94,7 +152,9 @@ class EventLines:
                 lines += self._line(record.time, "", "", text)
         return lines
 
-    def _figures_line(self, record: WatchMeasured, figures: tuple[Figure, ...], who: str) -> str:
+    def _figures_line(
+        self, record: WatchMeasured, figures: tuple[WatchFigure, ...], who: str
+    ) -> str:
         told = "  ".join(
             f"{short_name(each.metric)} {shown(each)}{' (node)' if each.scope == 'node' else ''}"
             for each in figures
@@ -112,7 +172,7 @@ class EventLines:
         return self._told(alert, f"{where}{after([alert])}: {inert(alert.words)}")
 
     def _alerts(self, alerts: Sequence[WatchAlert]) -> list[str]:
-        """In the words of the one that has lasted longest."""
+        """Show the text of the alert that has lasted longest."""
         first = min(alerts, key=lambda each: each.since)
         range_ = f" ({told})" if (told := values(alerts)) else ""
         example = f"as on {inert(first.node)}: {inert(first.words)}"
@@ -182,7 +242,7 @@ class EventLines:
         return self._line(record.time, self._style.glyph("■", "#"), "", text)
 
     def _line(self, time: datetime, sign: str, word: str, text: str) -> list[str]:
-        """In a pipe one line; on a terminal as many as it takes, under each other."""
+        """Return one line in a pipe; on a terminal as many as it takes, indented."""
         head = f"{self._time(time)}  "
         mark = f"{sign} {word}".strip()
         painted = self._style.paint(mark, _LOOKS.get(word, ""))
@@ -205,11 +265,11 @@ class EventLines:
 
 def _note(note: WatchNote) -> list[str]:
     words = inert(note.words).removesuffix(".")
-    if note.kind is NoteKind.ALIVE:
+    if note.kind is WatchNoteKind.ALIVE:
         return []
-    if note.kind is NoteKind.DISCONNECTED:
+    if note.kind is WatchNoteKind.DISCONNECTED:
         return [f"--- disconnected{f' ({words})' if words else ''}; trying again ---"]
-    if note.kind is NoteKind.RECONNECTED:
+    if note.kind is WatchNoteKind.RECONNECTED:
         after = f" after {span(note.seconds)}" if note.seconds is not None else ""
         return [f"--- reconnected{after}; what changed meanwhile follows ---"]
     return [f"--- {words or note.kind.value} ---"]

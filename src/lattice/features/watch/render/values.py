@@ -1,9 +1,9 @@
-"""Numbers with their units, and lengths of time, as people read them. Pure."""
+"""Numbers with units, and durations, as text. Pure."""
 
 from __future__ import annotations
 
 from lattice.domain.measured import Shown
-from lattice.features.watch.model import Figure
+from lattice.features.watch.model import WatchFigure
 
 MISSING = "—"
 _NAMES = {
@@ -26,19 +26,19 @@ _NAMES = {
 
 
 def short_name(metric: Shown) -> str:
-    """As it stands in a line of many."""
+    """Return the short name for a line of many figures."""
     return _NAMES[metric]
 
 
-def shown(figure: Figure) -> str:
-    """`97 %`, `31.2 GiB`, `1.2 MiB/s`; `—` for what nobody measured."""
+def shown(figure: WatchFigure) -> str:
+    """Format a figure: `97 %`, `31.2 GiB`, `1.2 MiB/s`; `—` if it was not measured."""
     if figure.value is None:
         return MISSING
     return number(figure.value, figure.unit)
 
 
 def number(value: float, unit: str) -> str:
-    """A value in its unit."""
+    """Format a value with its unit."""
     if unit in {"bytes", "bytes/s"}:
         return _bytes(value) + ("/s" if unit == "bytes/s" else "")
     if unit == "µs":
@@ -48,7 +48,7 @@ def number(value: float, unit: str) -> str:
 
 
 def _bytes(value: float) -> str:
-    """The digits that `top` shows."""
+    """Format with the same digits as `top`."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 999.5 or unit == "TiB":
             is_whole = unit == "B" or value >= 100
@@ -58,7 +58,7 @@ def _bytes(value: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """`12 s`, `4 m`, `2 h 5 m`."""
+    """Format a duration: `12 s`, `4 m`, `2 h 5 m`."""
     minutes = int(seconds // 60)
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} m"

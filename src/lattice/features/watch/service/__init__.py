@@ -1,1 +1,1 @@
-"""On the server: what all nodes of a job tell, merged with what Slurm says of it."""
+"""On the server: the streams of all nodes of a job, merged with its state in Slurm."""

@@ -1,7 +1,7 @@
-"""A cursor: what the reader of a stream was told already. Opaque to callers, nothing secret.
+"""A cursor: what the reader of a stream has received. Opaque to callers, with no secrets.
 
-It holds the alerts that stand, so that another replica neither tells them again nor misses their
-end. Of very many the newest are left out, and told again: a cursor goes into a request's head.
+It holds the standing alerts, so that another replica neither repeats them nor misses their end. If
+there are very many, the newest are left out and repeated: a cursor is part of a request's head.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Known = tuple[str, str, str, str, float]
 
 @dataclass(frozen=True, slots=True)
 class WatchCursor:
-    """What was told."""
+    """What the reader has received."""
 
     session: str
-    """The place that the stream takes among its caller's, wherever it goes on."""
+    """The stream's slot among its caller's, kept over reconnects."""
     attempt: int = 0
     state: str = ""
     mode: str = ""
@@ -40,7 +40,7 @@ class WatchCursor:
 
 
 def write_cursor(cursor: WatchCursor) -> str:
-    """For a URL or a header."""
+    """Encode a cursor for a URL or a header."""
     kept = list(cursor.alerts[:_MOST_ALERTS])
     while True:
         told = [cursor.session, cursor.attempt, cursor.state, cursor.mode, kept]
@@ -56,7 +56,7 @@ def _packed(told: Iterable[object]) -> str:
 
 
 def read_cursor(text: str) -> WatchCursor:
-    """Raises `UsageError`."""
+    """Decode a cursor. Raises `UsageError`."""
     try:
         return _unpacked(text)
     except (ValueError, binascii.Error, zlib.error, msgspec.MsgspecError):

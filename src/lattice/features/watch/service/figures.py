@@ -1,7 +1,7 @@
-"""What nodes measured, for one reader: the chosen metrics, the newest of each node. No I/O.
+"""Figures for one reader: the chosen metrics, the newest of each node. No I/O.
 
-A sight is only kept when it comes; figures are made of it when they are told. So a reader who is
-slow, or many nodes at 1 s, cost no more than what is told.
+A snapshot is only stored when it arrives; figures are computed when they are sent. So a slow
+reader, or many nodes at 1 s, cost no more than what is sent.
 """
 
 from __future__ import annotations
@@ -19,51 +19,51 @@ from lattice.domain.measured import (
     shown_of,
     summed,
 )
-from lattice.domain.metric import Absence, Reading
-from lattice.domain.nodelook import NodeSight
-from lattice.features.watch.model import Figure, NodeFigures, WatchMeasured
+from lattice.domain.metric import Absence, MetricReading
+from lattice.domain.node_snapshot import NodeSnapshot
+from lattice.features.watch.model import NodeFigures, WatchFigure, WatchMeasured
 from lattice.features.watch.service.moments import moment
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one node adds to the summary of one metric."""
+    """The contribution of one node to the summary of one metric."""
 
     total: float
     count: int
     worst: float
-    example: Figure
+    example: WatchFigure
 
 
-class Figures:
-    """The newest of each node, and which of them are news."""
+class WatchFigures:
+    """The newest snapshot of each node, and which of them are new."""
 
     def __init__(self, metrics: tuple[Shown, ...], node_count: int) -> None:
         self.node_count = node_count
-        self._metrics = metrics
+        self._metrics = tuple(dict.fromkeys(metrics))
         self._series = frozenset(SHOWN[each].series for each in metrics)
-        self._new: dict[str, NodeSight] = {}
+        self._new: dict[str, NodeSnapshot] = {}
         self._parts: dict[str, dict[Shown, _Part]] = {}
-        self._reasons: dict[Shown, Figure] = {}
+        self._reasons: dict[Shown, WatchFigure] = {}
         self.newest = 0.0
-        """The newest moment that any node told of."""
+        """The newest time of any snapshot."""
 
     @property
     def waiting(self) -> int:
-        """So many nodes have told something new."""
+        """Number of nodes with new snapshots."""
         return len(self._new)
 
-    def take(self, sight: NodeSight) -> None:
+    def take(self, sight: NodeSnapshot) -> None:
         self._new[sight.node] = sight
         self.newest = max(self.newest, sight.now.time)
 
     def drop(self, node: str) -> None:
-        """What it told is not current any more."""
+        """Forget a node: its values are not current."""
         self._new.pop(node, None)
         self._parts.pop(node, None)
 
     def drained(self) -> WatchMeasured | None:
-        """All that is new, in one message."""
+        """Return all new measurements in one message."""
         if not self._new:
             return None
         sights, self._new = self._new, {}
@@ -78,7 +78,7 @@ class Figures:
             node_count=max(self.node_count, len(self._parts)),
         )
 
-    def _of_node(self, sight: NodeSight) -> NodeFigures:
+    def _of_node(self, sight: NodeSnapshot) -> NodeFigures:
         now = self._apart(sight.now)
         before = self._apart(sight.before) if sight.before is not None else None
         parts = self._parts[sight.node] = {}
@@ -94,8 +94,8 @@ class Figures:
         return NodeFigures(node=sight.node, time=moment(sight.now.time), figures=tuple(figures))
 
     def _apart(self, snapshot: JobSnapshot) -> dict[str, JobSnapshot]:
-        """Each series by itself: one pass over all readings instead of several for each metric."""
-        kept: dict[str, list[Reading]] = {each: [] for each in self._series}
+        """Split by series: one pass over all readings instead of several per metric."""
+        kept: dict[str, list[MetricReading]] = {each: [] for each in self._series}
         for reading in snapshot.readings:
             found = kept.get(reading.metric)
             if found is not None:
@@ -106,10 +106,10 @@ class Figures:
             for series, found in kept.items()
         }
 
-    def _summary(self, metric: Shown) -> Figure:
+    def _summary(self, metric: Shown) -> WatchFigure:
         parts = [each[metric] for each in self._parts.values() if metric in each]
         if not parts:
-            return self._reasons.get(metric) or Figure(
+            return self._reasons.get(metric) or WatchFigure(
                 metric=metric, unit=SHOWN[metric].unit, reason=NOT_MEASURED
             )
         summing = SHOWN[metric].summing
@@ -120,7 +120,7 @@ class Figures:
             if summing is Summing.MEAN:
                 value /= sum(each.count for each in parts)
         example = parts[0].example
-        return Figure(
+        return WatchFigure(
             metric=metric,
             value=value,
             unit=example.unit,
@@ -131,7 +131,7 @@ class Figures:
 
 def _figure(
     metric: Shown, before: JobSnapshot | None, now: JobSnapshot
-) -> tuple[Figure, _Part | None]:
+) -> tuple[WatchFigure, _Part | None]:
     readings = shown_of(metric, before, now)
     told = [each for each in readings if isinstance(each, ShownValue)]
     unit = SHOWN[metric].unit
@@ -140,7 +140,7 @@ def _figure(
     if value is None:
         absence = next((each for each in readings if isinstance(each, Absence)), None)
         return (
-            Figure(
+            WatchFigure(
                 metric=metric,
                 unit=unit,
                 reason=absence.reason if absence else NOT_MEASURED,
@@ -149,7 +149,7 @@ def _figure(
             None,
         )
     scopes = {label for each in told for name, label in each.labels if name == "scope"}
-    figure = Figure(
+    figure = WatchFigure(
         metric=metric,
         value=value,
         unit=unit,

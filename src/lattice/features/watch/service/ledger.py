@@ -1,9 +1,9 @@
-"""What a reader was told of alerts and nodes, and so what is news. No I/O, no clock.
+"""What a reader has received about alerts and nodes, and so what is new. No I/O, no clock.
 
-a node judges            each change of an alert is told once: firing, cleared or unknown
-a node is looked at      what it says stands is compared with what was told: what is missing
-                         there has cleared, unless the node looks anew and can't know yet
-a node stops answering   it is stale, what stood on it is unknown; if that lasts, it is lost
+an alert changes          it is sent once per phase: firing, cleared or unknown.
+a snapshot arrives        its alerts are compared with those sent; a missing one has cleared,
+                          unless the node's judge was restarted and can't know yet.
+a node stops answering    it is stale and its alerts are unknown; after 20 s it is lost.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lattice.domain.alert import Alert, Phase, Severity
-from lattice.domain.nodelook import SETTLED_S, NodeSight, NodeSilence
+from lattice.domain.node_snapshot import SETTLED_S, NodeSnapshot, NodeUnreachable
 from lattice.features.watch.model import (
     NODE_LOST,
     NodeWord,
-    NoteKind,
     WatchAlert,
     WatchNode,
     WatchNote,
+    WatchNoteKind,
     WatchRecord,
 )
 from lattice.features.watch.service.cursor import Known
 from lattice.features.watch.service.moments import moment
 
 LOST_AFTER_S = 20.0
-"""A node that is said to be silent for so long is lost: an agent that restarts is back before."""
+"""A node that is unreachable for this long is lost; a restarting agent is back sooner."""
 FIRST_WORD_S = 5.0
-"""A node that was never heard is given so long: a job begins before its agent knows of it."""
+"""The delay for a node that was never heard: a job begins before its agent sees it."""
 _MOST_WAITING = 20_000
 _LOST_REMEDY = (
     "Nothing is known of the job there. If the node is gone Slurm will say so; if it comes back, "
@@ -40,7 +40,7 @@ _LOST_REMEDY = (
 
 @dataclass(slots=True)
 class _Stands:
-    """An alert that was told and has not cleared."""
+    """An alert that was sent and has not cleared."""
 
     phase: Phase
     since: float
@@ -54,35 +54,35 @@ class _Stands:
 class _Silent:
     since: float
     from_: float
-    """When it was said to be silent; what it told last may be older."""
+    """When it was reported unreachable; its last message may be older."""
     reason: str
     told: bool = False
     lost: bool = False
 
 
-class Ledger:
-    """One reader's. News goes in, records come out of `told`."""
+class AlertLedger:
+    """The ledger of one reader. News goes in; `told` holds the records to send."""
 
     def __init__(self, known: Iterable[Known] = ()) -> None:
-        """`known` is what the reader was told before, on another connection."""
+        """`known` was sent before, on another connection."""
         self.told: deque[WatchAlert | WatchNode] = deque()
         self.changed = True
-        """True if a cursor has to be written anew."""
+        """True if the cursor must be rewritten."""
         self.left_out = 0
         self._stands: dict[tuple[str, str, str], _Stands] = {}
         self._of_node: dict[str, set[tuple[str, str, str]]] = {}
         self._silent: dict[str, _Silent] = {}
         self._heard: set[str] = set()
         self._settled: dict[str, float] = {}
-        """From when on what a node does not say stands does not stand."""
+        """From when on a missing alert counts as cleared."""
         self._judged: dict[str, float] = {}
-        """What began later its judge has seen begin, so that its word on it holds at once."""
+        """Alerts that began after this time are known to the node's judge at once."""
         for node, rule, subject, phase, since in known:
             self._put((node, rule, subject), _Stands(Phase(phase), since))
 
     @property
     def known(self) -> tuple[Known, ...]:
-        """For a cursor."""
+        """The alerts for a cursor."""
         return tuple(
             (*key, each.phase.value, round(each.since, 3)) for key, each in self._stands.items()
         )
@@ -91,8 +91,8 @@ class Ledger:
     def stale(self) -> frozenset[str]:
         return frozenset(self._silent)
 
-    def measured(self, sight: NodeSight, now: float) -> None:
-        """A node has told how it stands."""
+    def measured(self, sight: NodeSnapshot, now: float) -> None:
+        """Take a snapshot of a node."""
         node = sight.node
         self._heard.add(node)
         self.back(node, None, now)
@@ -113,7 +113,7 @@ class Ledger:
                 self._doubt(key, now, "The node looks anew.")
 
     def alert(self, node: str, alert: Alert) -> None:
-        """A node has judged."""
+        """Take a change of an alert."""
         key = (node, alert.rule.value, alert.subject)
         stands = self._stands.get(key)
         self._heard.add(node)
@@ -123,7 +123,7 @@ class Ledger:
                 self._tell_alert(node, alert, stands.since)
             return
         if stands is not None and stands.phase is alert.phase:
-            # Known from a cursor it has no words yet.
+            # An alert from a cursor has no text yet.
             stands.words, stands.severity = alert.words, alert.severity
             return
         since = min(stands.since, alert.since) if stands is not None else alert.since
@@ -133,8 +133,8 @@ class Ledger:
         )
         self._tell_alert(node, alert, since)
 
-    def silent(self, silence: NodeSilence, now: float) -> None:
-        """A node has stopped answering."""
+    def silent(self, silence: NodeUnreachable, now: float) -> None:
+        """Record that a node has stopped answering."""
         node = silence.node
         if node in self._silent:
             return
@@ -150,7 +150,7 @@ class Ledger:
             self._tell_stale(node, silent, now)
 
     def back(self, node: str, gone_s: float | None, now: float) -> None:
-        """It answers again."""
+        """Record that it answers again."""
         silent = self._silent.pop(node, None)
         key = (node, NODE_LOST, "")
         if silent is None and key not in self._stands:
@@ -172,7 +172,7 @@ class Ledger:
             self._clear(key, now, f"Node {node} answers again.")
 
     def over(self, node: str, now: float) -> None:
-        """The job is done there: nothing can stand any more."""
+        """Record that the job is done there: all its alerts clear."""
         self._silent.pop(node, None)
         self._settled.pop(node, None)
         self._judged.pop(node, None)
@@ -181,7 +181,7 @@ class Ledger:
             self._clear(key, now, "The job is over on this node.")
 
     def look(self, now: float) -> None:
-        """Time has passed: who is silent for long is lost, and said to be so once."""
+        """Advance time: nodes that are unreachable for long are reported lost, once."""
         for node, silent in self._silent.items():
             if not silent.told and now - silent.from_ >= FIRST_WORD_S:
                 self._tell_stale(node, silent, now)
@@ -190,7 +190,7 @@ class Ledger:
                 self._lose(node, silent, now)
 
     def forget(self) -> None:
-        """Another attempt begins, with judges of its own."""
+        """Reset for another attempt, which has its own judges."""
         self._stands.clear()
         self._of_node.clear()
         self._silent.clear()
@@ -200,23 +200,23 @@ class Ledger:
         self.changed = True
 
     def drained(self, now: float) -> list[WatchRecord]:
-        """What is to be told: all of it is of one moment."""
+        """Return the records to send, marked as one moment."""
         told: list[WatchRecord] = [replace(each, follows=True) for each in self.told]
         if self.told:
             told[-1] = self.told[-1]
         self.told.clear()
         if self.left_out:
             words = f"{self.left_out} events were left out: the reader was too slow for them."
-            told.append(WatchNote(kind=NoteKind.LEFT_OUT, time=moment(now), words=words))
+            told.append(WatchNote(kind=WatchNoteKind.LEFT_OUT, time=moment(now), words=words))
             self.left_out = 0
         return told
 
     def _is_doubted(self, node: str, stands: _Stands, time: float) -> bool:
-        """True if who says that it has cleared can't know: its judge has begun anew."""
+        """Return True if the report comes from a restarted judge that can't know."""
         return stands.phase is Phase.UNKNOWN and not self._is_known(node, stands.since, time)
 
     def _is_known(self, node: str, since: float, now: float) -> bool:
-        """Whether the node's judge knows how something stands that began then."""
+        """Return True if the node's judge knows the state of an alert that began then."""
         began = self._judged.get(node)
         return now >= self._settled.get(node, 0.0) or (began is not None and since >= began)
 

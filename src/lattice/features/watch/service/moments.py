@@ -1,4 +1,4 @@
-"""Seconds since 1970, as nodes tell them, to moments for people. Pure."""
+"""Converts seconds since 1970 to `datetime`. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One stream under way: what the nodes of a job tell and what Slurm says, merged for one reader.
+"""One open stream: the news of a job's nodes and its state in Slurm, for one reader.
 
-A task listens to the nodes and keeps what they tell; the reader's own pace decides when it is
-told. So a slow reader is told the newest of each node and every alert, and nothing piles up.
+A task follows the nodes and stores their news; the reader's pace decides when it is sent. So a slow
+reader gets the newest snapshot of each node and every alert, and nothing piles up.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from lattice.base.clock import Clock
 from lattice.base.errors import Unavailable
 from lattice.domain.allocation import Allocation
 from lattice.domain.attempts import JobAttempt
-from lattice.domain.nodelook import (
+from lattice.domain.node_snapshot import (
     NodeAlert,
     NodeBack,
-    NodeLooks,
     NodeMeasured,
     NodeNews,
+    NodeSnapshots,
     NodeStale,
 )
 from lattice.domain.nodeset import NodeSet
@@ -28,64 +28,64 @@ from lattice.domain.scheduler import Scheduler
 from lattice.domain.telemetry import ModeInForce, ModeOf
 from lattice.features.watch.model import (
     USUAL,
-    NoteKind,
     WatchMode,
     WatchNote,
+    WatchNoteKind,
     WatchQuery,
     WatchRecord,
 )
 from lattice.features.watch.service.cursor import WatchCursor, write_cursor
-from lattice.features.watch.service.figures import Figures
-from lattice.features.watch.service.gettingon import GettingOn
-from lattice.features.watch.service.jobstory import JobStory
-from lattice.features.watch.service.ledger import Ledger
+from lattice.features.watch.service.figures import WatchFigures
+from lattice.features.watch.service.job_events import JobStory
+from lattice.features.watch.service.ledger import AlertLedger
 from lattice.features.watch.service.moments import moment_or_none
+from lattice.features.watch.service.progress import GettingOn
 
 _GATHER = 0.25
 _LONGEST_GATHER_S = 2.0
-"""What several nodes measured at one moment is waited for this long, to be one message."""
+"""How long to wait for snapshots of other nodes, to send one message."""
 _EVENTS_GATHER_S = 0.3
-"""So long alerts of several nodes are waited for: what befalls many at once is then one line."""
+"""How long to wait for alerts of other nodes, so that a common event is one line."""
 _PAST_EVERY_S = 5.0
 _CURSOR_S = 1.0
 
 Told: TypeAlias = tuple[WatchRecord, str]
-"""A record, and the cursor after it where there is one."""
+"""A record, and the cursor after it if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """Where what is told comes from."""
+class WatchSources:
+    """The data sources of a stream."""
 
     scheduler: Scheduler
-    looks: NodeLooks
+    looks: NodeSnapshots
     clock: Clock
     modes: ModeOf | None = None
     tick_s: float = 1.0
-    """How often Slurm's last reading is looked at."""
+    """How often the snapshot of Slurm is checked."""
 
 
-class Watch:
+class WatchRun:
     """One stream."""
 
     def __init__(
         self,
-        sources: Sources,
+        sources: WatchSources,
         allocation: Allocation,
         find: Callable[[], Awaitable[Allocation]],
         query: WatchQuery,
         cursor: WatchCursor,
     ) -> None:
-        """`find` looks the job up once more where Slurm has forgotten it."""
+        """`find` looks the job up again when Slurm no longer has it."""
         self._sources = sources
         self._allocation = allocation
         self._find = find
         self._query = query
         self._session = cursor.session
-        self._ledger = Ledger(cursor.alerts)
+        self._ledger = AlertLedger(cursor.alerts)
         self._story = JobStory(cursor.attempt, cursor.state)
         self._told_mode = cursor.mode
-        self._figures = Figures(query.metrics or USUAL, 0)
+        self._figures = WatchFigures(query.metrics or USUAL, 0)
         self._getting_on = GettingOn()
         self._attempt: JobAttempt | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -100,13 +100,13 @@ class Watch:
         self._dirty = True
 
     async def told(self) -> AsyncGenerator[Told, None]:
-        """Until the job is over."""
+        """Yield records until the job is over."""
         try:
-            yield self._note(NoteKind.ALIVE), self._cursor_now()
+            yield self._note(WatchNoteKind.ALIVE), self._cursor_now()
             while True:
                 records = await self._round()
                 for number, record in enumerate(records, 1):
-                    # A cursor stands where everything before it was told.
+                    # A cursor is valid only after all records before it.
                     yield record, self._timely_cursor() if number == len(records) else ""
                 if self._story.ended:
                     return
@@ -130,9 +130,9 @@ class Watch:
         return told
 
     def _news(self, now: float) -> list[WatchRecord]:
-        """What came from the nodes."""
+        """Return the news from the nodes."""
         if self._listening is not None and self._listening.done():
-            # Raises what ended it, if it was an error; the reader goes on from its cursor.
+            # Raises the error that ended it; the reader reconnects with its cursor.
             self._listening.result()
         self._ledger.look(now)
         told = self._events(now)
@@ -145,7 +145,7 @@ class Watch:
         return [*told, progress] if progress is not None else told
 
     async def _allocation_now(self, told: list[WatchRecord]) -> Allocation | None:
-        """The job as Slurm has it; None while Slurm is silent."""
+        """Return the job as Slurm has it; None while Slurm does not answer."""
         try:
             reading = self._sources.scheduler.live()
         except Unavailable:
@@ -153,7 +153,9 @@ class Watch:
         is_away = reading is None or not reading.source.ok
         if is_away is not self._slurm_away:
             self._slurm_away = is_away
-            told.append(self._note(NoteKind.SLURM_AWAY if is_away else NoteKind.SLURM_BACK))
+            told.append(
+                self._note(WatchNoteKind.SLURM_AWAY if is_away else WatchNoteKind.SLURM_BACK)
+            )
         if reading is None or is_away:
             return None
         mine = self._allocation
@@ -164,7 +166,7 @@ class Watch:
         return await self._remembered()
 
     async def _remembered(self) -> Allocation | None:
-        """Slurm's memory is short: what ended some minutes ago only accounting knows."""
+        """Look in slurmdbd: slurmctld forgets a job some minutes after its end."""
         now = asyncio.get_running_loop().time()
         if self._allocation.state.finished:
             return self._allocation
@@ -178,7 +180,7 @@ class Watch:
         return self._allocation
 
     async def _follow(self, attempt: JobAttempt | None) -> None:
-        """Listen to the nodes of the attempt that runs now, and to no others."""
+        """Follow the nodes of the current attempt, and no others."""
         if attempt is None or self._story.ended:
             return
         if self._attempt is not None and attempt.is_same_run(self._attempt):
@@ -187,7 +189,7 @@ class Watch:
             await self._stop()
             self._ledger.forget()
         self._attempt = attempt
-        self._figures = Figures(self._query.metrics or USUAL, _count(attempt))
+        self._figures = WatchFigures(self._query.metrics or USUAL, _count(attempt))
         self._getting_on = GettingOn()
         self._began = self._now
         self._listening = asyncio.create_task(self._listen(attempt), name="watch nodes")
@@ -234,7 +236,7 @@ class Watch:
             self._wake.set()
 
     def _events(self, now: float) -> list[WatchRecord]:
-        """Alerts and nodes, when others had time to come."""
+        """Return alerts and node events, after waiting for those of other nodes."""
         if not self._ledger.told:
             return []
         time_s = asyncio.get_running_loop().time()
@@ -247,7 +249,7 @@ class Watch:
         return self._ledger.drained(now)
 
     async def _next(self) -> None:
-        """Until something is to be told, or a tick has passed."""
+        """Wait until there is something to send, or for one tick."""
         wait_s = self._sources.tick_s
         if self._events_due is not None:
             left_s = self._events_due - asyncio.get_running_loop().time()
@@ -287,10 +289,10 @@ class Watch:
         ]
 
     def _timely_cursor(self) -> str:
-        """One where it says something new, and not much more than one a second."""
+        """Return a cursor if it has changed, about once a second at most."""
         now = self._sources.clock.monotonic()
         if self._ledger.told:
-            # The ledger knows already what the reader has still to be told.
+            # The ledger already contains records that are not sent yet.
             return ""
         if not (self._dirty or self._ledger.changed) or now - self._cursor_at < _CURSOR_S:
             return ""
@@ -313,10 +315,11 @@ class Watch:
     def _now(self) -> float:
         return self._sources.clock.now().timestamp()
 
-    def _note(self, kind: NoteKind) -> WatchNote:
+    def _note(self, kind: WatchNoteKind) -> WatchNote:
         words = {
-            NoteKind.SLURM_AWAY: "Slurm does not answer; the job's state is not known meanwhile.",
-            NoteKind.SLURM_BACK: "Slurm answers again.",
+            WatchNoteKind.SLURM_AWAY: "Slurm does not answer; "
+            "the job's state is not known meanwhile.",
+            WatchNoteKind.SLURM_BACK: "Slurm answers again.",
         }.get(kind, "")
         return WatchNote(kind=kind, time=self._sources.clock.now(), words=words)
 

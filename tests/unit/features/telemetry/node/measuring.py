@@ -9,22 +9,22 @@ from typing import Self
 
 from lattice.domain.alert import Alert, Progress
 from lattice.domain.measured import JobSnapshot
-from lattice.domain.metric import Reading, Sample
+from lattice.domain.metric import MetricReading, Sample
 from lattice.domain.nodejobs import (
     JobAppeared,
     JobChanged,
-    JobEnded,
     JobEvent,
     JobIdentity,
     NodeJob,
+    NodeJobEnded,
     NodeStep,
     ProcessId,
     StartSign,
     StepId,
 )
 from lattice.features.telemetry.node.plan import Plan
-from lattice.features.telemetry.node.sampling import Sampling
-from lattice.features.telemetry.node.sights import Sights
+from lattice.features.telemetry.node.sampler import Sampling
+from lattice.features.telemetry.node.snapshots import SnapshotStore
 from lattice.features.telemetry.node.steadytime import SteadyTime
 from tests.fakes.manual_clock import ManualClock
 
@@ -62,7 +62,7 @@ class Jobs:
 
     def end(self, job: NodeJob) -> None:
         self.jobs = {each: known for each, known in self.jobs.items() if each != job.identity}
-        self._events.put_nowait(JobEnded(job))
+        self._events.put_nowait(NodeJobEnded(job))
 
 
 class Probes:
@@ -74,7 +74,9 @@ class Probes:
         self.during: Callable[[], None] = lambda: None
         self.gone: set[int] = set()
 
-    async def __call__(self, jobs: Sequence[NodeJob]) -> Mapping[JobIdentity, tuple[Reading, ...]]:
+    async def __call__(
+        self, jobs: Sequence[NodeJob]
+    ) -> Mapping[JobIdentity, tuple[MetricReading, ...]]:
         self.asked.append(tuple(job.id for job in jobs))
         time = self._clock.now().timestamp()
         self.during()
@@ -142,7 +144,7 @@ class Node:
         self.probes = Probes(self.clock)
         self.heard = Heard()
         self.judges: list[QuietJudge] = []
-        self.sights = Sights(
+        self.sights = SnapshotStore(
             self._judge, lambda _: T0, told=self._told, leaps=lambda: self.time.leaps
         )
         self.waits = 0

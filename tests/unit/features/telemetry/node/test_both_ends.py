@@ -10,18 +10,18 @@ from datetime import UTC, datetime
 import pytest
 
 from lattice.access.grants import GrantSigner
-from lattice.base.signing import SigningKey
+from lattice.base.signatures import SigningKey
 from lattice.domain.attempts import JobAttempt, attempts_of
 from lattice.domain.measured import Shown, ShownValue, shown_of
-from lattice.domain.nodelook import NodeMeasured, NodeOver
+from lattice.domain.node_snapshot import NodeMeasured, NodeOver
 from lattice.domain.stream import StreamQuestion
 from lattice.domain.telemetry import Mode, ModeInForce
 from lattice.features.telemetry.convert.batches import batch_of
 from lattice.features.telemetry.node.buffer import SampleBuffer
 from lattice.features.telemetry.node.feed import MetricFeed
-from lattice.features.telemetry.node.sending import Sending, Stored
-from lattice.features.telemetry.service.following import Means
-from lattice.features.telemetry.service.looks import AgentLooks
+from lattice.features.telemetry.node.sender import Sending, StoredBatch
+from lattice.features.telemetry.service.node_follow import Means
+from lattice.features.telemetry.service.node_snapshots import AgentSnapshots
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.fakes.cluster import allocation
 from tests.fakes.echoing_nodes import QueueCarrier, answered_by
@@ -53,12 +53,12 @@ class OneNode:
 
 
 @asynccontextmanager
-async def looking(node: Node) -> AsyncIterator[AgentLooks]:
+async def looking(node: Node) -> AsyncIterator[AgentSnapshots]:
     async def whose(_node: str, _job_id: int, _started: float) -> JobAttempt:
         return attempt()
 
     clock = ManualClock(datetime.fromtimestamp(T0, UTC))
-    looks = AgentLooks(
+    looks = AgentSnapshots(
         Means(
             nodes=OneNode(node),
             signer=GrantSigner(SigningKey.generate(), clock),
@@ -121,9 +121,9 @@ async def test_what_is_sent_is_what_was_measured() -> None:
     taken: list[pb.SampleBatch] = []
 
     class Servers:
-        async def store(self, batch: pb.SampleBatch) -> Stored:
+        async def store(self, batch: pb.SampleBatch) -> StoredBatch:
             taken.append(pb.SampleBatch.FromString(batch.SerializeToString()))
-            return Stored(1)
+            return StoredBatch(1)
 
     sending = Sending(buffer, Servers(), node.sights.began)
     await sending._send_oldest()

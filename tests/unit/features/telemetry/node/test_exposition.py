@@ -6,9 +6,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lattice.domain.measured import JobSnapshot
-from lattice.domain.metric import Absence, Kind, Sample, labelled
+from lattice.domain.metric import Absence, MetricKind, Sample, labelled
 from lattice.domain.nodejobs import JobIdentity
-from lattice.features.telemetry.node.exposition import Figure, page
+from lattice.features.telemetry.node.exposition import ExposedFigure, page
 
 T0 = 1_794_702_390.0
 
@@ -35,7 +35,11 @@ def test_a_value_has_its_labels_and_the_moment_it_was_read() -> None:
         Sample("gpu_power_watts", 300.0, T0, labels=labels),
         Absence("threads", "not readable"),
     )
-    figures = [Figure("lattice_agent_samples_lost_total", Kind.COUNTER, "samples dropped", 3.0)]
+    figures = [
+        ExposedFigure(
+            "lattice_agent_samples_lost_total", MetricKind.COUNTER, "samples dropped", 3.0
+        )
+    ]
     told = parsed(page("n1", [snapshot(*samples)], figures, T0 + 1))
     here = {"alloc": "7", "node": "n1", "source": "host_local_probe"}
     assert told == {

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lattice.base.errors import NotFound
-from lattice.domain.alert import Alert, Phase, Rule, Severity
+from lattice.domain.alert import Alert, AlertRule, Phase, Severity
 from lattice.domain.measured import JobSnapshot, Shown, ShownValue, shown_of
 from lattice.domain.metric import Absence, Sample, labelled
-from lattice.domain.nodelook import NodeAlert, NodeMeasured, NodeOver
+from lattice.domain.node_snapshot import NodeAlert, NodeMeasured, NodeOver
 from lattice.domain.pipe import LARGEST_MESSAGE_BYTES
 from lattice.features.telemetry.convert.looks import (
     LookAsked,
@@ -27,7 +27,7 @@ from tests.unit.features.telemetry.node.measuring import T0, Node, job_of, settl
 
 BEGAN = job_of().identity.started
 ALERT = Alert(
-    rule=Rule.OOM_KILL,
+    rule=AlertRule.OOM_KILL,
     phase=Phase.FIRING,
     severity=Severity.CRITICAL,
     value=1.0,

@@ -13,7 +13,7 @@ from lattice.domain.metric import Sample, labelled
 from lattice.domain.nodejobs import JobIdentity
 from lattice.features.telemetry.convert.batches import batch_of
 from lattice.features.telemetry.node.buffer import SampleBuffer
-from lattice.features.telemetry.node.sending import Sending, Stored
+from lattice.features.telemetry.node.sender import Sending, StoredBatch
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.eventually import eventually_async
 
@@ -23,13 +23,13 @@ T0 = 1_794_702_390.0
 class Servers:
     """The port `SampleIntake`; `answers` are given in turn, then everything is stored."""
 
-    def __init__(self, *answers: LatticeError | Stored) -> None:
+    def __init__(self, *answers: LatticeError | StoredBatch) -> None:
         self.answers = list(answers)
         self.taken: list[pb.SampleBatch] = []
         self.tries = 0
         self.at_once = 0
 
-    async def store(self, batch: pb.SampleBatch) -> Stored:
+    async def store(self, batch: pb.SampleBatch) -> StoredBatch:
         self.tries += 1
         self.at_once += 1
         assert self.at_once == 1, "one batch in flight"
@@ -41,7 +41,7 @@ class Servers:
         self.taken.append(batch)
         got = batch_of(batch)
         assert got.refused == 0
-        return answer or Stored(sum(job.count for job in got.jobs))
+        return answer or StoredBatch(sum(job.count for job in got.jobs))
 
     @property
     def moments(self) -> list[int]:
@@ -116,7 +116,7 @@ async def test_every_batch_fits_on_the_wire() -> None:
 
 async def test_what_is_refused_for_good_is_counted_and_not_sent_again() -> None:
     servers, buffer = (
-        Servers(UsageError("what is this"), Stored(3, 2, "not this node's")),
+        Servers(UsageError("what is this"), StoredBatch(3, 2, "not this node's")),
         filled(5),
     )
     sending = Sending(buffer, servers, lambda _: T0, sleep=Naps())
@@ -164,7 +164,7 @@ async def test_what_is_under_way_at_the_end_is_not_lost() -> None:
     buffer = filled(3)
 
     class Silent:
-        async def store(self, _: pb.SampleBatch) -> Stored:
+        async def store(self, _: pb.SampleBatch) -> StoredBatch:
             await asyncio.Event().wait()
             raise AssertionError
 

@@ -14,12 +14,12 @@ from lattice.domain.nodejobs import JobIdentity
 from lattice.features.telemetry.convert.batches import batch_message, batch_of
 from lattice.features.telemetry.convert.stamps import stamps_of
 from lattice.features.telemetry.convert.told import StampedRun, ToldJobs
-from lattice.features.telemetry.node.rows import Layouts, Row, columns_of
-from lattice.features.telemetry.node.sending import Stored
+from lattice.features.telemetry.node.direct_write import PATIENCE_S, DirectIntake, WriteRoute
+from lattice.features.telemetry.node.rows import Layouts, SampleRow, columns_of
+from lattice.features.telemetry.node.sender import StoredBatch
 from lattice.features.telemetry.node.stamps import KnownStamps
-from lattice.features.telemetry.node.straight import PATIENCE_S, StraightIntake, Ways
 from lattice.features.telemetry.service.intake import SampleIntake
-from lattice.features.telemetry.service.writing import SampleWriting
+from lattice.features.telemetry.service.sample_writer import SampleWriting
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.fakes.cluster import ACCOUNTS, allocation
 from tests.fakes.in_memory_metrics import InMemoryMetricStore
@@ -47,11 +47,11 @@ class Servers:
         self.heard: list[pb.SampleBatch] = []
         self.fault: LatticeError | None = None
 
-    async def store(self, batch: pb.SampleBatch) -> Stored:
+    async def store(self, batch: pb.SampleBatch) -> StoredBatch:
         if self.fault is not None:
             raise self.fault
         self.heard.append(batch)
-        return Stored(0)
+        return StoredBatch(0)
 
 
 def known(*job_ids: int) -> KnownStamps:
@@ -61,7 +61,7 @@ def known(*job_ids: int) -> KnownStamps:
     return found
 
 
-def rows(job_id: int = 7, at: float = NOW - 30) -> list[Row]:
+def rows(job_id: int = 7, at: float = NOW - 30) -> list[SampleRow]:
     identity = JobIdentity("b", job_id, 1, STARTED + 0.3)
     samples = (
         Sample("cpu_seconds_total", 12.5, at + 0.004),
@@ -75,16 +75,14 @@ def batch(job_id: int = 7, lost: int = 0) -> pb.SampleBatch:
     return batch_message([columns_of(both, STARTED + 0.3)], lost)
 
 
-def intake(
-    store: InMemoryMetricStore, servers: Servers | None = None, *told: int
-) -> StraightIntake:
-    return StraightIntake("n1", known(*told or (7,)), store, servers or Servers())
+def intake(store: InMemoryMetricStore, servers: Servers | None = None, *told: int) -> DirectIntake:
+    return DirectIntake("n1", known(*told or (7,)), store, servers or Servers())
 
 
 @pytest.mark.spec("TOP-2")
 async def test_a_node_writes_what_a_server_would_have_written() -> None:
     straight, over = InMemoryMetricStore(), InMemoryMetricStore()
-    assert await intake(straight).store(batch()) == Stored(4)
+    assert await intake(straight).store(batch()) == StoredBatch(4)
     scheduler = InMemoryScheduler(CLOCK)
     scheduler.accounts, scheduler.allocations = ACCOUNTS, [JOB]
     writing = SampleWriting(over, CLOCK, linger_s=0.0)
@@ -127,15 +125,15 @@ async def test_servers_hear_of_losses_although_they_get_no_samples() -> None:
     await straight.store(batch())
     assert servers.heard == [], "nothing was lost"
     servers.fault = Unavailable("away")
-    assert await straight.store(batch(lost=5)) == Stored(4)
+    assert await straight.store(batch(lost=5)) == StoredBatch(4)
     servers.fault = None
     await straight.store(batch(lost=5))
     await straight.store(batch(lost=5))
     assert servers.heard == [pb.SampleBatch(lost_total=5)]
 
 
-def ways(stamps: KnownStamps, now: float = NOW) -> Ways:
-    return Ways(stamps, lambda identity: identity.started, lambda: now)
+def ways(stamps: KnownStamps, now: float = NOW) -> WriteRoute:
+    return WriteRoute(stamps, lambda identity: identity.started, lambda: now)
 
 
 @pytest.mark.spec("TOP-2")

@@ -9,7 +9,7 @@ import pytest
 
 from lattice.base.errors import LatticeError, Unavailable
 from lattice.domain.telemetry import Mode
-from lattice.features.telemetry.node.told import JobsTold
+from lattice.features.telemetry.node.job_settings import JobSettings
 from lattice.wire.v1 import telemetry_pb2 as pb
 from tests.eventually import eventually_async
 
@@ -43,7 +43,7 @@ class Following:
         self.now = T0
         self.naps: list[float] = []
         self.changes = 0
-        self.told = JobsTold(server.follow, lambda: self.now, share=0.5, sleep=self._nap)
+        self.told = JobSettings(server.follow, lambda: self.now, share=0.5, sleep=self._nap)
         self.told.on_change = self._changed
         self._server = server
 
@@ -54,7 +54,7 @@ class Following:
         self.naps.append(seconds)
         await asyncio.sleep(0)
 
-    async def through(self) -> JobsTold:
+    async def through(self) -> JobSettings:
         running = asyncio.create_task(self.told.run())
         await eventually_async(lambda: not self._server.streams)
         running.cancel()
@@ -64,7 +64,7 @@ class Following:
 
 @pytest.mark.spec("WATCH-3")
 async def test_before_anyone_has_spoken_jobs_are_measured_as_usual() -> None:
-    told = JobsTold(Server().follow, lambda: T0)
+    told = JobSettings(Server().follow, lambda: T0)
     assert told.mode_of(7) is Mode.PROD
     assert told.gpus_of(7) is None
 

@@ -1,7 +1,6 @@
-"""The statistics of a comparison: pure functions on numbers, with the standard library alone.
+"""The statistics of a comparison: pure functions that need only the standard library.
 
-`aligning` puts series onto one grid; `steady` finds where a run has warmed up; `means` says how
-well a mean is known when neighbours resemble each other; `differing` compares two of them;
-`parting` finds when two runs part; `student` has the one distribution that all of it needs.
-docs/adr says why these methods, `just soak compare` what they hold.
+`aligning` puts series on one grid. `means` estimates the error of a mean of correlated samples.
+`differing` compares two means. `parting` finds when two runs diverge. `student` has the t
+distribution. docs/adr explains the choice of methods, and `just soak compare` tests them.
 """

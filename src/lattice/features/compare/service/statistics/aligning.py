@@ -1,7 +1,6 @@
-"""Series of unequal lengths and resolutions on one grid, each from the start of its run. Pure.
+"""Puts series of different lengths and resolutions on one grid, from the start of each run. Pure.
 
-A cell stands for a stretch of time: cell 0 for the first. What was not measured is a hole, on every
-grid.
+Cell 0 is the first interval of a run. A cell without samples is a gap, on every grid.
 """
 
 from __future__ import annotations
@@ -11,24 +10,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 _LEAST_SHARE = 0.5
-"""Of a cell that has to be measured for it to have a mean."""
+"""Share of a cell that must be measured for it to have a mean."""
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """One metric of one run, in stretches of equal length from its start on."""
+    """One metric of one run, in intervals of equal length from its start."""
 
     step_s: float
     values: tuple[float | None, ...]
 
     @property
     def measured(self) -> int:
-        """How many cells have a number."""
+        """Number of cells with a value."""
         return sum(each is not None for each in self.values)
 
     @property
     def begins_s(self) -> float | None:
-        """Where the first cell with a number begins; None: none has one."""
+        """Start of the first cell with a value; None without any."""
         found = (at for at, each in enumerate(self.values) if each is not None)
         first = next(found, None)
         return None if first is None else first * self.step_s
@@ -39,7 +38,7 @@ class Track:
 
 
 def track_of(points: Iterable[tuple[float, float]], step_s: float, length_s: float) -> Track:
-    """Of (seconds since the start, value): each is about the moment it names."""
+    """Build a track from (seconds since the start, value)."""
     count = max(1, math.ceil(length_s / step_s - 1e-9))
     cells: list[list[float]] = [[] for _ in range(count)]
     for moment_s, value in points:
@@ -50,7 +49,7 @@ def track_of(points: Iterable[tuple[float, float]], step_s: float, length_s: flo
 
 
 def on_grid(track: Track, step_s: float) -> Track:
-    """The same in longer stretches; one of which less than half was measured is a hole."""
+    """Resample to longer intervals; a cell that is measured less than half is a gap."""
     if step_s <= track.step_s:
         return track
     count = max(1, math.floor(track.length_s / step_s + 1e-9))
@@ -73,7 +72,7 @@ def on_grid(track: Track, step_s: float) -> Track:
 
 
 def together(tracks: Iterable[Track]) -> tuple[Track, ...]:
-    """All on the coarsest of their grids; their lengths stay their own."""
+    """Resample all to the coarsest of their grids; each keeps its own length."""
     known = tuple(tracks)
     step_s = max((each.step_s for each in known), default=1.0)
     return tuple(on_grid(each, step_s) for each in known)

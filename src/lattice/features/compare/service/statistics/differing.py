@@ -1,7 +1,7 @@
-"""The difference of two means: how large, between which bounds, what would be seen. Pure.
+"""The difference of two means: its size, its interval, and the detectable size. Pure.
 
-In percent the bounds are those of the ratio (Fieller's), because the mean that is divided by is no
-better known than the other; they leave zero out exactly where the absolute ones do.
+The interval in percent is that of the ratio (Fieller's), because the baseline's mean is uncertain
+too. It excludes zero exactly if the absolute interval does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lattice.features.compare.service.statistics import student
-from lattice.features.compare.service.statistics.means import Level
+from lattice.features.compare.service.statistics.means import MeanLevel
 
 CONFIDENCE = 0.95
 POWER = 0.8
@@ -29,20 +29,20 @@ class Bounded:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of one mean from another, the baseline."""
+    """The difference of a mean from the baseline."""
 
     absolute: Bounded
     percent: Bounded | None
-    """None where the baseline is too near to zero to be divided by."""
+    """None if the baseline is too close to zero for a division."""
     chance: float
-    """Of a difference this large or larger if there were none."""
+    """The p-value: the probability of such a difference by chance."""
     smallest: float
     """The smallest true difference that four of five such comparisons would find."""
     error: float
     df: float
 
     def power(self, true: float) -> float:
-        """How likely a comparison like this one finds a true difference of that size."""
+        """Return the probability that such a comparison finds a true difference of this size."""
         if self.error == 0.0:
             return 1.0 if true else 0.0
         far = student.quantile(0.5 + CONFIDENCE / 2, self.df)
@@ -50,8 +50,8 @@ class Difference:
         return student.cdf(shift - far, self.df) + student.cdf(-shift - far, self.df)
 
 
-def difference(baseline: Level, other: Level) -> Difference:
-    """Of `other` from `baseline`."""
+def difference(baseline: MeanLevel, other: MeanLevel) -> Difference:
+    """Return the difference of `other` from `baseline`."""
     apart = other.mean - baseline.mean
     error, df = _error(baseline, other)
     far = student.quantile(0.5 + CONFIDENCE / 2, df)
@@ -67,7 +67,7 @@ def difference(baseline: Level, other: Level) -> Difference:
 
 
 def adjusted(chances: Sequence[float]) -> list[float]:
-    """The same chances where one among so many was bound to be small (Holm's)."""
+    """Adjust p-values for multiple tests (Holm's method)."""
     order = sorted(range(len(chances)), key=lambda each: chances[each])
     found = [1.0] * len(chances)
     highest = 0.0
@@ -77,13 +77,13 @@ def adjusted(chances: Sequence[float]) -> list[float]:
     return found
 
 
-def _error(first: Level, second: Level) -> tuple[float, float]:
-    """The standard error of the difference, and its degrees of freedom (Welch's)."""
+def _error(first: MeanLevel, second: MeanLevel) -> tuple[float, float]:
+    """Return the standard error of the difference and its degrees of freedom (Welch's)."""
     variance = first.variance + second.variance
     if variance == 0.0:
         return 0.0, _NEVER
     df = variance**2 / (first.variance**2 / first.df + second.variance**2 / second.df)
-    # Rounded down: quantiles are remembered, and the next one is never narrower.
+    # Rounded down: quantiles are cached, and a rounded one is never narrower.
     return math.sqrt(variance), math.floor(df * 20) / 20 or 1.0
 
 
@@ -93,10 +93,10 @@ def _chance(apart: float, error: float, df: float) -> float:
     return student.two_sided(apart / error, df)
 
 
-def _percent(baseline: Level, other: Level, far: float) -> Bounded | None:
+def _percent(baseline: MeanLevel, other: MeanLevel, far: float) -> Bounded | None:
     under = baseline.mean
     if under <= 0.0:
-        # No shown metric is below zero.
+        # No metric is negative.
         return None
     doubt = far * far * baseline.variance / (under * under)
     if doubt >= 1.0:

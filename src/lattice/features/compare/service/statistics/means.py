@@ -1,10 +1,9 @@
-"""How well the mean of a measured series is known. Pure.
+"""The standard error of the mean of a measured series. Pure.
 
-Neighbouring samples resemble each other, so a hundred of them say less than a hundred draws would.
-The likeness is taken as that of a process that keeps a share of its last deviation (AR(1)); the
-share is estimated with its known bias put right, and the error of the mean follows from it for the
-length at hand. Where the means of a twentieth each scatter more than that, their scatter counts:
-slow waves are seen there first. Holes are left out.
+Neighbouring samples are correlated, so a hundred of them have less information than a hundred
+independent ones. The model is an AR(1) process, with a bias-corrected estimate of its coefficient.
+The error of the mean for the given length follows from it. If the means of 20 batches scatter more
+than that, their scatter counts: it shows slow waves first. Gaps are left out.
 """
 
 from __future__ import annotations
@@ -15,25 +14,25 @@ from dataclasses import dataclass
 
 LEAST_SAMPLES = 8
 MOST_KEPT = 0.97
-"""Beyond it a series wanders rather than returns, and no length at hand would tell its mean."""
+"""Above this a series drifts, and no available length would determine its mean."""
 _BATCHES = 20
 _LEAST_FOR_BATCHES = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
-    """A mean, the square of its standard error, and what that rests on."""
+class MeanLevel:
+    """A mean, the square of its standard error, and their basis."""
 
     mean: float
     variance: float
     df: float
     samples: int
     effective: float
-    """As many independent draws would say as much."""
+    """The number of independent samples with the same information."""
 
 
-def level_of(values: Sequence[float | None]) -> Level | None:
-    """Of samples that are evenly spaced; None for fewer than eight."""
+def level_of(values: Sequence[float | None]) -> MeanLevel | None:
+    """Return the mean of evenly spaced samples, or None for fewer than eight."""
     told = [each for each in values if each is not None]
     count = len(told)
     if count < LEAST_SAMPLES:
@@ -41,24 +40,24 @@ def level_of(values: Sequence[float | None]) -> Level | None:
     mean = math.fsum(told) / count
     scatter = math.fsum((each - mean) ** 2 for each in told) / count
     if scatter <= (1e-12 * mean) ** 2:
-        # All alike, but for the last digits of a float.
-        return Level(mean, 0.0, count - 1.0, count, float(count))
+        # All equal, except for rounding.
+        return MeanLevel(mean, 0.0, count - 1.0, count, float(count))
     share = kept_share(values, mean, fitted=1)
     relative = variance_of_mean(share, count)
-    # The mean was taken from the same samples, so they lie too close to it.
+    # The mean comes from the same samples, so they are too close to it.
     variance = scatter / (1.0 - relative) * relative
     df = max(1.0 / relative - 1.0, 1.0)
     if count >= _LEAST_FOR_BATCHES:
         of_batches = _batch_variance(told)
         if of_batches > variance:
             variance, df = of_batches, min(df, _BATCHES - 1.0)
-    return Level(mean, variance, df, count, 1.0 / relative)
+    return MeanLevel(mean, variance, df, count, 1.0 / relative)
 
 
 def kept_share(values: Sequence[float | None], mean: float, *, fitted: int) -> float:
-    """Which share of a deviation the next sample keeps, 0 to `MOST_KEPT`.
+    """Return the share of a deviation that the next sample keeps, 0 to `MOST_KEPT`.
 
-    `fitted` levels were taken from the samples; each makes the plain estimate too low.
+    `fitted` is the number of levels fitted to the samples; each lowers the plain estimate.
     """
     square = products = 0.0
     count = pairs = 0
@@ -80,7 +79,7 @@ def kept_share(values: Sequence[float | None], mean: float, *, fitted: int) -> f
 
 
 def variance_of_mean(share: float, count: int) -> float:
-    """Of an AR(1) process with variance 1, for that many samples."""
+    """Return the variance of the mean of `count` samples of an AR(1) process with variance 1."""
     if share < 1e-9:
         return 1.0 / count
     rest = 1.0 - share

@@ -1,10 +1,10 @@
-"""When two runs part: the first moment from which their difference is another. Pure.
+"""When two runs diverge: the first time from which their difference has another level. Pure.
 
-The difference of two aligned runs has one level until they part, and another from then on, under
-noise that keeps a share of its last deviation. Each moment is tried as that of the step, with the
-likeness of neighbours taken out first (Prais and Winsten's transformation), so that a step is seen
-where it is and a slow wave is not taken for one. The best of so many tries has to be unlikely
-among all of them. A single odd sample is no step: the medians before and after have to differ too.
+The difference of two aligned runs has one level until they diverge and another after it, with AR(1)
+noise. Every time is tried as that of the step. The Prais-Winsten transformation removes the
+correlation first. So a step is found where it is, and a slow wave does not count as one. The best
+try must be unlikely among all of them. A single outlier is no step: the medians before and after
+must differ too.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from lattice.features.compare.service.statistics import student
 from lattice.features.compare.service.statistics.means import kept_share, level_of
 
 SURE = 0.01
-"""The chance of a false alarm over all that is looked at."""
+"""Probability of a false alarm over all tests together."""
 _EDGE = 3
 _FITTED = 4
-"""Two levels and a moment were fitted, which makes neighbours look less alike than they are."""
+"""Fitting two levels and a time makes neighbours appear less correlated than they are."""
 _AGAIN = 0.2
-"""What is asked once a step is found is asked more strictly: it would move the moment."""
+"""Tests after the first step are stricter, because they would move the time."""
 _LEAST = 10
 _PERSISTS = 0.5
 _LEAST_DF = 3.0
-"""With fewer not even a difference of hundreds of standard errors would be believed."""
+"""With fewer, not even a difference of hundreds of standard errors would count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class _Step:
 def parts_at(
     baseline: Sequence[float | None], other: Sequence[float | None], *, tests: int = 1
 ) -> int | None:
-    """The cell from which on they differ; the first if ever since. None: not seen to part.
+    """Return the cell from which they differ, the first one if they always do, or None.
 
-    `tests` is of how many such questions this is one.
+    `tests` is the number of such tests in the comparison.
     """
     apart = [
         (at, second - first)
@@ -64,13 +64,13 @@ def _is_away(values: Sequence[float], chance: float) -> bool:
         return False
     if level.variance == 0.0:
         return level.mean != 0.0
-    # So far out, how little is known of the likeness of neighbours weighs more.
+    # In the far tail the uncertainty of the correlation matters more.
     df = max(level.df / 2, _LEAST_DF)
     return student.two_sided(level.mean / math.sqrt(level.variance), df) < chance
 
 
 def first_step(values: Sequence[float], chance: float) -> int | None:
-    """The earliest step of a series' own level, each less likely than `chance` by chance alone."""
+    """Return the earliest step in the level of a series with a p-value below `chance`."""
     found = None
     while len(values) >= _LEAST:
         step = _largest_step(values)
@@ -100,7 +100,7 @@ def _largest_step(values: Sequence[float]) -> _Step:
 
 
 def _plain_step(values: Sequence[float]) -> int:
-    """Where two means fit best, as if neighbours were strangers."""
+    """Return where two means fit best, without regard to correlation."""
     count, mean = len(values), fmean(values)
     total, best, where = 0.0, -1.0, _EDGE
     for at in range(1, count - _EDGE + 1):
@@ -112,7 +112,7 @@ def _plain_step(values: Sequence[float]) -> int:
 
 
 def _whitened_step(values: Sequence[float], share: float) -> tuple[int, float, float, float]:
-    """Where a step fits best, its size, what it explains, and what it leaves."""
+    """Return where a step fits best, its size, and the variation it explains and leaves."""
     count, first, rest = len(values), math.sqrt(1.0 - share * share), 1.0 - share
     middle = fmean(values)
     told = [each - middle for each in values]

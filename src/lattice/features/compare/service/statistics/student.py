@@ -1,4 +1,4 @@
-"""Student's t distribution, for any number of degrees of freedom above zero. Pure."""
+"""Student's t distribution, for any degrees of freedom above zero. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_STEPS = 400
 
 
 def cdf(value: float, df: float) -> float:
-    """The chance of a draw that is no larger."""
+    """Return the probability of a value no larger than this."""
     if math.isinf(df):
         return 0.5 * math.erfc(-value / math.sqrt(2))
     if math.isinf(value):
@@ -22,13 +22,13 @@ def cdf(value: float, df: float) -> float:
 
 
 def two_sided(value: float, df: float) -> float:
-    """The chance of a draw that is at least as far from zero."""
+    """Return the probability of a value at least as far from zero."""
     return min(1.0, 2.0 * cdf(-abs(value), df))
 
 
 @lru_cache(maxsize=4096)
 def quantile(share: float, df: float) -> float:
-    """The value below which this share of draws lies; `share` is between 0 and 1."""
+    """Return the value below which this share lies. Raises `ValueError` unless 0 < share < 1."""
     if not 0.0 < share < 1.0 or not df > 0.0:
         raise ValueError("a share between 0 and 1, and degrees of freedom")
     if math.isinf(df):
@@ -67,7 +67,7 @@ def _beta_share(at: float, first: float, second: float) -> float:
 
 
 def _fraction(at: float, first: float, second: float) -> float:
-    """Its continued fraction, by Lentz's method."""
+    """Evaluate its continued fraction by Lentz's method."""
     upper, lower = 1.0, 1.0 - (first + second) * at / (first + 1.0)
     lower = 1.0 / (lower or _TINY)
     value = lower

@@ -1,36 +1,43 @@
-"""A GPU met a memory error that it could not correct. Pure."""
+"""A GPU had an uncorrectable memory error. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lattice.domain.alert import Rule, Severity
-from lattice.features.watch.node.bounds import Bounds
-from lattice.features.watch.node.rules.finding import Finding, Glance, Level, gpu_name
+from lattice.domain.alert import AlertRule, Severity
+from lattice.features.watch.node.rules.finding import (
+    AlertFinding,
+    AlertLevel,
+    SnapshotWindow,
+    gpu_name,
+)
 from lattice.features.watch.node.rules.rises import Rises
+from lattice.observe.thresholds import Thresholds
 
 
 class Ecc:
-    """Fires when the count rises; passes when it has not for a while."""
+    """Fires when the count rises; clears when it has not risen for a while."""
 
-    rule = Rule.ECC
+    rule = AlertRule.ECC
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._rises = Rises(bounds.event_kept_s)
+    def __init__(self, thresholds: Thresholds) -> None:
+        self._rises = Rises(thresholds.event_clear_s)
 
-    def look(self, glance: Glance) -> Iterator[Finding]:
+    def look(self, glance: SnapshotWindow) -> Iterator[AlertFinding]:
         cards = glance.by_gpu("gpu_ecc_uncorrected_total")
         self._rises.look({uuid: each.value for uuid, each in cards.items()}, glance.time)
         for uuid in cards:
             rise = self._rises.standing(uuid, glance.time)
             name = gpu_name(uuid)
             if rise is None:
-                yield Finding(subject=uuid, level=Level.GOOD, words=f"No new error of {name}.")
+                yield AlertFinding(
+                    subject=uuid, level=AlertLevel.GOOD, words=f"No new error of {name}."
+                )
                 continue
             errors = f"{rise.count:.0f} memory errors" if rise.count > 1 else "a memory error"
-            yield Finding(
+            yield AlertFinding(
                 subject=uuid,
-                level=Level.BAD,
+                level=AlertLevel.BAD,
                 severity=Severity.CRITICAL,
                 value=rise.count,
                 bound=0.0,

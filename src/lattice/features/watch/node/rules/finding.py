@@ -1,4 +1,4 @@
-"""What a rule finds at one look, and what it looks at. Pure."""
+"""The input and the findings of a rule. Pure."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from lattice.domain.alert import Progress, Rule, Severity
+from lattice.domain.alert import AlertRule, Progress, Severity
 from lattice.domain.measured import JobSnapshot
 from lattice.domain.metric import Absence, Sample
 
 _LOOKS_MISSED = 3.0
 
 
-class Level(StrEnum):
-    """How it stands with one subject of a rule."""
+class AlertLevel(StrEnum):
+    """The state of one subject of a rule."""
 
     BAD = "bad"
     BETWEEN = "between"
-    """Not bad enough to fire, not good enough to clear; or too little happened to judge."""
+    """Not bad enough to fire, not good enough to clear; or too little data to judge."""
     GOOD = "good"
     UNMEASURED = "unmeasured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """Of one subject. Everything below `level` is for one that is bad or has passed."""
+class AlertFinding:
+    """The state of one subject. Fields below `level` are for one that is bad or has cleared."""
 
     subject: str = ""
-    level: Level
+    level: AlertLevel
     severity: Severity = Severity.WARNING
     value: float | None = None
     bound: float | None = None
@@ -39,8 +39,8 @@ class Finding:
     remedy: str = ""
 
 
-class Glance:
-    """A snapshot and the one before it, with what is absent sorted once for all rules."""
+class SnapshotWindow:
+    """A snapshot and the one before it, with absences indexed for all rules."""
 
     __slots__ = ("_absent", "before", "broken", "now", "progress", "progress_known")
 
@@ -56,11 +56,11 @@ class Glance:
         self.now = now
         self.progress = progress
         self.progress_known = progress_known
-        """True if anything tells now whether the job gets on."""
+        """True if any sign of progress is measured now."""
         self.broken = before is None or now.time - before.time > _LOOKS_MISSED * max(
             before.resolution_s, now.resolution_s
         )
-        """True if looks are missing in between: nobody knows what lasted through them."""
+        """True if snapshots are missing in between: then durations are unknown."""
         self._absent: dict[str, list[Absence]] = {}
         for each in now.readings:
             if isinstance(each, Absence):
@@ -74,7 +74,7 @@ class Glance:
         return self.now.of(metric)
 
     def by_gpu(self, metric: str) -> dict[str, Sample]:
-        """The sample of each card."""
+        """Return the sample of each GPU."""
         return {each.label("gpu_uuid"): each for each in self.of(metric)}
 
     def absences(self, metric: str) -> list[Absence]:
@@ -82,23 +82,23 @@ class Glance:
 
 
 class RuleMachine(Protocol):
-    """One rule over one life of one job. Fed every snapshot, in the order of time."""
+    """One rule over one run of one job. It gets every snapshot, in order of time."""
 
     @property
-    def rule(self) -> Rule: ...
+    def rule(self) -> AlertRule: ...
 
-    def look(self, glance: Glance) -> Iterable[Finding]:
-        """One finding a subject that can be judged now. Of whom nothing is found is unmeasured."""
+    def look(self, glance: SnapshotWindow) -> Iterable[AlertFinding]:
+        """Yield one finding per subject that can be judged; the others count as unmeasured."""
 
 
 class Lasting:
-    """Since when something holds without a break, for each subject, and over how many looks."""
+    """Since when a condition holds for each subject, and over how many snapshots."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[float, int]] = {}
 
-    def holds(self, subject: str, glance: Glance) -> tuple[float, int]:
-        """It holds now: since when, and how often it was seen to."""
+    def holds(self, subject: str, glance: SnapshotWindow) -> tuple[float, int]:
+        """Record that it holds now; return since when, and how often it was seen."""
         since, looks = self._since.get(subject, (glance.time, 0))
         if glance.broken:
             since, looks = glance.time, 0
@@ -109,12 +109,12 @@ class Lasting:
         self._since.pop(subject, None)
 
     def keep_only(self, subjects: Iterable[str]) -> None:
-        """Of the others nothing was measured, so nothing lasts."""
+        """Forget all others: they were not measured."""
         kept = set(subjects)
         for subject in [each for each in self._since if each not in kept]:
             del self._since[subject]
 
 
 def gpu_name(uuid: str) -> str:
-    """Short enough for a sentence: `GPU-1a2b3c4d`."""
+    """Return a UUID short enough for a sentence: `GPU-1a2b3c4d`."""
     return uuid[:12]

@@ -1,34 +1,46 @@
-"""A GPU that seems fully used, draws next to no power, in a job that does not get on. Pure.
+"""A GPU that seems fully used at idle power, in a job without progress. Pure.
 
-So looks a rank that waits in a collective for one that never comes: its kernel spins. The host
-spins as well, which is why time on a processor is no sign of progress here; output, storage and
-the job's own network are.
+A rank that waits in a collective for a missing rank looks like that: its kernel spins. The host
+spins too, so processor time is no sign of progress here; output, storage and the job's own network
+are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lattice.domain.alert import Progress, Rule, Severity
+from lattice.domain.alert import AlertRule, Severity
 from lattice.domain.metric import Sample
-from lattice.features.watch.node.bounds import Bounds
-from lattice.features.watch.node.rules.finding import Finding, Glance, Lasting, Level, gpu_name
+from lattice.features.watch.node.rules.finding import (
+    AlertFinding,
+    AlertLevel,
+    Lasting,
+    SnapshotWindow,
+    gpu_name,
+)
+from lattice.observe.conditions import (
+    hang_limit,
+    is_gpu_hung,
+    is_gpu_spinning,
+    last_progress,
+    seems_busy,
+)
+from lattice.observe.thresholds import Thresholds
 
-_FEWEST_LOOKS = 3
 _CLEAR = 1.1
 
 
-class GpuHang:
-    """Near idle: below a share of the card's limit, and of the most it drew in this job."""
+class GpuHangAlert:
+    """Idle power: below a share of the GPU's limit, and of the most it drew in this job."""
 
-    rule = Rule.GPU_HANG
+    rule = AlertRule.GPU_HANG
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
+    def __init__(self, thresholds: Thresholds) -> None:
+        self._thresholds = thresholds
         self._stuck = Lasting()
         self._most_watts: dict[str, float] = {}
 
-    def look(self, glance: Glance) -> Iterator[Finding]:
+    def look(self, glance: SnapshotWindow) -> Iterator[AlertFinding]:
         used = glance.by_gpu("gpu_utilization_percent")
         drawn = glance.by_gpu("gpu_power_watts")
         limits = glance.by_gpu("gpu_power_limit_watts")
@@ -42,44 +54,39 @@ class GpuHang:
                 yield found
 
     def _judged(
-        self, uuid: str, used: Sample, watts: float, limit_watts: float, glance: Glance
-    ) -> Finding | None:
-        of_limit = self._bounds.gpu_hang_power_of_limit * limit_watts
-        of_past = self._bounds.gpu_hang_power_of_past * self._most_watts[uuid]
-        drew_more = watts < of_past
-        # A card that never drew more has no past to be held against.
-        bound = min(of_limit, of_past) if drew_more else of_limit
-        seems_used = used.value >= self._bounds.gpu_hang_percent
-        if not (seems_used and watts < bound):
+        self, uuid: str, used: Sample, watts: float, limit_watts: float, glance: SnapshotWindow
+    ) -> AlertFinding | None:
+        thresholds = self._thresholds
+        limit = hang_limit(watts, limit_watts, self._most_watts[uuid], thresholds)
+        if not is_gpu_spinning(used.value, watts, limit, thresholds):
             self._stuck.ends(uuid)
-            passed = not seems_used or watts >= bound * _CLEAR
-            level = Level.GOOD if passed else Level.BETWEEN
-            return self._finding(uuid, used.value, watts, bound, level, None)
+            passed = not seems_busy(used.value, thresholds) or watts >= limit.watts * _CLEAR
+            level = AlertLevel.GOOD if passed else AlertLevel.BETWEEN
+            return self._finding(uuid, used.value, watts, limit.watts, level, None)
         if not glance.progress_known:
             self._stuck.ends(uuid)
             return None
         since, looks = self._stuck.holds(uuid, glance)
-        moved = last_moved(glance.progress)
+        moved = last_progress(glance.progress)
         if moved is not None and moved > since:
             self._stuck.ends(uuid)
-            return self._finding(uuid, used.value, watts, bound, Level.GOOD, None)
-        for_s = self._bounds.gpu_hang_s if drew_more else self._bounds.gpu_hang_without_past_s
-        is_bad = looks >= _FEWEST_LOOKS and glance.time - since >= for_s
-        level = Level.BAD if is_bad else Level.BETWEEN
-        return self._finding(uuid, used.value, watts, bound, level, since)
+            return self._finding(uuid, used.value, watts, limit.watts, AlertLevel.GOOD, None)
+        is_bad = is_gpu_hung(glance.time - since, looks, limit, thresholds)
+        level = AlertLevel.BAD if is_bad else AlertLevel.BETWEEN
+        return self._finding(uuid, used.value, watts, limit.watts, level, since)
 
     @staticmethod
     def _finding(
-        uuid: str, used: float, watts: float, bound: float, level: Level, since: float | None
-    ) -> Finding:
+        uuid: str, used: float, watts: float, bound: float, level: AlertLevel, since: float | None
+    ) -> AlertFinding:
         name = gpu_name(uuid)
         words = (
             f"{name} seems {used:.0f} % used but draws {watts:.0f} W, near idle (below "
             f"{bound:.0f} W), and the job does not get on: probably a hang in a collective."
-            if level is Level.BAD
+            if level is AlertLevel.BAD
             else f"{name} is used {used:.0f} % and draws {watts:.0f} W."
         )
-        return Finding(
+        return AlertFinding(
             subject=uuid,
             level=level,
             severity=Severity.CRITICAL,
@@ -91,9 +98,3 @@ class GpuHang:
             remedy="Look where each rank stands (`lattice attach`, then py-spy dump), find the one "
             "that is missing, and set NCCL_DEBUG=INFO and a timeout for collectives.",
         )
-
-
-def last_moved(progress: Progress) -> float | None:
-    """When a sign of progress last moved that a rank which only waits can't give."""
-    told = [each for each in (progress.output, progress.storage, progress.network) if each]
-    return max(told) if told else None

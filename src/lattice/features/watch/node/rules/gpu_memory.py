@@ -1,35 +1,40 @@
-"""A GPU whose memory is all but full: the next tensor may be the last. Pure."""
+"""A GPU with almost full memory: the next allocation may fail. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lattice.domain.alert import Rule
-from lattice.features.watch.node.bounds import Bounds
-from lattice.features.watch.node.rules.finding import Finding, Glance, Level, gpu_name
+from lattice.domain.alert import AlertRule
+from lattice.features.watch.node.rules.finding import (
+    AlertFinding,
+    AlertLevel,
+    SnapshotWindow,
+    gpu_name,
+)
+from lattice.observe.thresholds import Thresholds
 
 _CLEAR = 2.0
-"""It has passed at so many percent below the bound."""
+"""It clears this many percentage points below the bound."""
 
 
 class GpuMemory:
     """Fires at once."""
 
-    rule = Rule.GPU_MEMORY
+    rule = AlertRule.GPU_MEMORY
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._bound = bounds.gpu_memory_percent
+    def __init__(self, thresholds: Thresholds) -> None:
+        self._bound = thresholds.gpu_memory_percent
 
-    def look(self, glance: Glance) -> Iterator[Finding]:
+    def look(self, glance: SnapshotWindow) -> Iterator[AlertFinding]:
         total = glance.by_gpu("gpu_memory_total_bytes")
         for uuid, used in glance.by_gpu("gpu_memory_used_bytes").items():
             if uuid not in total or total[uuid].value <= 0:
                 continue
             share = used.value / total[uuid].value * 100
-            level = Level.BAD if share > self._bound else Level.BETWEEN
+            level = AlertLevel.BAD if share > self._bound else AlertLevel.BETWEEN
             if share <= self._bound - _CLEAR:
-                level = Level.GOOD
-            yield Finding(
+                level = AlertLevel.GOOD
+            yield AlertFinding(
                 subject=uuid,
                 level=level,
                 value=share,

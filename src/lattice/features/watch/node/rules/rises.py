@@ -1,4 +1,4 @@
-"""A counter of bad events: which rose, and when it last did. Pure."""
+"""Tracks counters of bad events, and when they last rose. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Rise:
-    """What happened to one counter since it was first seen."""
+    """The recent rises of one counter."""
 
     first: float
     last: float
-    """When it rose: the first time of those that have not passed yet, and the last."""
+    """When it rose: the first time of those that have not cleared yet, and the last."""
     count: float
 
 
 class Rises:
-    """Counters by name. The first look at one is no rise, and a fall is a new beginning."""
+    """Counters by name. The first value is no rise, and a decrease is a restart."""
 
     def __init__(self, kept_s: float) -> None:
         self._kept_s = kept_s
@@ -25,7 +25,7 @@ class Rises:
         self._risen: dict[str, Rise] = {}
 
     def look(self, counters: Mapping[str, float], time: float, *, from_zero: bool = False) -> None:
-        """`from_zero`: one not seen before has risen from nothing, for it was looked for."""
+        """Take new values. With `from_zero` a new counter has risen from zero."""
         for name, value in counters.items():
             before = self._known.get(name, 0.0 if from_zero else value)
             self._known[name] = value
@@ -40,14 +40,14 @@ class Rises:
                 rise.count += grown
 
     def standing(self, name: str, time: float) -> Rise | None:
-        """What has not passed yet."""
+        """Return the rise, if it has not cleared yet."""
         rise = self._risen.get(name)
         return rise if rise is not None and time - rise.last <= self._kept_s else None
 
     def last(self, name: str) -> Rise | None:
-        """The newest, whether it has passed or not."""
+        """Return the newest rise, cleared or not."""
         return self._risen.get(name)
 
     def names(self) -> list[str]:
-        """Those that ever rose."""
+        """Return the counters that ever rose."""
         return list(self._risen)

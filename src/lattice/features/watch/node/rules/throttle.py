@@ -1,67 +1,68 @@
-"""A GPU that is slowed down: it is too hot, or has no more power to draw. Pure."""
+"""A GPU that is throttled by heat or its power limit. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from lattice.domain.alert import Rule, Severity
-from lattice.features.watch.node.bounds import Bounds
-from lattice.features.watch.node.rules.finding import Finding, Glance, Lasting, Level, gpu_name
+from lattice.domain.alert import AlertRule, Severity
+from lattice.features.watch.node.rules.finding import (
+    AlertFinding,
+    AlertLevel,
+    Lasting,
+    SnapshotWindow,
+    gpu_name,
+)
+from lattice.observe.conditions import ThrottleCause, throttle_causes
+from lattice.observe.thresholds import Thresholds
 
-_THERMAL, _POWER, _HARDWARE = "thermal", "power", "hw_slowdown"
-"""What a reason has in its name; the last stands beside others, and alone where nobody says why."""
-_HEAT = "heat"
 
+class ThrottleAlert:
+    """Fires at once for heat. Power must last: a busy GPU often reaches its limit."""
 
-class Throttle:
-    """For heat at once, for power once it lasts: at full load a card often meets its limit."""
+    rule = AlertRule.THROTTLE
 
-    rule = Rule.THROTTLE
-
-    def __init__(self, bounds: Bounds) -> None:
-        self._power_s = bounds.power_throttle_s
+    def __init__(self, thresholds: Thresholds) -> None:
+        self._thresholds = thresholds
         self._slowed = Lasting()
 
-    def look(self, glance: Glance) -> Iterator[Finding]:
+    def look(self, glance: SnapshotWindow) -> Iterator[AlertFinding]:
         reasons: dict[str, list[str]] = {}
         for each in glance.of("gpu_throttled"):
             found = reasons.setdefault(each.label("gpu_uuid"), [])
             if each.value > 0:
                 found.append(each.label("reason"))
+        drawn, limits = glance.by_gpu("gpu_power_watts"), glance.by_gpu("gpu_power_limit_watts")
         self._slowed.keep_only(reasons)
         for uuid, given in reasons.items():
-            why = _why(given)
-            if not why:
+            watts, limit = (each[uuid].value if uuid in each else None for each in (drawn, limits))
+            causes = throttle_causes(given, watts, limit, self._thresholds)
+            if not causes:
                 self._slowed.ends(uuid)
-                yield Finding(
-                    subject=uuid, level=Level.GOOD, words=f"{gpu_name(uuid)} is not slowed down."
+                yield AlertFinding(
+                    subject=uuid,
+                    level=AlertLevel.GOOD,
+                    words=f"{gpu_name(uuid)} is not slowed down.",
                 )
                 continue
             since, _ = self._slowed.holds(uuid, glance)
-            at_once = why == _HEAT or _HARDWARE in given
-            lasts = at_once or glance.time - since >= self._power_s
-            yield self._finding(uuid, why, given, since, at_once=at_once, lasts=lasts)
-
-    @staticmethod
-    def _finding(
-        uuid: str, why: str, given: list[str], since: float, *, at_once: bool, lasts: bool
-    ) -> Finding:
-        return Finding(
-            subject=uuid,
-            level=Level.BAD if lasts else Level.BETWEEN,
-            severity=Severity.CRITICAL if at_once else Severity.WARNING,
-            since=since,
-            words=f"{gpu_name(uuid)} is slowed down by {why} ({', '.join(sorted(given))}).",
-            remedy="Tell the site: the card is not cooled or not powered well enough."
-            if at_once
-            else "Nothing is broken: the card is at its limit. Compare it with the others of the "
-            "job; if it alone is slow, tell the site.",
-        )
+            at_once = any(each.is_fault for each in causes.values())
+            lasts = at_once or glance.time - since >= self._thresholds.power_throttle_s
+            at_limit = set(causes.values()) == {ThrottleCause.LIMIT}
+            yield AlertFinding(
+                subject=uuid,
+                level=AlertLevel.BAD if lasts else AlertLevel.BETWEEN,
+                severity=Severity.CRITICAL if at_once else Severity.WARNING,
+                since=since,
+                words=f"{gpu_name(uuid)} is slowed down by {_why(causes)} "
+                f"({', '.join(sorted(given))}).",
+                remedy="Nothing is broken: the card is at its limit. Compare it with the others of "
+                "the job; if it alone is slow, tell the site."
+                if at_limit
+                else "Tell the site: the card is not cooled or not powered well enough.",
+            )
 
 
-def _why(given: list[str]) -> str:
-    if any(_THERMAL in each for each in given):
-        return _HEAT
-    if any(_POWER in each for each in given):
-        return "its power limit"
-    return "its own protection" if _HARDWARE in given else ""
+def _why(causes: Mapping[str, ThrottleCause]) -> str:
+    if ThrottleCause.HEAT in causes.values():
+        return "heat"
+    return "its power limit" if any("power" in each for each in causes) else "its own protection"

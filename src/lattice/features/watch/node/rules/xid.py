@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lattice.domain.alert import Rule, Severity
-from lattice.features.watch.node.bounds import Bounds
-from lattice.features.watch.node.rules.finding import Finding, Glance, Level, gpu_name
+from lattice.domain.alert import AlertRule, Severity
+from lattice.features.watch.node.rules.finding import (
+    AlertFinding,
+    AlertLevel,
+    SnapshotWindow,
+    gpu_name,
+)
 from lattice.features.watch.node.rules.rises import Rise, Rises
+from lattice.observe.conditions import is_program_xid
+from lattice.observe.thresholds import Thresholds
 
 _SERIES = "gpu_xid_total"
 _APART = "/xid"
@@ -28,25 +34,24 @@ _SAID = {
     "119": "its system processor does not answer",
     "120": "an error of its system processor",
 }
-_OF_THE_JOB = frozenset({"13", "31", "43", "45"})
 _LASTING = frozenset({"48", "62", "64", "79", "95", "119", "120"})
-"""A card that reported one of these is not well again because time has passed."""
+"""A GPU with one of these does not recover by itself."""
 
 
 class Xid:
-    """Each number by itself: one that is harmless must not stand before one that is not.
+    """Judges each XID separately: a harmless one must not hide another.
 
-    So the subject is the card's UUID and the number, `GPU-…/xid79`.
+    So the subject is the GPU's UUID and the number, `GPU-…/xid79`.
     """
 
-    rule = Rule.XID
+    rule = AlertRule.XID
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._rises = Rises(bounds.event_kept_s)
+    def __init__(self, thresholds: Thresholds) -> None:
+        self._rises = Rises(thresholds.event_clear_s)
         self._watched: set[str] = set()
-        """Cards that were looked at before: on them a series that is new has risen from nothing."""
+        """GPUs that were seen before: a new series of one of them has risen from zero."""
 
-    def look(self, glance: Glance) -> Iterator[Finding]:
+    def look(self, glance: SnapshotWindow) -> Iterator[AlertFinding]:
         found = {
             f"{each.label('gpu_uuid')}{_APART}{each.label('xid')}": each.value
             for each in glance.of(_SERIES)
@@ -65,11 +70,11 @@ class Xid:
                 yield _finding(name, rise)
 
 
-def _without_errors(glance: Glance) -> set[str]:
-    """Cards of which it is said that there was none, which is a measurement too.
+def _without_errors(glance: SnapshotWindow) -> set[str]:
+    """Return the GPUs that report no error, which is a measurement too.
 
-    A series begins with its first error. Until then its absence names the card, and nobody who
-    failed.
+    A series begins with its first error. Until then its absence names the GPU and has no error
+    message.
     """
     return {
         uuid
@@ -78,15 +83,15 @@ def _without_errors(glance: Glance) -> set[str]:
     }
 
 
-def _finding(name: str, rise: Rise | None) -> Finding:
+def _finding(name: str, rise: Rise | None) -> AlertFinding:
     uuid, _, number = name.partition(_APART)
     if rise is None:
-        return Finding(subject=name, level=Level.GOOD, words=f"No XID {number} again.")
+        return AlertFinding(subject=name, level=AlertLevel.GOOD, words=f"No XID {number} again.")
     said = _SAID.get(number, "")
-    of_the_job = number in _OF_THE_JOB
-    return Finding(
+    of_the_job = is_program_xid(number)
+    return AlertFinding(
         subject=name,
-        level=Level.BAD,
+        level=AlertLevel.BAD,
         severity=Severity.WARNING if of_the_job else Severity.CRITICAL,
         value=rise.count,
         bound=0.0,

@@ -1,0 +1,208 @@
+"""Measures the tree: `just house [--json]`.
+
+Lines and files are those of hand-written code under `src`. Words are the parts of identifiers:
+`job_was_told` and `JobWasTold` both have the part `told`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "lattice"
+BANNED = (
+    "tell", "told", "say", "said", "words", "look", "sight", "glance", "heard", "way", "place",
+    "life", "door", "kept", "whose",
+)  # fmt: skip
+LONGEST_SENTENCE = 25
+"""Words in a sentence of a docstring."""
+_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+_SENTENCE = re.compile(r"(?<=[.!?;:])\s+")
+_NOT_GERUNDS = frozenset({"setting", "wiring", "settings", "sharing", "ping", "string", "ring"})
+"""Modules whose names are nouns."""
+_COMPOSE = (
+    "import time; from tests.fakes.server import composed; composed(); "
+    "before = time.process_time(); composed(); print(time.process_time() - before)"
+)
+
+
+def files() -> tuple[Path, ...]:
+    """The modules that are written by hand."""
+    return tuple(
+        sorted(
+            each
+            for each in SOURCE.rglob("*.py")
+            if "_pb2" not in each.name and each.name not in {"verbs.py", "verbs_async.py"}
+        )
+    )
+
+
+def identifiers(tree: ast.AST) -> Iterator[str]:
+    """Every name that the module defines."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.name
+            case ast.arg():
+                yield node.arg
+            case ast.Name(ctx=ast.Store()):
+                yield node.id
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.attr
+
+
+def parts(name: str) -> tuple[str, ...]:
+    """The words that an identifier is made of."""
+    return tuple(each.lower() for each in _PART.findall(name))
+
+
+def banned_words() -> dict[str, int]:
+    """How often each banned word is a part of a name that is defined in `src`."""
+    found: Counter[str] = Counter()
+    for path in files():
+        names = [path.stem, *identifiers(ast.parse(path.read_text()))]
+        found.update(each for name in names for each in parts(name) if each in BANNED)
+    return {each: found[each] for each in BANNED}
+
+
+def gerunds() -> tuple[str, ...]:
+    """Modules that are named after an activity."""
+    return tuple(
+        str(each.relative_to(SOURCE))
+        for each in files()
+        if any(part.endswith("ing") and part not in _NOT_GERUNDS for part in parts(each.stem)[-1:])
+    )
+
+
+def repeated_classes() -> tuple[str, ...]:
+    """Public class names that stand in several modules."""
+    found: Counter[str] = Counter()
+    for path in files():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name] += 1
+    return tuple(sorted(name for name, count in found.items() if count > 1))
+
+
+def long_sentences() -> tuple[str, ...]:
+    """Sentences of docstrings that are too long, each with where it stands."""
+    found = []
+    for path in files():
+        for text in _docstrings(ast.parse(path.read_text())):
+            prose = text.split("\n\n    ")[0] if "::" in text else text
+            found += [
+                f"{path.relative_to(SOURCE)}: {sentence[:80]}"
+                for sentence in _SENTENCE.split(" ".join(prose.split()))
+                if len(sentence.split()) > LONGEST_SENTENCE
+            ]
+    return tuple(found)
+
+
+def _docstrings(tree: ast.Module) -> Iterable[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text:
+                yield text
+
+
+def small_files_with_one_importer(most_lines: int = 60) -> tuple[str, ...]:
+    """Modules that could stand in the one module that imports them."""
+    texts = {each: each.read_text() for each in files()}
+    found = []
+    for path, text in texts.items():
+        if path.name == "__init__.py" or text.count("\n") >= most_lines:
+            continue
+        dotted = ".".join(("lattice", *path.relative_to(SOURCE).with_suffix("").parts))
+        package, _, leaf = dotted.rpartition(".")
+        pattern = re.compile(
+            rf"{re.escape(dotted)}\b|from {re.escape(package)} import [^\n]*\b{leaf}\b"
+        )
+        importers = [
+            each for each, other in texts.items() if each != path and pattern.search(other)
+        ]
+        if len(importers) == 1:
+            found.append(str(path.relative_to(SOURCE)))
+    return tuple(found)
+
+
+def longest_function() -> tuple[int, str]:
+    """Its lines, and where it stands."""
+    found = (0, "")
+    for path in files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                found = max(found, (length, f"{path.relative_to(SOURCE)}: {node.name}"))
+    return found
+
+
+def imports_of(path: Path) -> int:
+    """How many modules of Lattice a module imports."""
+    return len(set(re.findall(r"^from (lattice[\w.]*) import", path.read_text(), re.MULTILINE)))
+
+
+def compose_seconds() -> float:
+    """Processor time of composing a server with every feature."""
+    words = [sys.executable, "-c", _COMPOSE]
+    return float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+
+
+def measured() -> dict[str, Any]:
+    """The whole table."""
+    every = files()
+    texts = [each.read_text() for each in every]
+    server = (each.read_text() for each in every if SOURCE / "server" in each.parents)
+    length, function = longest_function()
+    return {
+        "files": len(every),
+        "lines": sum(text.count("\n") for text in texts),
+        "none_in_server": sum(text.count("| None") for text in server),
+        "faces_fan_out": imports_of(SOURCE / "server" / "listeners" / "faces.py"),
+        "features_fan_out": imports_of(SOURCE / "server" / "features.py"),
+        "longest_function": length,
+        "longest_function_is": function,
+        "compose_cpu_s": round(compose_seconds(), 3),
+        "small_files_with_one_importer": len(small_files_with_one_importer()),
+        "gerund_modules": len(gerunds()),
+        "repeated_classes": len(repeated_classes()),
+        "long_sentences": len(long_sentences()),
+        "banned_words": sum(banned_words().values()),
+        "banned": banned_words(),
+    }
+
+
+def main() -> None:
+    """Print the table, or lists of what it counts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--list", choices=("gerunds", "classes", "sentences", "small"))
+    options = parser.parse_args()
+    lists = {
+        "gerunds": gerunds,
+        "classes": repeated_classes,
+        "sentences": long_sentences,
+        "small": small_files_with_one_importer,
+    }
+    if options.list:
+        print("\n".join(lists[options.list]()))
+        return
+    found = measured()
+    if options.json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        print(f"{name.replace('_', ' '):32}{value}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""Finds one allocation by its name, for one caller. There is no other look-up.
+
+One rule implements AUTH-12: every look-up takes the same steps, for any owner. First it filters the
+live reading by the caller's scope. Then it queries the accounting store with the same scope. What
+is in neither does not exist for the caller. No branch distinguishes "not yours" from "not there".
+
+Shares widen one look-up by exactly the shared allocations. The caller may know its own shares, so
+the time may depend on them. It never depends on another's job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from lattice.access.actor import Actor
+from lattice.access.permission import Permission
+from lattice.access.policy import scope_of, standing_of, takes_shares
+from lattice.base.clock import Clock
+from lattice.base.errors import NotFound, Unavailable, UsageError
+from lattice.domain.allocation import (
+    REFERENCE_HINT,
+    Allocation,
+    BadReference,
+    Reference,
+    parse_reference,
+)
+from lattice.domain.families import family, with_attempts, with_elapsed, without_runaways
+from lattice.domain.scheduler import PastQuestion, Scheduler, SchedulerReading, Scope
+from lattice.domain.sharing import Share, Shares, Standing
+from lattice.domain.source import AGREED, PAST, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One allocation, the rest of its array or het job, and older uses of its id."""
+
+    allocation: Allocation
+    siblings: tuple[Allocation, ...]
+    earlier: tuple[str, ...]
+    sources: tuple[Source, ...]
+    standing: Standing
+    """The right by which the caller sees it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """What one caller may see in one look-up: by its own right, and by shares."""
+
+    scope: Scope
+    shares: tuple[Share, ...]
+    now: datetime
+
+    @property
+    def widest(self) -> Scope:
+        """Where to look; `covers` then decides on each result."""
+        owners = frozenset(share.owner for share in self.shares)
+        return replace(self.scope, users=self.scope.users | owners) if owners else self.scope
+
+    def covers(self, allocation: Allocation) -> bool:
+        return self.scope.covers(allocation) or any(
+            share.covers(allocation, self.now) for share in self.shares
+        )
+
+
+class AllocationFinder:
+    """Looks up allocations within what a caller may see."""
+
+    def __init__(self, scheduler: Scheduler, clock: Clock, shares: Shares | None = None) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+        self._shares = shares
+
+    async def find(self, actor: Actor, permission: Permission, name: str) -> Found:
+        """The newest visible one of that name. Raises `NotFound`, `Unavailable`, `UsageError`."""
+        reference = _reference(name)
+        asked_at = self._clock.now()
+        reading = self._scheduler.live()
+        scope = scope_of(actor, permission, reading.cluster.accounts)
+        reach = _Reach(scope, self._shared(actor, permission), asked_at)
+        past, past_source = await self.past(PastQuestion(scope=reach.widest, reference=reference))
+        families = self._families(reading, past, reach, reference)
+        sources = [reading.source, past_source]
+        if not families:
+            # It may be younger than the reading, or just shared. Every owner's job gets this second
+            # look.
+            reading = await self._scheduler.fresh()
+            newest, shares_source = await self._newest_shares(actor, permission)
+            again = _Reach(scope, newest, asked_at)
+            if again.widest != reach.widest:
+                question = PastQuestion(scope=again.widest, reference=reference)
+                past, past_source = await self.past(question)
+            families = self._families(reading, past, again, reference)
+            sources = [reading.source, past_source, *shares_source]
+        if not families:
+            raise _absent(reference, sources, asked_at)
+        newest_family, *older = families
+        allocation = newest_family[0]
+        return Found(
+            allocation=allocation,
+            siblings=tuple(newest_family[1:]),
+            earlier=tuple(each[0].ref for each in older),
+            sources=(reading.source, past_source),
+            standing=standing_of(actor, permission, reading.cluster.accounts, allocation)
+            or Standing.SHARED,
+        )
+
+    def find_live(self, actor: Actor, permission: Permission, name: str) -> Found | None:
+        """Like `find`, but from the last reading alone and at once; None if only `find` can decide.
+
+        Use it for what matters only while a job runs, because the accounting store is slow. After
+        None the caller continues with `find`, so that "another's" and "absent" stay one answer.
+        """
+        reference = _reference(name)
+        try:
+            reading = self._scheduler.live()
+        except Unavailable:
+            return None
+        scope = scope_of(actor, permission, reading.cluster.accounts)
+        reach = _Reach(scope, self._shared(actor, permission), self._clock.now())
+        families = self._families(reading, (), reach, reference)
+        if not families or families[0][0].first_submitted is None:
+            return None
+        allocation, *siblings = families[0]
+        return Found(
+            allocation=allocation,
+            siblings=tuple(siblings),
+            earlier=(),
+            sources=(reading.source,),
+            standing=standing_of(actor, permission, reading.cluster.accounts, allocation)
+            or Standing.SHARED,
+        )
+
+    async def confirm(self, actor: Actor, found: Found) -> None:
+        """Raise `NotFound` if an allocation that was found by a share is not shared any more.
+
+        Reads the shares now. Raises `Unavailable` if that fails.
+        """
+        if found.standing is not Standing.SHARED or self._shares is None:
+            return
+        now = self._clock.now()
+        shares = await self._shares.newest_with(actor.user)
+        if not any(share.covers(found.allocation, now) for share in shares):
+            raise _not_there(found.allocation.id)
+
+    def check(self, actor: Actor, permission: Permission, allocation: Allocation) -> None:
+        """Raise if the caller who found it may not see it any more. Never waits."""
+        accounts = self._scheduler.live().cluster.accounts
+        if standing_of(actor, permission, accounts, allocation) is not None:
+            return
+        now = self._clock.now()
+        if not any(each.covers(allocation, now) for each in self._shared(actor, permission)):
+            raise _not_there(allocation.id)
+        if self._shares is not None and not self._shares.source.ok:
+            raise Unavailable(
+                f"Whether {allocation.id} is still shared with you can't be told now: the agreed "
+                "state does not answer.",
+                hint="Try again in a minute.",
+            )
+
+    def _shared(self, actor: Actor, permission: Permission) -> tuple[Share, ...]:
+        if self._shares is None or not takes_shares(actor, permission):
+            return ()
+        return self._shares.with_user(actor.user)
+
+    async def _newest_shares(
+        self, actor: Actor, permission: Permission
+    ) -> tuple[tuple[Share, ...], tuple[Source, ...]]:
+        if self._shares is None or not takes_shares(actor, permission):
+            return (), ()
+        # Do not wait for a store that is known to be silent.
+        if self._shares.source.error is not None:
+            return (), (self._shares.source,)
+        try:
+            return await self._shares.newest_with(actor.user), ()
+        except Unavailable as problem:
+            return (), (Source(name=AGREED, ok=False, error=problem.message),)
+
+    def counted_to(self, reading: SchedulerReading) -> datetime:
+        """The time up to which running jobs are known to run."""
+        # While slurmctld does not answer, it is unknown whether jobs still run.
+        return self._clock.now() if reading.source.ok else reading.cluster.read_at
+
+    async def past(self, question: PastQuestion) -> tuple[tuple[Allocation, ...], Source]:
+        """From the accounting store; empty, with the reason, while it does not answer."""
+        try:
+            past = await self._scheduler.past(question)
+        except Unavailable as problem:
+            return (), Source(name=PAST, ok=False, error=problem.message)
+        return past, Source(name=PAST, ok=True, as_of=self._clock.now(), age_s=0.0)
+
+    def _families(
+        self,
+        reading: SchedulerReading,
+        past: Iterable[Allocation],
+        reach: _Reach,
+        reference: Reference,
+    ) -> list[list[Allocation]]:
+        remembered = {
+            (each.job_id, each.submitted): each
+            for each in past
+            if reach.covers(each) and reference.matches(each)
+        }
+        found: list[Allocation] = []
+        for each in reading.cluster.visible(reach.widest):
+            if reference.matches(each):
+                # Each source has a part of its history, and a share depends on the first submit.
+                memory = remembered.pop((each.job_id, each.submitted), None)
+                whole = with_attempts(each, memory)
+                if reach.covers(whole):
+                    found.append(whole)
+        gone = list(remembered.values())
+        if reading.source.ok:
+            gone = without_runaways(gone, before=reading.cluster.read_at)
+        found = with_elapsed((*found, *gone), self.counted_to(reading))
+        return family(found, reference)
+
+
+def _reference(name: str) -> Reference:
+    try:
+        return parse_reference(name)
+    except BadReference as problem:
+        raise UsageError(f"{problem}.", hint=REFERENCE_HINT) from None
+
+
+def _absent(
+    reference: Reference, sources: Sequence[Source], asked_at: datetime
+) -> NotFound | Unavailable:
+    silent = " and ".join(source.name for source in sources if not source.ok)
+    if not silent:
+        # A list that is too long to be read for every request may be older than a new job.
+        read_at = sources[0].as_of
+        return _not_there(str(reference), younger=read_at is not None and read_at < asked_at)
+    return Unavailable(
+        f"Whether allocation {reference} exists can't be told now: {silent} does not answer.",
+        hint="Try again in a minute; `lattice status` shows what is known.",
+    )
+
+
+def _not_there(name: str, *, younger: bool = False) -> NotFound:
+    return NotFound(
+        f"No allocation {name} of yours.",
+        hint="Slurm's list was read a moment ago: if it is new, try again in a minute."
+        if younger
+        else "`lattice status` lists yours, `lattice history` those of the past.",
+    )

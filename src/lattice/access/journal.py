@@ -1,0 +1,25 @@
+"""Ports of the journal, in which a server records admitted calls, refused calls, and acts."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class ActJournal(Protocol):
+    """Records acts of people."""
+
+    def acted(self, act: str, target: str, sub: str, detail: str) -> None: ...
+
+
+class AccessJournal(Protocol):
+    """Records calls that were admitted or refused."""
+
+    def refused(self, rpc: str, sub: str, reason: str) -> None: ...
+
+    def admitted(self, rpc: str) -> None: ...
+
+
+class RefusalJournal(Protocol):
+    """Records what was refused."""
+
+    def refused(self, rpc: str, who: str, reason: str, /) -> None: ...

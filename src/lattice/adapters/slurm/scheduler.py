@@ -1,0 +1,392 @@
+"""`SlurmScheduler`: the port `Scheduler` over slurmrestd, updated in the background.
+
+`run` polls; `live` returns the last reading with its age; `past` queries slurmdbd. While Slurm is
+down the last reading stays, ages, and is marked as old. Jobs and nodes come from slurmctld, the
+account tree from slurmdbd, the switches from `scontrol`. Each fails and recovers independently.
+
+`ExitCodes` reads exit codes of finished jobs from `sacct` where slurmrestd does not have them.
+slurmrestd 22.05 gives exit code 0 for every past job; the decoder drops impossible values, and this
+fills the gap. Only numbers are requested, so the output has no text of users. The exit code of a
+finished job never changes, so it is read once and cached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from lattice.adapters.slurm.accounting import PastReader
+from lattice.adapters.slurm.accounts import AccountsReader
+from lattice.adapters.slurm.commands import SlurmCommands
+from lattice.adapters.slurm.dialect import Dialects
+from lattice.adapters.slurm.first_submit import Origins, steady_attempts
+from lattice.adapters.slurm.poller import ControllerClock, Polled
+from lattice.adapters.slurm.rest import SlurmRest
+from lattice.adapters.slurm.schema import Raw, Schema
+from lattice.adapters.slurm.schema.known import known_schemas
+from lattice.adapters.slurm.tenancy import Placing
+from lattice.base.clock import Clock
+from lattice.base.errors import LatticeError, Unavailable
+from lattice.domain.accounts import AccountTree
+from lattice.domain.allocation import Allocation, ExitCode
+from lattice.domain.node import Node, Switch, Topology
+from lattice.domain.nodeset import NodeSet
+from lattice.domain.scheduler import LiveCluster, PastQuestion, SchedulerReading
+from lattice.domain.source import LIVE, Source
+from lattice.domain.vcluster import Vclusters
+
+_SWITCHES_LIMIT = 10_000
+
+
+def parse_topology(text: str) -> Topology:
+    """Every valid switch, in the order of the lines."""
+    switches = (_switch(line) for line in text.splitlines()[:_SWITCHES_LIMIT])
+    return Topology(tuple(switch for switch in switches if switch is not None))
+
+
+def leaves(topology: Topology) -> dict[str, str]:
+    """The leaf switch by node."""
+    return {
+        node: switch.name
+        for switch in topology.switches
+        if switch.level == 0
+        for node in switch.nodes
+    }
+
+
+def _switch(line: str) -> Switch | None:
+    parts = dict(word.split("=", 1) for word in line.split() if "=" in word)
+    name, level = parts.get("SwitchName"), parts.get("Level", "")
+    if not name or not (level.isascii() and level.isdigit()) or len(level) > 3:
+        return None
+    try:
+        return Switch(
+            name,
+            int(level),
+            tuple(NodeSet.parse(parts["Nodes"])) if level == "0" and "Nodes" in parts else (),
+            tuple(NodeSet.parse(parts["Switches"])) if "Switches" in parts else (),
+        )
+    except ValueError:
+        return None
+
+
+_Run = tuple[int, int]
+
+_LINE = re.compile(r"([0-9]{1,10})\|([0-9]{1,12})\|([0-9]{1,3}):([0-9]{1,3})")
+_IDS_A_QUESTION = 500
+_REMEMBERED = 100_000
+
+
+class ExitCodes:
+    """Fills in exit codes; also caches None for jobs that `sacct` does not have."""
+
+    def __init__(self, commands: SlurmCommands) -> None:
+        self._commands = commands
+        self._known: dict[_Run, ExitCode | None] = {}
+
+    async def filled(self, found: tuple[Allocation, ...]) -> tuple[Allocation, ...]:
+        """The same allocations; finished ones without an exit code get it if `sacct` has it."""
+        silent = [each for each in found if _is_silent(each)]
+        await self._learn([each for each in silent if _run(each) not in self._known])
+        if not silent:
+            return found
+        return tuple(
+            replace(each, exit_code=self._known.get(_run(each))) if _is_silent(each) else each
+            for each in found
+        )
+
+    async def _learn(self, silent: list[Allocation]) -> None:
+        asked = silent[:_IDS_A_QUESTION]
+        if not asked:
+            return
+        try:
+            text = await self._commands.exit_codes(each.job_id for each in asked)
+        except Unavailable:
+            # The list is correct without them; they are requested again next time.
+            return
+        if len(self._known) > _REMEMBERED:
+            self._known.clear()
+        self._known.update((_run(each), None) for each in asked)
+        self._known.update(parse_exit_codes(text))
+
+
+def parse_exit_codes(text: str) -> Iterable[tuple[_Run, ExitCode]]:
+    """Parses lines of `id|submit|code:signal`; skips malformed lines."""
+    for line in text.split("\n"):
+        if (cells := _LINE.fullmatch(line)) is not None:
+            job, submitted, code, signal = map(int, cells.groups())
+            yield (job, submitted), ExitCode(code, signal)
+
+
+def _is_silent(each: Allocation) -> bool:
+    return each.state.finished and each.exit_code is None and each.started is not None
+
+
+def _run(each: Allocation) -> _Run:
+    return each.job_id, int(each.submitted.timestamp())
+
+
+_log = logging.getLogger(__name__)
+
+_ACCOUNTS_EVERY_S = 60.0
+_TOPOLOGY_EVERY_S = 600.0
+_ORIGINS_EVERY_S = 1.0
+_RETRY_S = 5.0
+_SHARE = 10
+_LONGEST_WAIT_S = 5.0
+_LONGEST_NODES_WAIT_S = 15.0
+_LEAST_STALE_S = 10.0
+
+
+class SlurmScheduler:
+    """Reads one Slurm cluster. The counters are in `jobs.counts`, `nodes.counts`, `past_reader`."""
+
+    def __init__(
+        self,
+        cluster_name: str,
+        rest: SlurmRest,
+        commands: SlurmCommands,
+        vclusters: Vclusters,
+        clock: Clock,
+        poll_interval_s: float = 2.0,
+        *,
+        known: Sequence[Schema] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._name = cluster_name
+        self._commands = commands
+        self._vclusters = vclusters
+        self._clock = clock
+        self._sleep = sleep
+        self._poll_interval_s = poll_interval_s
+        self._interval_s = poll_interval_s
+        self._polling = asyncio.Lock()
+        self._polling_nodes = asyncio.Lock()
+        """One poll at a time: an older answer never replaces a newer one."""
+        dialects = Dialects(rest, known_schemas() if known is None else known)
+        controller_clock = ControllerClock(rest, clock)
+        self.jobs: Polled[Allocation] = Polled(
+            rest,
+            dialects,
+            clock,
+            controller_clock,
+            name="jobs",
+            decode=self._job,
+            restless=lambda job: job.state.waiting,
+        )
+        self.nodes: Polled[Node] = Polled(
+            rest,
+            dialects,
+            clock,
+            controller_clock,
+            name="nodes",
+            decode=self._node,
+            whole=True,
+        )
+        self.past_reader = PastReader(rest, dialects, clock)
+        self._accounts = AccountsReader(cluster_name, rest, dialects, commands)
+        self._exits = ExitCodes(commands)
+        self._origins = Origins(self.past_reader, clock)
+        self._placing = Placing(cluster_name, AccountTree(), vclusters)
+        self._topology = Topology()
+        self._leaves: dict[str, str] = {}
+        self._cluster: LiveCluster | None = None
+        self._nodes_read = False
+        self._nodes_as_of: datetime | None = None
+        self._jobs_as_of: datetime | None = None
+        self._jobs_as_of_s = 0.0
+        self.errors: dict[str, str] = {}
+        """Current errors, by part: jobs, nodes, accounts, associations, topology, origins."""
+
+    @property
+    def cluster_name(self) -> str:
+        """Slurm's ClusterName."""
+        return self._name
+
+    def live(self) -> SchedulerReading:
+        """The last reading and its age, at once. Raises `Unavailable` if there was none yet."""
+        if self._cluster is None:
+            error = self.errors.get("jobs") or self.errors.get("nodes")
+            raise Unavailable(
+                f"Slurm has not answered yet{f': {error}' if error else ''}",
+                hint="Try again in a few seconds.",
+            )
+        age_s = self._clock.monotonic() - self._jobs_as_of_s
+        source = Source(
+            name=LIVE,
+            ok=self._is_current(age_s),
+            as_of=self._jobs_as_of,
+            age_s=age_s,
+            error=self.errors.get("jobs"),
+        )
+        return SchedulerReading(self._cluster, source)
+
+    def _is_current(self, age_s: float) -> bool:
+        # A long list is read less often, which is no error; a failed poll is one.
+        if "jobs" in self.errors:
+            return age_s <= _LEAST_STALE_S
+        return age_s <= max(3 * self._interval_s, _LEAST_STALE_S)
+
+    async def fresh(self, *, nodes: bool = False) -> SchedulerReading:
+        """One more poll, shared by concurrent callers, within the time that polls may take.
+
+        If slurmctld does not answer, or the list is too long to be read at once: the last reading.
+        """
+        asked_s = self._clock.monotonic()
+        if nodes and _SHARE * self.nodes.usual_cost_s <= _LONGEST_WAIT_S:
+            # First: a caller that just changed a node must not wait for the list of jobs.
+            await self._try("nodes", self._poll_nodes)
+        async with self._polling:
+            if self._jobs_as_of_s < asked_s and "jobs" not in self.errors:
+                due_s = self._jobs_as_of_s + _SHARE * self.jobs.usual_cost_s
+                wait_s = max(0.0, due_s - self._clock.monotonic())
+                if wait_s <= _LONGEST_WAIT_S:
+                    await self._sleep(wait_s)
+                    await self._try("jobs", self._read_jobs)
+        return self.live()
+
+    async def past(self, question: PastQuestion) -> tuple[Allocation, ...]:
+        """From slurmdbd, newest first. Raises `Unavailable` while it does not answer."""
+        found = await self.past_reader.ask(question, self._placing, self._accounts.associations)
+        return await self._exits.filled(found)
+
+    async def run(self) -> None:
+        """Update the reading until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, step, wait_s in (
+                    ("jobs", self._poll_jobs, self._wait_for_jobs),
+                    ("nodes", self._poll_nodes, self._wait_for_nodes),
+                    ("accounts", self._read_accounts, lambda: _ACCOUNTS_EVERY_S),
+                    ("associations", self._accounts.read_ids, lambda: _ACCOUNTS_EVERY_S),
+                    ("topology", self._read_topology, lambda: _TOPOLOGY_EVERY_S),
+                    ("origins", self._read_origins, lambda: _ORIGINS_EVERY_S),
+                ):
+                    group.create_task(self._repeat(name, step, wait_s), name=f"slurm {name}")
+        finally:
+            await self.past_reader.aclose()
+
+    async def refresh(self) -> None:
+        """Read everything once. Failures are in `errors`; for start-up and tests."""
+        await asyncio.gather(
+            self._try("accounts", self._read_accounts),
+            self._try("associations", self._accounts.read_ids),
+            self._try("topology", self._read_topology),
+            self._try("nodes", self._read_nodes),
+            self._try("jobs", self._read_jobs),
+        )
+        await self._try("origins", self._read_origins)
+
+    async def _repeat(
+        self, name: str, step: Callable[[], Awaitable[None]], wait_s: Callable[[], float]
+    ) -> None:
+        while True:
+            worked = await self._try(name, step)
+            await self._sleep(wait_s() if worked else min(wait_s(), _RETRY_S))
+
+    async def _try(self, name: str, step: Callable[[], Awaitable[None]]) -> bool:
+        try:
+            await step()
+        except LatticeError as error:
+            if self.errors.get(name) != error.message:
+                _log.warning("slurm %s: %s", name, error.message)
+            self.errors[name] = error.message
+            return False
+        except Exception as error:  # noqa: BLE001
+            # An unexpected record must not break the view for everyone: log it and retry.
+            _log.exception("slurm %s: not foreseen", name)
+            self.errors[name] = f"internal error while reading {name}: {type(error).__name__}"
+            return False
+        if self.errors.pop(name, None):
+            _log.info("slurm %s: answers again", name)
+        return True
+
+    def _wait_for_jobs(self) -> float:
+        if "jobs" in self.errors or self.jobs.counts.polls_total == 1:
+            return self._poll_interval_s
+        # Polling takes a tenth of the time at most: a long list is read less often.
+        cost_s = self.jobs.last_cost_s
+        self._interval_s = max(self._poll_interval_s, _SHARE * cost_s)
+        return self._interval_s - cost_s
+
+    def _wait_for_nodes(self) -> float:
+        # One slow poll must not hide an operator's change of a node for a minute.
+        wait_s = max(self._interval_s, (_SHARE - 1) * self.nodes.usual_cost_s)
+        return min(wait_s, max(self._interval_s, _LONGEST_NODES_WAIT_S))
+
+    async def _poll_jobs(self) -> None:
+        async with self._polling:
+            await self._read_jobs()
+
+    async def _read_jobs(self) -> None:
+        as_of, as_of_s = self._clock.now(), self._clock.monotonic()
+        before = self.jobs.records
+        changed = await self.jobs.poll()
+        if changed:
+            await self.jobs.replace_all(steady_attempts(before, self.jobs.records))
+        self._jobs_as_of, self._jobs_as_of_s = as_of, as_of_s
+        if changed or self._cluster is None:
+            self._rebuild()
+        else:
+            self._cluster = self._cluster.confirmed(as_of)
+
+    async def _poll_nodes(self) -> None:
+        async with self._polling_nodes:
+            await self._read_nodes()
+
+    async def _read_nodes(self) -> None:
+        as_of = self._clock.now()
+        await self.nodes.poll()
+        self._nodes_read, self._nodes_as_of = True, as_of
+        self._rebuild()
+
+    async def _read_accounts(self) -> None:
+        if not await self._accounts.read():
+            return
+        placing = Placing(self._name, self._accounts.tree, self._vclusters)
+        self._placing = placing
+        await self.jobs.replace_all(lambda job: _placed(job, placing))
+        self._rebuild()
+
+    async def _read_topology(self) -> None:
+        topology = parse_topology(await self._commands.topology())
+        if topology != self._topology:
+            self._topology, self._leaves = topology, leaves(topology)
+            await self.nodes.replace_all(self._on_switch)
+            self._rebuild()
+
+    async def _read_origins(self) -> None:
+        if await self._origins.learn(self.jobs.records, self._placing):
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        if self._jobs_as_of is None or not self._nodes_read:
+            return
+        self._cluster = LiveCluster(
+            read_at=self._jobs_as_of,
+            allocations=self._origins.applied(self.jobs.records),
+            nodes=self.nodes.records,
+            nodes_read_at=self._nodes_as_of,
+            topology=self._topology,
+            accounts=self._accounts.tree,
+        )
+
+    def _job(self, schema: Schema, raw: Raw) -> Allocation | None:
+        return schema.job(raw, self._placing)
+
+    def _node(self, schema: Schema, raw: Raw) -> Node | None:
+        node = schema.node(raw)
+        return node and self._on_switch(node)
+
+    def _on_switch(self, node: Node) -> Node:
+        switch = self._leaves.get(node.name, "")
+        return node if node.switch == switch else replace(node, switch=switch)
+
+
+def _placed(job: Allocation, placing: Placing) -> Allocation:
+    tenant = placing.tenant(job.account)
+    return job if job.tenant == tenant else replace(job, tenant=tenant)

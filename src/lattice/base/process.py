@@ -1,0 +1,35 @@
+"""Process-wide settings: inherited signals, and how often Python collects garbage.
+
+A process keeps until its end what it holds after its start. Scanning that again and again takes
+time and, in a process that forks, memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+
+
+def reset_inherited_signals() -> None:
+    """Unblock every signal, and let this process wait for its children again.
+
+    The mask and an ignored SIGCHLD both survive exec. With SIGCHLD ignored, the kernel reaps
+    children itself and their exit codes are lost. A blocked SIGTERM or SIGALRM never arrives.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+MANY = 50_000
+"""A page about a few hundred nodes makes as many objects, which are freed without a collection.
+With the interpreter's threshold of 700, a fifth of the time for such a page goes into collections.
+"""
+_OLDER = 20
+
+
+def settle(young: int | None = None) -> None:
+    """Exclude all current objects from collection; collect new ones after `young` of them."""
+    gc.collect()
+    gc.freeze()
+    if young is not None:
+        gc.set_threshold(young, _OLDER, _OLDER)

@@ -1,0 +1,101 @@
+"""The base of the generated verbs of both clients, and the verbs that are more than one call.
+
+`lattice.client.blocking_client` and `lattice.client.async_client` implement the connections.
+"""
+
+# ruff: noqa: PLC0415 - a verb loads its feature, so that unused ones cost nothing
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from lattice.base.call import BytesCall, Call, StreamCall, TerminalCall
+from lattice.base.clock import Clock, SystemClock
+from lattice.base.pace import pauses
+
+if TYPE_CHECKING:
+    from lattice.client.attached_async import AsyncRemoteTerminal
+    from lattice.client.byte_stream import AsyncByteStream
+    from lattice.client.dialler import Dialler
+    from lattice.client.record_stream import AsyncRecordStream
+    from lattice.features.allocations.model import AllocationCard
+
+T = TypeVar("T")
+
+
+class AsyncVerbBase(ABC):
+    """The four ways of the asynchronous client to call a server."""
+
+    @abstractmethod
+    async def call(self, call: Call[T]) -> T:
+        """Make a call and return its answer."""
+
+    @abstractmethod
+    def stream(
+        self,
+        call: StreamCall[T],
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> AsyncRecordStream[T]:
+        """Follow a stream over as many connections as it takes."""
+
+    @abstractmethod
+    def fetch(
+        self, call: BytesCall, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> AsyncByteStream:
+        """The bytes of one thing, over as many connections as it takes."""
+
+    @abstractmethod
+    def dialler(self, call: TerminalCall, *, clock: Clock) -> Dialler:
+        """Opens the connections of a terminal."""
+
+    def attach(
+        self,
+        reference: str,
+        *,
+        node: str = "",
+        rank: int | None = None,
+        command: Sequence[str] = (),
+        terminal: str = "",
+        rows: int = 24,
+        columns: int = 80,
+        tools: str = "",
+    ) -> AsyncRemoteTerminal:
+        """Run a command in a running job, or its owner's login shell; used with `async with`.
+
+        `terminal` is the value of TERM and gives it a terminal of this size. Without it there are
+        pipes.
+        """
+        from lattice.client.attached_async import AsyncRemoteTerminal
+        from lattice.client.terminal import TerminalLink
+        from lattice.features.attach import terminal_call
+
+        call = terminal_call.attach(
+            reference, node=node, rank=rank, command=tuple(command), tools=tools
+        )
+        clock = SystemClock()
+        dialler = self.dialler(call, clock=clock)
+        link = TerminalLink(call, dialler, clock, terminal=terminal, size=(rows, columns))
+        return AsyncRemoteTerminal(link)
+
+    async def wait(
+        self,
+        reference: str,
+        *,
+        timeout_s: float | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> AllocationCard:
+        """Poll until the allocation has finished or the time is over, and return the last card."""
+        from lattice.features.allocations.operations import get_allocation
+
+        card = await self.call(get_allocation(reference))
+        for pause_s in pauses(timeout_s):
+            if card.allocation.state.finished:
+                break
+            await sleep(pause_s)
+            # By its full name from here on, because the id alone could mean a newer one later.
+            card = await self.call(get_allocation(card.allocation.ref))
+        return card

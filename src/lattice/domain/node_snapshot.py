@@ -1,0 +1,106 @@
+"""Ports to what nodes measure for a job now, without the metric store. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from lattice.domain.alert import Alert, Progress
+from lattice.domain.attempts import JobAttempt
+from lattice.domain.measured import JobSnapshot
+
+SETTLED_S = 120.0
+"""So long after its first snapshot a node's judge has found all current alerts again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSnapshot:
+    """One snapshot of a job on one node. Times are the servers'."""
+
+    node: str
+    before: JobSnapshot | None
+    """The previous one, for rates."""
+    now: JobSnapshot
+    firing: tuple[Alert, ...] = ()
+    progress: Progress | None = None
+    judged_since: float | None = None
+    """The judge's first snapshot of this job; None: not reported."""
+
+    def knows_of(self, since: float) -> bool:
+        """True if an alert that began then, and is not in `firing`, has cleared.
+
+        A restarted agent has lost its alerts and needs a while to find them again.
+        """
+        if self.judged_since is None:
+            return self.before is not None
+        return since >= self.judged_since or self.now.time >= self.judged_since + SETTLED_S
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUnreachable:
+    """Why a node reported nothing."""
+
+    node: str
+    reason: str
+    since: float | None = None
+    """Since when it does not answer, in seconds since 1970, if known."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMeasured:
+    """A node has a new snapshot."""
+
+    sight: NodeSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAlert:
+    """A node has a new alert."""
+
+    node: str
+    alert: Alert
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStale:
+    """A node has stopped answering, so its last values are not current any more."""
+
+    silence: NodeUnreachable
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBack:
+    """A node answers again."""
+
+    node: str
+    gone_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOver:
+    """The job's processes on the node have ended."""
+
+    node: str
+
+
+NodeNews: TypeAlias = NodeMeasured | NodeAlert | NodeStale | NodeBack | NodeOver
+
+
+class NodeSnapshots(Protocol):
+    """Asks the agents of a running attempt."""
+
+    async def look(
+        self, attempt: JobAttempt, *, only: Collection[str] | None = None, within_s: float = 3.0
+    ) -> tuple[tuple[NodeSnapshot, ...], tuple[NodeUnreachable, ...]]:
+        """Ask every node once, in parallel. Never raises.
+
+        A node without a timely answer is unreachable.
+        """
+
+    def follow(self, attempt: JobAttempt) -> AbstractAsyncContextManager[AsyncIterator[NodeNews]]:
+        """The news of all its nodes, as they come, until the context ends.
+
+        There is one stream per node, shared by all followers on this server.
+        """

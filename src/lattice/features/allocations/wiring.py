@@ -1,0 +1,32 @@
+"""Wires the feature: its service and its operations."""
+
+from __future__ import annotations
+
+from lattice.base.operation import AnyBinding
+from lattice.features.allocations.operations import GET_ALLOCATION, LIST_ALLOCATIONS, LIST_HISTORY
+from lattice.features.allocations.service import AllocationService
+from lattice.foundation.foundation import Foundation
+from lattice.foundation.wiring import Wiring
+
+
+def bindings(service: AllocationService) -> tuple[AnyBinding, ...]:
+    """Bind the operations to the service."""
+    return (
+        LIST_ALLOCATIONS.to(service.recent),
+        GET_ALLOCATION.to(
+            lambda actor, asked: service.card(actor, asked.id, last_output=asked.last_output)
+        ),
+        LIST_HISTORY.to(service.history),
+    )
+
+
+def wire(foundation: Foundation) -> Wiring:
+    """Return the feature's part of the server."""
+    service = AllocationService(
+        foundation.scheduler,
+        foundation.clock,
+        foundation.shares,
+        foundation.reads,
+        foundation.last_outputs,
+    )
+    return Wiring(bindings=bindings(service))

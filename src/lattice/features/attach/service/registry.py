@@ -1,0 +1,216 @@
+"""The slot and the record of a session: taken before it begins, released after it ends.
+
+While no client is connected, the slot is kept for 30 s and the record for `RESUME_S`. Then the
+session is over. A server that stops leaves that to the others (`cleanup`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lattice.access.actor import Actor
+from lattice.access.journal import ActJournal
+from lattice.access.limits import CallerLimits, OpenSlot, Sessions
+from lattice.access.locks import locked_text
+from lattice.base.clock import Clock
+from lattice.base.errors import LatticeError, NotFound, PermissionRefused, Unavailable
+from lattice.domain.allocation import Allocation
+from lattice.domain.lock import Lock, Locks, NoLocks
+from lattice.domain.terminal import EndCause
+from lattice.features.attach.model import RESUME_S, AttachSession, EndReason, Start
+from lattice.features.attach.service.records import Kept, SessionRecords
+from lattice.features.attach.service.tap import SessionTap
+
+_log = logging.getLogger(__name__)
+
+_MOST_LEFT = 10_000
+REASONS = {
+    EndCause.EXITED: EndReason.EXITED,
+    EndCause.SIGNALLED: EndReason.EXITED,
+    EndCause.CLIENT_LOST: EndReason.CLIENT_LOST,
+    EndCause.JOB_ENDED: EndReason.JOB_ENDED,
+    EndCause.FAILED: EndReason.FAILED,
+}
+
+
+@dataclass(eq=False, slots=True)
+class SessionEntry:
+    """One connection's hold on a session."""
+
+    actor: Actor
+    record: Kept
+    slot: OpenSlot
+    passage: SessionTap
+
+    @property
+    def session(self) -> str:
+        return self.record.session.id
+
+    @property
+    def node(self) -> str:
+        return self.record.session.node
+
+
+@dataclass(eq=False, slots=True)
+class _Left:
+    """A session without a client, which may come back to this server."""
+
+    passage: SessionTap
+    ending: asyncio.Task[None]
+
+
+class SessionRegistry:
+    """Takes and releases slots and records."""
+
+    def __init__(
+        self,
+        limits: CallerLimits,
+        records: SessionRecords,
+        clock: Clock,
+        journal: ActJournal,
+        *,
+        locks: Locks | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._locks = locks or NoLocks()
+        self._limits = limits
+        self._records = records
+        self._clock = clock
+        self._journal = journal
+        self._sleep = sleep
+        self._left: dict[str, _Left] = {}
+
+    async def begin(self, actor: Actor, job: Allocation, node: str, start: Start) -> SessionEntry:
+        """Take a slot, then write the record.
+
+        Raises `PermissionRefused`, `RateLimited`, `Unavailable`, `UsageError`.
+        """
+        self._refuse_locked(actor, node, start.session)
+        session = AttachSession(
+            id=start.session,
+            user=job.user,
+            subject=actor.sub,
+            allocation=job.ref,
+            attempt=job.attempt,
+            node=node,
+            command=start.command,
+            terminal=bool(start.terminal),
+            started=self._clock.now(),
+        )
+        place = await self._taken(actor, start.session, lambda: self._records.begin(session))
+        detail = f"session {session.id} on {node}: {' '.join(session.command) or 'login shell'}"
+        self._journal.acted("attach", job.ref, actor.sub, detail)
+        return place
+
+    async def resume(self, actor: Actor, job: Allocation, session: str) -> SessionEntry:
+        """Take both for a session that continues. Raises `NotFound` if it is over."""
+        self._refuse_locked(actor, "", session)
+        place = await self._taken(actor, session, lambda: self._resumed(actor, job, session))
+        left = self._left.pop(session, None)
+        if left is not None:
+            left.ending.cancel()
+            place.passage = left.passage
+        elif (owed := place.record.owed) is not None:
+            ago_s = (self._clock.now() - owed).total_seconds()
+            place.passage.owed_s = self._clock.monotonic() - ago_s
+        return place
+
+    def lock(self, actor: Actor, node: str, session: str) -> Lock | None:
+        """The lock that covers this session now, or None."""
+        by_person = self._locks.of_user(actor.sub, actor.user)
+        return by_person or self._locks.of_node(node) or self._locks.of_session(session)
+
+    def _refuse_locked(self, actor: Actor, node: str, session: str) -> None:
+        if (lock := self.lock(actor, node, session)) is not None:
+            raise PermissionRefused(locked_text(lock), hint="The job runs on.")
+
+    async def _resumed(self, actor: Actor, job: Allocation, session: str) -> Kept:
+        record = await self._records.resume(session, job.user, actor.sub)
+        if not _is_of(record.session.allocation, job):
+            raise NotFound("This session is over.", hint="Begin a new one.")
+        return record
+
+    async def _taken(
+        self, actor: Actor, session: str, write: Callable[[], Awaitable[Kept]]
+    ) -> SessionEntry:
+        slot: OpenSlot | None = None
+        try:
+            slot = await self._limits.open(actor.sub, Sessions.ATTACH, session)
+            return SessionEntry(actor, await write(), slot, SessionTap(self._clock))
+        except LatticeError as problem:
+            if slot is not None:
+                await slot.release()
+            if isinstance(problem, Unavailable):
+                raise _unrecorded(problem) from None
+            raise
+
+    async def end(self, place: SessionEntry, reason: EndReason) -> None:
+        """Release the slot and record the end; `cleanup` repeats a failed write."""
+        await place.slot.release()
+        exit_ = place.passage.exit
+        code = exit_.code if exit_ is not None else None
+        try:
+            over = await self._records.end(place.record, reason, code)
+        except Unavailable as problem:
+            # `cleanup` ends it: no server serves the session that the record names.
+            _log.warning("the end of session %s is not written: %s", place.session, problem.message)
+            return
+        if over is not None:
+            detail = (
+                f"session {over.id} on {over.node}: {reason.value}, "
+                f"{place.passage.typed_bytes} bytes in, {place.passage.shown_bytes} out"
+            )
+            self._journal.acted("attach end", over.allocation, over.subject, detail)
+
+    async def leave(self, place: SessionEntry) -> None:
+        """The client is gone and may come back, to this server or another."""
+        await place.slot.client_lost()
+        with suppress(Unavailable):
+            place.record = await self._records.left(place.record, self._owed(place.passage))
+        before = self._left.pop(place.session, None)
+        if before is not None:
+            before.ending.cancel()
+        if len(self._left) < _MOST_LEFT:
+            ending = asyncio.create_task(self._ending(place), name="attach left")
+            self._left[place.session] = _Left(place.passage, ending)
+
+    def _owed(self, passage: SessionTap) -> datetime | None:
+        if passage.owed_s is None:
+            return None
+        ago_s = self._clock.monotonic() - passage.owed_s
+        return self._clock.now() - timedelta(seconds=ago_s)
+
+    async def _ending(self, place: SessionEntry) -> None:
+        try:
+            await self._sleep(RESUME_S)
+            exit_ = place.passage.exit
+            await self.end(place, REASONS[exit_.cause] if exit_ else EndReason.CLIENT_LOST)
+        finally:
+            left = self._left.get(place.session)
+            if left is not None and left.ending is asyncio.current_task():
+                del self._left[place.session]
+
+    async def aclose(self) -> None:
+        """Stop waiting for clients; other servers end the records."""
+        tasks = [each.ending for each in self._left.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _unrecorded(problem: Unavailable) -> Unavailable:
+    return Unavailable(
+        "QuorumUnavailable: cannot record who attaches",
+        hint=f"{problem.message} Try again in a minute.",
+    )
+
+
+def _is_of(written: str, job: Allocation) -> bool:
+    """True if a record's reference is this job's; either may lack the time of the submit."""
+    name, _, submitted = written.partition("@")
+    return name == job.id and (not submitted or job.ref in {written, job.id})

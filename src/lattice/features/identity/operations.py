@@ -1,0 +1,45 @@
+"""The operations of the feature, and the functions that build calls of them. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from lattice.base.call import Call
+from lattice.base.operation import Operation
+from lattice.domain.request_fields import EmptyRequest
+from lattice.features.identity.model import AuthDiscovery, Identity
+
+_SERVICE = "lattice.v1.IdentityService/"
+
+GET_AUTH_DISCOVERY = Operation(
+    rpc=_SERVICE + "GetAuthDiscovery",
+    method="GET",
+    path="/auth/discovery",
+    request=EmptyRequest,
+    answer=AuthDiscovery,
+)
+WHO_AM_I = Operation(
+    rpc=_SERVICE + "WhoAmI",
+    method="GET",
+    path="/auth/whoami",
+    request=EmptyRequest,
+    answer=Identity,
+)
+
+
+def auth_discovery() -> Call[AuthDiscovery]:
+    """Get the provider and the client id to sign in with; needs no token."""
+    call = GET_AUTH_DISCOVERY.call(EmptyRequest())
+    return call._replace(path="/api" + call.path, anonymous=True)
+
+
+def whoami() -> Call[Identity]:
+    """Get the caller's identity as the server sees it."""
+    return WHO_AM_I.call(EmptyRequest())
+
+
+SDK: Mapping[str, Callable[..., object]] = {
+    "whoami": whoami,
+    "discovery": auth_discovery,
+}
+"""Method names of the SDK, and the functions that build their calls."""

@@ -1,0 +1,120 @@
+"""The agent's connections: each dial uses the current identity, each lane its own connection.
+
+gRPC would share one connection between channels of the same kind. A terminal must not wait behind a
+bulk transfer, so every lane has its own connection. It is closed after 30 s without use. New
+connections use a renewed identity; open ones stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+import grpc
+from grpc import aio
+
+from lattice.wire.carriers import STREAM_OPTIONS, GrpcCarrier
+
+_IDLE_S = 30.0
+_OPTIONS: tuple[tuple[str, Any], ...] = (
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+    # A node receives little. The bandwidth probe costs a tenth of the processor time of a sample.
+    ("grpc.http2.bdp_probe", 0),
+    *STREAM_OPTIONS,
+)
+
+
+class DialIdentity(Protocol):
+    """The node's identity when it dials, and what the server must prove."""
+
+    @property
+    def generation(self) -> int:
+        """Rises with every renewal of the identity."""
+
+    def channel_credentials(self) -> grpc.ChannelCredentials: ...
+
+    def channel_options(self) -> Sequence[tuple[str, Any]]: ...
+
+
+class _Lane:
+    def __init__(self, channel: aio.Channel, generation: int) -> None:
+        self.channel = channel
+        self.generation = generation
+        self.users = 0
+        self.closing: asyncio.TimerHandle | None = None
+
+
+class Dialling:
+    """Makes connections to replicas."""
+
+    def __init__(self, identity: DialIdentity) -> None:
+        self._identity = identity
+        self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def channel(self, address: str) -> aio.Channel:
+        """A new connection; the caller closes it."""
+        return aio.secure_channel(
+            address,
+            self._identity.channel_credentials(),
+            options=[*self._identity.channel_options(), *_OPTIONS],
+        )
+
+    @asynccontextmanager
+    async def carrier(self, address: str, lane: int) -> AsyncIterator[GrpcCarrier]:
+        """A stream for frames on a lane."""
+        async with self.lane(address, lane) as channel:
+            # Messages stay bytes. grpc works without serialisers, but its type stubs require them.
+            dial: Any = channel.stream_stream
+            call = dial("/lattice.v1.LinkService/Carry")()
+            try:
+                yield GrpcCarrier(call)
+            finally:
+                if call.done() and await call.code() is grpc.StatusCode.UNAVAILABLE:
+                    self.give_up(address, lane)
+                call.cancel()
+
+    @asynccontextmanager
+    async def lane(self, address: str, lane: int) -> AsyncIterator[aio.Channel]:
+        """The lane's connection; it stays open for 30 s after the last use."""
+        used = self._lane(address, lane)
+        used.users += 1
+        try:
+            yield used.channel
+        finally:
+            used.users -= 1
+            if not used.users:
+                loop = asyncio.get_running_loop()
+                used.closing = loop.call_later(_IDLE_S, self._drop, (address, lane), used)
+
+    def give_up(self, address: str, lane: int) -> None:
+        """Drop a lane that does not answer. gRPC would back off; a new connection dials at once."""
+        self._lanes.pop((address, lane), None)
+
+    def _lane(self, address: str, lane: int) -> _Lane:
+        key, generation = (address, lane), self._identity.generation
+        held = self._lanes.get(key)
+        if held is None or held.generation != generation:
+            if held is not None and not held.users:
+                self._drop(key, held)
+            held = self._lanes[key] = _Lane(self.channel(address), generation)
+        if held.closing:
+            held.closing.cancel()
+            held.closing = None
+        return held
+
+    def _drop(self, key: tuple[str, int], lane: _Lane) -> None:
+        if self._lanes.get(key) is lane:
+            del self._lanes[key]
+        task = asyncio.ensure_future(lane.channel.close(None))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def aclose(self) -> None:
+        for key, lane in list(self._lanes.items()):
+            self._drop(key, lane)
+        await asyncio.gather(*self._closing, return_exceptions=True)

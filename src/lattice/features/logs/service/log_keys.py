@@ -1,0 +1,58 @@
+"""The keys of an attempt's logs in the object store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from lattice.base.clock import Clock
+from lattice.domain.attempts import AttemptFinder, EndedAttempts, JobAttempt
+from lattice.domain.logs import LogKind
+from lattice.domain.objects import escaped, key_of
+from lattice.domain.scheduler import Scheduler
+
+_NO_TENANT = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptName(JobAttempt):
+    """One attempt, with the parts of its keys."""
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of all keys of this attempt."""
+        each = self.allocation
+        first = each.first_submitted or each.submitted
+        return key_of(
+            each.tenant or _NO_TENANT,
+            each.account or _NO_TENANT,
+            each.id,
+            "logs",
+            f"{int(first.timestamp())}-{self.attempt.number}",
+        )
+
+    def chunk_key(self, kind: LogKind, node: str, number: int) -> str:
+        return f"{self.stream_prefix(kind, node)}chunk_{number:06d}.log.zst"
+
+    def stream_prefix(self, kind: LogKind, node: str) -> str:
+        return f"{self.prefix}/{kind.value}/{escaped(node)}/"
+
+
+def name_of(found: JobAttempt) -> AttemptName:
+    """The same attempt with its keys."""
+    return AttemptName(found.allocation, found.attempt)
+
+
+class Naming:
+    """Finds attempts for nodes."""
+
+    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
+        self._finder = AttemptFinder(scheduler, clock)
+
+    async def of(self, node: str, job_id: int, started: float) -> AttemptName:
+        """The attempt that ran on this node then. Raises `NotFound` and `Unavailable`."""
+        return name_of(await self._finder.of(node, job_id, started))
+
+    async def ended_on(self, node: str, since: datetime) -> EndedAttempts:
+        """Attempts that ended on this node since a time."""
+        return await self._finder.ended_on(node, since)

@@ -1,0 +1,498 @@
+"""One query of an attempt's logs in progress: opens, reads and follows its streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TypeAlias
+
+from lattice.base.clock import Clock
+from lattice.base.errors import DataUnavailable, NotFound, Unavailable
+from lattice.base.turns import Turns
+from lattice.domain.allocation import Attempt
+from lattice.domain.attempts import attempts_of
+from lattice.domain.logs import Gap, LogKind, Position, StreamName
+from lattice.domain.nodeset import NodeSet
+from lattice.domain.scheduler import Scheduler
+from lattice.features.logs.model import LogNote, LogQuery, LogRecord, NoteKind
+from lattice.features.logs.service.absent import Absent, reasons_of
+from lattice.features.logs.service.archive import Archive, Span, StoredStreams
+from lattice.features.logs.service.cursor import write_cursor
+from lattice.features.logs.service.lines import Lines, last_state
+from lattice.features.logs.service.live_feeds import Feeds, NodeFeed
+from lattice.features.logs.service.log_keys import AttemptName
+from lattice.features.logs.service.merge import MergedView
+from lattice.features.logs.service.notices import LogNotices
+from lattice.features.logs.service.records import LineFilter, block, gap
+from lattice.features.logs.service.retention import Removals, removal_error
+from lattice.features.logs.service.sieve import Sieve
+from lattice.features.logs.service.tail import go_to_last
+from lattice.features.logs.service.view import Filtered, Item, StreamView, ViewStart
+from lattice.features.logs.service.wakeups import Rounds
+
+_FIRST_WORD_S = 4.0
+_STORE_S = 3.0
+_STORE_AGAIN_S = 0.3
+"""How long a caller waits for the store before it gets what the nodes have.
+
+The second applies if the store was silent for another caller a moment ago.
+"""
+_SILENT_FOR_S = 10.0
+_FLOOD_BYTES, _PLENTY_BYTES = 32 * 1024, 128 * 1024
+"""Bytes in one round: between these two, output is gathered into larger portions."""
+_ALIVE_S = 5.0
+_CURSOR_S = 1.0
+_BEGINNINGS_S = 0.25
+"""Between two checks of unfinished lines: fast writers end their lines anyway."""
+_MOST_REFRESHES = 3
+_SETTLED = timedelta(minutes=2)
+_DRAIN_S = 30.0
+"""After the end of a job, for the last of its output to arrive."""
+_AT_ONCE = 128
+"""So many items pass before other tasks get a turn of the event loop."""
+
+RecordWithCursor: TypeAlias = tuple[LogRecord, str]
+"""A record, and the cursor after it if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSources:
+    """The sources of a query."""
+
+    scheduler: Scheduler
+    archive: Archive
+    feeds: Feeds
+    clock: Clock
+    removals: Removals | None = None
+    turns: Turns = field(default_factory=Turns)
+    """For the work of callers' filters."""
+
+
+class LogQueryRun:
+    """One query in progress."""
+
+    def __init__(
+        self,
+        sources: LogSources,
+        name: AttemptName,
+        query: LogQuery,
+        line_filter: LineFilter,
+        caller: str,
+    ) -> None:
+        """`caller` pays for the filter's work."""
+        self.name = name
+        self.view = MergedView()
+        self.places: dict[StreamName, Position] = {}
+        self._sources = sources
+        self._query = query
+        self._filter = line_filter
+        self._sieve = Sieve(line_filter, sources.turns, caller)
+        self.scanned_bytes = 0
+        """Text that was returned or filtered out so far."""
+        self._feeds: dict[str, NodeFeed] = {}
+        self.away = ""
+        """Why the stored streams are unknown; empty if they are known."""
+        self.faults: tuple[str, ...] = ()
+        """How stored objects differ from their seal."""
+        self._notices = LogNotices(sources.clock)
+        self._begun: dict[StreamName, bytes] = {}
+        self._begun_at = 0.0
+        self._cursor_at = 0.0
+        self._asked: asyncio.Future[StoredStreams] | None = None
+        self._rounds = Rounds()
+        self._flooded = False
+        self._stored_nodes: set[str] = set()
+        """Nodes with a stored stream of the attempt."""
+
+    @property
+    def ended(self) -> bool:
+        """True if the attempt is over."""
+        return self._attempt_now().ended is not None
+
+    def _attempt_now(self) -> Attempt:
+        """The attempt as Slurm has it now."""
+        name = self.name
+        for each in self._sources.scheduler.live().cluster.of_job(name.allocation.job_id):
+            if each.user == name.allocation.user:
+                for attempt in attempts_of(each):
+                    if attempt.number == name.attempt.number and attempt.started:
+                        return attempt
+                if each.attempt > name.attempt.number:
+                    ended = name.attempt.ended or self._sources.clock.now()
+                    return replace(name.attempt, ended=ended)
+        return name.attempt
+
+    def cursor(self) -> str:
+        return write_cursor(self.name.attempt.number, self.view.places())
+
+    async def told(self) -> AsyncIterator[RecordWithCursor]:
+        async with AsyncExitStack() as stack:
+            await self.open(stack)
+            for note in self.opening_notes():
+                yield note, ""
+            yield self._notices.alive(), self.cursor()
+            async with aclosing(self.caught_up()) as groups:
+                async for group in groups:
+                    for each in self._with_cursor(group):
+                        yield each
+            yield self._notices.alive(), self.cursor()
+            if self._query.follow:
+                stack.callback(self._rounds.stop)
+                async for each in self._follow():
+                    yield each
+
+    def _with_cursor(self, group: list[LogRecord]) -> list[RecordWithCursor]:
+        """About one cursor a second; while nothing matches, one with a sign of life."""
+        now = self._sources.clock.monotonic()
+        if not group and not self._notices.lost and now - self._cursor_at >= _ALIVE_S:
+            self._cursor_at = now
+            return [(self._notices.alive(), self.cursor())]
+        told = [(record, "") for record in group]
+        if told and now - self._cursor_at >= _CURSOR_S:
+            self._cursor_at = now
+            told[-1] = (group[-1], self.cursor())
+        return told
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Find the streams in the store and on the nodes."""
+        # Before their names are used.
+        nodes = self._nodes()
+        stack.callback(self._ask_no_more)
+        await self._refresh()
+        await self._refuse_if_removed()
+        complete = (
+            self._ended_long_ago()
+            and bool(self.view.streams)
+            and not self.away
+            and all(
+                each.stored is not None and each.stored.last for each in self.view.streams.values()
+            )
+        )
+        if not complete:
+            for node in nodes:
+                feed = stack.enter_context(self._sources.feeds.of(self.name, node))
+                self._feeds[node] = feed
+                stack.enter_context(feed.telling(self._rounds.changed))
+            await self._first_words()
+        self._take_streams()
+        if self.away or not self._query.follow or self._ended_long_ago():
+            await self._refuse_if_nothing()
+        self._begin()
+
+    def opening_notes(self) -> list[LogNote]:
+        """Notes about what is not available now."""
+        silent = {node: feed for node, feed in self._feeds.items() if self._is_missed(node)}
+        notes = self._notices.tampered(self.faults) + self._notices.opening(self.away, silent)
+        if not self.ended:
+            return notes
+        known = self._stored_nodes if not self._query.stream else self._feeds.keys()
+        return notes + self._notices.unread(reasons_of(self._feeds, known))
+
+    def _is_missed(self, node: str) -> bool:
+        """True if this node may have text that is nowhere else."""
+        if not self.ended:
+            return True
+        streams = self.view.streams.values()
+        return not streams or any(each.name.node == node and not each.is_over for each in streams)
+
+    def _ask_no_more(self) -> None:
+        if self._asked is not None:
+            self._asked.cancel()
+
+    async def _refuse_if_removed(self) -> None:
+        removals = self._sources.removals
+        is_whole = bool(self.view.streams) and not self.faults
+        if removals is None or is_whole or self.away or not self.ended:
+            return
+        removed = await removals.of(self.name)
+        if removed is not None:
+            raise removal_error(self.name, removed)
+
+    async def _refuse_if_nothing(self) -> None:
+        """Raise if the attempt is over and nothing of it is known, not even its end."""
+        if not self.ended or any(_is_known(each) for each in self.view.streams.values()):
+            return
+        if self.away:
+            raise DataUnavailable(
+                f"{self.away} No node has what {self.name.allocation.id} wrote any more.",
+                hint="What was stored is safe: try again in a few minutes.",
+            )
+        if not self.view.streams and await self._has_other_streams():
+            return
+        why = Absent(self.name, self._feeds, settled=self._ended_long_ago())
+        raise why.error()
+
+    async def _has_other_streams(self) -> bool:
+        """True if the attempt has streams that the query excludes."""
+        if self._stored_nodes or any(each.streams for each in self._feeds.values()):
+            return True
+        if not (self._query.stream or self._query.nodes):
+            return False
+        try:
+            async with asyncio.timeout(_STORE_S):
+                found = await self._sources.archive.streams(
+                    self.name, tuple(LogKind), (), self._span()
+                )
+        except (TimeoutError, Unavailable):
+            return False
+        return bool(found)
+
+    def _ended_long_ago(self) -> bool:
+        """True if no node can have text that is not stored and not known here."""
+        ended = self._attempt_now().ended
+        return ended is not None and self._sources.clock.now() - ended > _SETTLED
+
+    def _nodes(self) -> list[str]:
+        nodes = list(NodeSet.parse(self.name.attempt.nodes))
+        wanted = set(self._query.nodes)
+        unknown = wanted - set(nodes)
+        if unknown:
+            raise NotFound(
+                f"Node {min(unknown)} is none of this allocation's.",
+                hint=f"It has {self.name.attempt.nodes}.",
+            )
+        return [each for each in nodes if not wanted or each in wanted]
+
+    async def _first_words(self) -> None:
+        waiting = [asyncio.ensure_future(each.told.wait()) for each in self._feeds.values()]
+        await asyncio.wait(waiting, timeout=_FIRST_WORD_S)
+        for each in waiting:
+            each.cancel()
+
+    async def _refresh(self) -> None:
+        """Read which streams are stored; if the store is slow, continue without it."""
+        if self._asked is None:
+            kinds = self._query.stream or tuple(LogKind)
+            self._asked = asyncio.ensure_future(
+                self._sources.archive.streams(self.name, kinds, self._query.nodes, self._span())
+            )
+        archive, now = self._sources.archive, self._sources.clock.monotonic()
+        known_silent = archive.silent_at is not None and now - archive.silent_at < _SILENT_FOR_S
+        patience_s = _STORE_AGAIN_S if known_silent else _STORE_S
+        done, _ = await asyncio.wait((self._asked,), timeout=patience_s)
+        if not done:
+            archive.silent_at = now
+            self.away = "The object store does not answer."
+            return
+        asked, self._asked = self._asked, None
+        try:
+            stored = asked.result()
+        except Unavailable as error:
+            self.away = error.message
+            return
+        archive.silent_at, self.away = None, ""
+        self._stored_nodes |= {each.node for each in stored}
+        self.faults = stored.faults
+        for name, each in stored.items():
+            known = self.view.streams.get(name)
+            if known is not None:
+                known.stored = each
+            elif self._is_wanted(name, labelled=each.labelled):
+                self._add(StreamView(name, self._sources.archive, each, self._feeds.get(name.node)))
+
+    def _take_streams(self) -> None:
+        for node, feed in self._feeds.items():
+            for (kind, source), fed in feed.streams.items():
+                name = StreamName(node, kind, source)
+                known = self.view.streams.get(name)
+                if known is not None:
+                    known.feed = feed
+                elif self._is_wanted(name, labelled=fed.labelled):
+                    self._add(StreamView(name, self._sources.archive, None, feed))
+
+    def _add(self, stream: StreamView) -> None:
+        self.view.streams[stream.name] = stream
+        at = self.places.get(stream.name)
+        if at is not None:
+            stream.begin(ViewStart(at=at))
+
+    def _is_wanted(self, name: StreamName, *, labelled: bool) -> bool:
+        query = self._query
+        if query.stream and name.kind not in query.stream:
+            return False
+        if query.nodes and name.node not in query.nodes:
+            return False
+        return not query.ranks or labelled or name.source.task in query.ranks
+
+    def _is_sifted(self, stream: StreamView) -> bool:
+        """True if the query excludes some of its lines by rank."""
+        return bool(self._query.ranks) and stream.labelled
+
+    def _span(self) -> Span:
+        query = self._query
+        since_ms = int(query.since.timestamp() * 1000) if query.since else 0
+        until_ms = int(query.until.timestamp() * 1000) if query.until else None
+        return Span(since_ms, until_ms, query.offset or 0, query.tail)
+
+    def _begin(self) -> None:
+        query = self._query
+        since_ms, until_ms = self._span().since_ms, self._span().until_ms
+        for name, stream in self.view.streams.items():
+            if name in self.places:
+                continue
+            line = 0
+            if query.tail is not None and not self._is_sifted(stream):
+                line = max(0, stream.end.line - query.tail)
+            stream.begin(
+                ViewStart(line=line, offset=query.offset or 0, time_ms=since_ms, until_ms=until_ms)
+            )
+
+    async def caught_up(self) -> AsyncGenerator[list[LogRecord]]:
+        """Everything up to now, filtered. With `tail`, the last lines of all streams together.
+
+        A cursor is valid after the last record of a group. An empty group means that lines were
+        filtered out.
+        """
+        ends: dict[StreamName, int] | None = None
+        tail, streams = self._query.tail, self.view.streams
+        is_joint = len(streams) > 1 or any(map(self._is_sifted, streams.values()))
+        if tail is not None and is_joint and not self._query.cursor:
+            gaps, ends = await go_to_last(tail, self._items(), self.view, self._span())
+            # All of it is read once more.
+            self.scanned_bytes = 0
+            yield [gap(stream.name, each) for stream, each in gaps]
+        async with aclosing(self._groups(ends)) as groups:
+            async for group in groups:
+                yield group
+
+    async def _groups(
+        self, ends: Mapping[StreamName, int] | None = None
+    ) -> AsyncGenerator[list[LogRecord]]:
+        async with aclosing(self._items(ends)) as items:
+            async for stream, item in items:
+                yield _shown(stream, item)
+
+    async def _items(
+        self, ends: Mapping[StreamName, int] | None = None
+    ) -> AsyncGenerator[tuple[StreamView, Item]]:
+        passed = 0
+        for _ in range(_MOST_REFRESHES):
+            async with aclosing(self.view.caught_up(self._sieve, ends)) as items:
+                async for stream, item in items:
+                    if self._filter.is_past(item.time_ms):
+                        # They come in the order of time.
+                        return
+                    self.scanned_bytes += 0 if isinstance(item, Gap) else _size(item)
+                    yield stream, item
+                    passed += 1
+                    if passed % _AT_ONCE == 0:
+                        await asyncio.sleep(0)
+            if not self._moved_to_the_store():
+                break
+            await self._refresh()
+        for stream in self.view.streams.values():
+            rest = stream.last_line()
+            if rest is None:
+                continue
+            found: list[Item] = [rest]
+            if self._sieve.works_on(stream):
+                found = await self._sieve.filtered(stream, [rest])
+            for each in found:
+                yield stream, each
+
+    def _moved_to_the_store(self) -> bool:
+        """True if a node no longer has unread text: the store has it by now."""
+        return any(
+            each.fed is not None and each.lines.expected < each.fed.stored_offset
+            for each in self.view.streams.values()
+        )
+
+    async def _follow(self) -> AsyncIterator[RecordWithCursor]:
+        clock = self._sources.clock
+        quiet_since = clock.monotonic()
+        over_since: float | None = None
+        gather = False
+        while True:
+            await self._rounds.next(many=len(self._feeds) > 1, gather=gather)
+            self._take_streams()
+            told, size = False, 0
+            async for each in self._news():
+                record, _ = each
+                told = told or record.type != "note" or record.kind is not NoteKind.ALIVE
+                size += len(record.text) if record.type == "lines" else 0
+                yield each
+            self._flooded = size >= _FLOOD_BYTES
+            gather = self._flooded and size < _PLENTY_BYTES
+            # In a flood every piece ends within a line, and the next one completes it.
+            for record in () if self._flooded else self._beginnings():
+                told = True
+                yield record, ""
+            now = clock.monotonic()
+            if told:
+                quiet_since = now
+            elif now - quiet_since >= _ALIVE_S and not self._notices.lost:
+                quiet_since = now
+                yield self._notices.alive(), self.cursor()
+            if self.ended:
+                over_since = now if over_since is None else over_since
+                await self._refresh()
+                if self._is_complete() or now - over_since > _DRAIN_S:
+                    async for each in self._news():
+                        yield each
+                    await self._refuse_if_nothing()
+                    streams = self.view.streams.values()
+                    end = self._notices.end(self._attempt_now(), streams, all_known=self._knows_all)
+                    yield end, self.cursor()
+                    return
+
+    async def _news(self) -> AsyncGenerator[RecordWithCursor]:
+        """Changes of the nodes, and new lines, since the last call."""
+        for note in self._notices.changes(self._feeds):
+            yield note, ""
+        async with aclosing(self._groups()) as groups:
+            async for group in groups:
+                for each in self._with_cursor(group):
+                    yield each
+
+    def _beginnings(self) -> list[LogRecord]:
+        """Unfinished lines that changed since the last report: a progress bar, a prompt."""
+        now = self._sources.clock.monotonic()
+        if self._query.grep or self._query.exclude or now - self._begun_at < _BEGINNINGS_S:
+            return []
+        self._begun_at = now
+        now_ms = int(self._sources.clock.now().timestamp() * 1000)
+        told: list[LogRecord] = []
+        for name, stream in self.view.streams.items():
+            begun = stream.lines.unfinished(now_ms)
+            if begun is None:
+                self._begun.pop(name, None)
+            elif self._begun.get(name) != begun.text:
+                self._begun[name] = begun.text
+                shown = replace(begun, text=last_state(begun.text))
+                if not stream.labelled:
+                    told.append(block(name, shown))
+                    continue
+                torn = stream.is_torn(begun.at)
+                for rank, _ in self._filter.kept_by_rank(begun, torn=torn):
+                    told.append(block(name, shown, rank))
+        return told
+
+    def _is_complete(self) -> bool:
+        streams = self.view.streams.values()
+        return bool(streams) and all(each.is_over and each.is_read for each in streams)
+
+    @property
+    def _knows_all(self) -> bool:
+        """True if there can be no unknown stream."""
+        feeds = self._feeds.values()
+        return not self.away or (bool(feeds) and all(each.over for each in feeds))
+
+
+def _shown(stream: StreamView, item: Item) -> list[LogRecord]:
+    if isinstance(item, Gap):
+        return [gap(stream.name, item)]
+    if isinstance(item, Filtered):
+        return [block(stream.name, lines, rank) for rank, lines in item.runs]
+    return [block(stream.name, item)]
+
+
+def _size(item: Lines | Filtered) -> int:
+    return item.end.offset - item.at.offset
+
+
+def _is_known(stream: StreamView) -> bool:
+    """True if it has text or a gap, or is known to be empty."""
+    return stream.is_over or bool(stream.end.offset) or stream.has_gaps

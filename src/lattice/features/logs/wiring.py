@@ -1,0 +1,157 @@
+"""Wires the feature: the intake, the retention, and the service for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from functools import partial
+
+from grpc import aio
+
+from lattice.access.actor import Actor
+from lattice.base.operation import AnyBinding
+from lattice.base.supervisor import Loop, OnFailure
+from lattice.domain.objects import ObjectStore
+from lattice.features.logs import wire as own_wire
+from lattice.features.logs.model import LogBlock, LogGap, LogPage, LogQuery, LogRecord
+from lattice.features.logs.operations import LIST_LOG_STREAMS, READ_LOGS, STREAM_LOGS
+from lattice.features.logs.rpc import LogIntakeRpc
+from lattice.features.logs.section import LogsSection
+from lattice.features.logs.service.archive import Archive
+from lattice.features.logs.service.bounds import WorkBounds
+from lattice.features.logs.service.intake import LogIntake
+from lattice.features.logs.service.live_feeds import Feeds
+from lattice.features.logs.service.log_keys import Naming
+from lattice.features.logs.service.log_service import LogService
+from lattice.features.logs.service.metadata import Summaries
+from lattice.features.logs.service.retention import Removals, Retention, RetentionRules
+from lattice.features.logs.service.seal import Seals
+from lattice.features.logs.service.search_process import SearchProcesses
+from lattice.foundation.foundation import Foundation
+from lattice.foundation.wiring import Wiring
+from lattice.wire.convert import message_of
+from lattice.wire.guard import GuardedRoutes
+from lattice.wire.v1 import logs_pb2 as pb
+from lattice.wire.v1.logs_pb2_grpc import add_LogIntakeServicer_to_server
+
+# The field of the message shows the kind of the record.
+_TYPE = frozenset({"type"})
+
+
+def record_message(record: LogRecord, cursor: str = "") -> pb.LogRecord:
+    """The record and its cursor as a message."""
+    if isinstance(record, LogBlock):
+        return pb.LogRecord(block=message_of(record, pb.LogBlock, without=_TYPE), cursor=cursor)
+    if isinstance(record, LogGap):
+        return pb.LogRecord(gap=message_of(record, pb.LogGap, without=_TYPE), cursor=cursor)
+    return pb.LogRecord(note=message_of(record, pb.LogNote, without=_TYPE), cursor=cursor)
+
+
+def page_message(page: LogPage) -> pb.LogPage:
+    """The page with all its records."""
+    message = message_of(page, pb.LogPage, without=frozenset({"records"}))
+    message.records.extend(map(record_message, page.records))
+    return message
+
+
+def bindings(service: LogService) -> tuple[AnyBinding, ...]:
+    """The operations with their methods."""
+    return (
+        READ_LOGS.to(
+            lambda actor, asked: service.page(actor, asked.id, asked), message=page_message
+        ),
+        STREAM_LOGS.to(
+            lambda actor, asked: service.stream(actor, asked.id, asked), message=record_message
+        ),
+        LIST_LOG_STREAMS.to(
+            lambda actor, asked: service.streams(actor, asked.id, LogQuery(attempt=asked.attempt))
+        ),
+    )
+
+
+def wire(foundation: Foundation, section: LogsSection, seal_keys: Iterable[bytes] = ()) -> Wiring:
+    """The services, loops and routes of the feature.
+
+    Without an object store nothing is kept, so nothing can be read. `seal_keys` are public keys of
+    earlier seals.
+    """
+    nodes, objects = foundation.nodes, foundation.objects
+    if objects is None:
+        return Wiring()
+    signer = nodes.signer if nodes else None
+    seals = Seals(objects, signer, (*(signer.public_keys if signer else ()), *seal_keys))
+    summaries = Summaries(objects, foundation.scheduler, foundation.clock, seals)
+    loops = _keeping(foundation, objects, section.rules, summaries)
+    if nodes is None:
+        return Wiring(loops=loops)
+    intake = LogIntake(
+        Naming(foundation.scheduler, foundation.clock),
+        foundation.job_files,
+        objects,
+        nodes.signer,
+        foundation.journal,
+        foundation.clock,
+        seals,
+        summaries.note,
+        section.job_quota_mb * 1024 * 1024,
+    )
+    clock, scheduler = foundation.clock, foundation.scheduler
+    feeds = Feeds(nodes.streams, nodes.signer, clock, Naming(scheduler, clock).of)
+    search = SearchProcesses()
+    bounds = WorkBounds.reporting(foundation.own_metrics.limit_refused, search)
+    service = LogService(
+        scheduler,
+        foundation.output,
+        Archive(objects, seals),
+        feeds,
+        clock,
+        foundation.limits,
+        Removals(objects),
+        bounds,
+    )
+
+    def offer_agents(server: aio.Server) -> None:
+        add_LogIntakeServicer_to_server(LogIntakeRpc(intake), server)
+
+    async def close() -> None:
+        bounds.turns.close()
+        search.close()
+        await feeds.aclose()
+
+    return Wiring(
+        bindings=bindings(service),
+        offer=raw_logs(service),
+        offer_agents=offer_agents,
+        loops=loops,
+        close=close,
+    )
+
+
+def raw_logs(service: LogService) -> Callable[[GuardedRoutes[Actor], aio.Server], None]:
+    """Adds the route and the rpc for the bytes of logs."""
+
+    def offer(routes: GuardedRoutes[Actor], server: aio.Server) -> None:
+        own_wire.offer(routes, service)
+        server.add_generic_rpc_handlers((own_wire.RawLogRpc(service).handlers(),))
+
+    return offer
+
+
+def _keeping(
+    foundation: Foundation, objects: ObjectStore, rules: RetentionRules, summaries: Summaries
+) -> tuple[Loop, ...]:
+    """The loops that write metadata of stored logs and apply the retention."""
+    retention = Retention(objects, foundation.scheduler, foundation.clock, rules)
+    foundation.own_metrics.watch(lambda: _keeping_counts(summaries, retention))
+    summing = Loop("log metadata", summaries.run, OnFailure.RESTART)
+    if not rules.is_set:
+        return (summing,)
+    removing = partial(retention.run, foundation.state)
+    return (summing, Loop("log retention", removing, OnFailure.RESTART))
+
+
+def _keeping_counts(summaries: Summaries, retention: Retention) -> dict[str, float]:
+    counts: dict[str, float] = {"logs_metadata_written_total": summaries.written_total}
+    for name, value in asdict(retention.counts).items():
+        counts[f"logs_retention_{name}"] = value
+    return counts

@@ -1,0 +1,59 @@
+"""Wires the feature: its services, and the loop that drains failed nodes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from lattice.base.operation import AnyBinding
+from lattice.base.supervisor import Loop, OnFailure
+from lattice.domain.operation import NodeAct
+from lattice.features.nodes.operations import ACTS, GET_NODE, LIST_NODES
+from lattice.features.nodes.service.drains import DrainTerms, FailedNodeDrain, in_service
+from lattice.features.nodes.service.nodes import NodeOperations, NodeService
+from lattice.foundation.foundation import Foundation
+from lattice.foundation.wiring import Wiring
+
+
+def bindings(service: NodeService, operations: NodeOperations) -> tuple[AnyBinding, ...]:
+    """Bind the operations to the services."""
+    return (
+        LIST_NODES.to(lambda _, asked: service.nodes(frozenset(asked.states), asked.partition)),
+        GET_NODE.to(lambda actor, asked: service.node(actor, asked.name)),
+        *(_act(operations, each) for each in NodeAct),
+    )
+
+
+def _act(operations: NodeOperations, act: NodeAct) -> AnyBinding:
+    return ACTS[act].to(
+        lambda actor, asked: operations.operate(actor, act, asked.name, asked.reason)
+    )
+
+
+def wire(foundation: Foundation, terms: DrainTerms | None = None) -> Wiring:
+    """Return the feature's part of the server.
+
+    With `terms` a loop drains failed nodes; with None the site drains nodes itself.
+    """
+    service = NodeService(foundation.scheduler, foundation.presences)
+    operations = NodeOperations(foundation.scheduler, foundation.operator, foundation.journal)
+    loops = () if terms is None else (_draining(foundation, terms),)
+    return Wiring(bindings=bindings(service, operations), loops=loops)
+
+
+def _draining(foundation: Foundation, terms: DrainTerms) -> Loop:
+    drain = FailedNodeDrain(
+        foundation.presences,
+        lambda: in_service(foundation.scheduler),
+        foundation.operator,
+        foundation.state,
+        foundation.journal,
+        foundation.clock,
+        terms,
+    )
+    foundation.own_metrics.watch(
+        lambda: {f"failed_nodes_{name}": count for name, count in asdict(drain.counts).items()}
+    )
+    foundation.log.info(
+        "failed nodes are drained", after_s=terms.after_s, most_per_hour=terms.most_per_hour
+    )
+    return Loop("drain failed nodes", drain.run, OnFailure.RESTART)

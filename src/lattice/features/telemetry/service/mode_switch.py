@@ -1,0 +1,138 @@
+"""Shows the mode of a job to its readers, and lets its owner switch it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from lattice.access.actor import Actor
+from lattice.access.allocation_finder import AllocationFinder, Found
+from lattice.access.journal import ActJournal
+from lattice.access.permission import Permission
+from lattice.base.clock import Clock
+from lattice.base.errors import JobEnded, Unavailable, UsageError
+from lattice.base.moment import age
+from lattice.domain.allocation import Allocation
+from lattice.domain.sharing import ReadNotes, ReadRecord, Standing
+from lattice.domain.telemetry import DEBUG_S, LONGEST_DEBUG_S, Mode, ModeInForce
+from lattice.features.telemetry.model import Telemetry, TelemetryOrder
+from lattice.features.telemetry.service.modes import AgreedModes, SwitchedMode
+
+_SHORTEST_S = 10
+_LONGEST_S = 30 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    mode: Mode
+    lasts_s: int | None
+
+
+class TelemetrySwitching:
+    """Serves callers, one request at a time."""
+
+    def __init__(
+        self,
+        finder: AllocationFinder,
+        modes: AgreedModes,
+        notes: ReadNotes | None,
+        clock: Clock,
+        journal: ActJournal,
+    ) -> None:
+        self._finder = finder
+        self._modes = modes
+        self._notes = notes
+        self._clock = clock
+        self._journal = journal
+
+    async def telemetry(self, actor: Actor, name: str) -> Telemetry:
+        """Return the mode in force. Raises what the finder raises, and `Unavailable`."""
+        found = await self._finder.find(actor, Permission.READ_OUTPUT, name)
+        allocation = _only(found, name)
+        if not self._modes.source.ok:
+            raise Unavailable(
+                f"How closely {name} is measured can't be told now: the agreed state does not "
+                "answer.",
+                hint="Try again in a minute.",
+            )
+        return await self._told(found, self._modes.of(allocation.ref))
+
+    async def switch(self, actor: Actor, order: TelemetryOrder) -> Telemetry:
+        """Switch the mode. Raises `JobEnded`, and `RateLimited` at the site's limit."""
+        name, asked = order.id, _asked(order, self._modes.usual)
+        found = await self._finder.find(actor, Permission.SWITCH_TELEMETRY, name)
+        allocation = _only(found, name)
+        if allocation.state.finished:
+            raise JobEnded(
+                f"Allocation {name} is over: nothing of it is measured any more.",
+                hint=f"`lattice top {name}` shows what was.",
+            )
+        if allocation.first_submitted is None:
+            raise Unavailable(
+                f"When {allocation.id} was first submitted is not known yet, and its id alone "
+                "might come to mean another.",
+                hint="Try again in a minute: Slurm's accounting has it.",
+            )
+        now = self._clock.now().timestamp()
+        switched = SwitchedMode(
+            allocation=allocation.ref,
+            mode=asked.mode,
+            until=None if asked.lasts_s is None else now + asked.lasts_s,
+            set_by=actor.user or actor.sub,
+            since=now,
+        )
+        await self._modes.switch(switched)
+        lasts = f" for {age(asked.lasts_s)}" if asked.lasts_s else ""
+        self._journal.acted("telemetry", allocation.ref, actor.sub, asked.mode.value + lasts)
+        usual = asked.mode is self._modes.usual
+        return await self._told(
+            found, self._modes.in_force(allocation.ref, None if usual else switched)
+        )
+
+    async def _told(self, found: Found, mode: ModeInForce) -> Telemetry:
+        until = mode.until
+        return Telemetry(
+            allocation=found.allocation.id,
+            mode=mode.mode,
+            interval_s=mode.interval_s,
+            until=None if until is None else datetime.fromtimestamp(until, UTC),
+            set_by=mode.set_by,
+            debug_now=self._modes.debugging,
+            debug_most=self._modes.debug_most,
+            readers=await self._readers(found, mode),
+        )
+
+    async def _readers(self, found: Found, mode: ModeInForce) -> tuple[ReadRecord, ...]:
+        """Return the readers, for the owner only."""
+        if mode.mode is not Mode.AUDIT or found.standing is not Standing.OWNER:
+            return ()
+        return await self._notes.of((found.allocation,)) if self._notes else ()
+
+
+def _asked(order: TelemetryOrder, usual: Mode) -> _Asked:
+    lasts_s = order.duration_s
+    debug = order.mode is Mode.DEBUG and usual is not Mode.DEBUG
+    if not lasts_s:
+        return _Asked(order.mode, DEBUG_S if debug else None)
+    if order.mode is usual:
+        raise UsageError(
+            f"{order.mode.value} is the usual mode here and has no end.",
+            hint="Leave the duration out.",
+        )
+    longest_s = LONGEST_DEBUG_S if debug else _LONGEST_S
+    if not _SHORTEST_S <= lasts_s <= longest_s:
+        raise UsageError(
+            f"{order.mode.value} can't last {age(max(lasts_s, 0))}.",
+            hint=f"From {_SHORTEST_S} s to {age(longest_s)}; switch again when it is over.",
+        )
+    return _Asked(order.mode, lasts_s)
+
+
+def _only(found: Found, name: str) -> Allocation:
+    if found.siblings:
+        some = ", ".join(each.id for each in (found.allocation, *found.siblings[:3]))
+        raise UsageError(
+            f"{name} has {len(found.siblings) + 1} parts, each measured for itself.",
+            hint=f"Name one of them: {some}{', …' if len(found.siblings) > 3 else ''}.",
+        )
+    return found.allocation

@@ -1,0 +1,260 @@
+"""One open stream per node and attempt, shared by all followers on this server.
+
+A node pushes its measurements and alerts. A late follower first gets the current state. A node is
+reported stale at once if its connection breaks, else after two intervals without a message. It is
+reported back when it answers. An alert is reported once, even after lost messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from lattice.access.grants import GrantSigner
+from lattice.base.clock import Clock
+from lattice.domain.alert import Alert, Phase
+from lattice.domain.attempts import JobAttempt, Whose
+from lattice.domain.node_snapshot import (
+    NodeAlert,
+    NodeBack,
+    NodeMeasured,
+    NodeNews,
+    NodeOver,
+    NodeSnapshot,
+    NodeStale,
+    NodeUnreachable,
+)
+from lattice.domain.stream import NodeStreams, StreamQuestion
+from lattice.domain.telemetry import ModeOf
+from lattice.features.telemetry.convert.looks import BadSnapshot, LookNews, Want, tell_of
+from lattice.features.telemetry.service.followed import FollowedNews
+from lattice.features.telemetry.service.questions import question
+from lattice.observe.node_questions import OTHER_RUN, NoAnswer, is_own_run
+from lattice.observe.node_stream import NodeStream, SharedStreams
+from lattice.wire.conduit import Conduit
+
+MOST_ALERTS = 256
+"""Per node."""
+_TOO_MANY = "it tells of more alerts than there can be"
+_IDLE_S = 10.0
+_OVER_PAUSE_S = 5.0
+
+
+def two_missed(interval_s: float) -> float:
+    """Return after how many seconds without a measurement a node is stale."""
+    return 2 * interval_s + 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """The dependencies of a follow."""
+
+    nodes: NodeStreams
+    signer: GrantSigner
+    clock: Clock
+    whose: Whose
+    modes: ModeOf
+    patience: Callable[[float], float] = two_missed
+
+
+class NodeFollow(NodeStream):
+    """The live stream of one node for one attempt."""
+
+    def __init__(
+        self, attempt: JobAttempt, node: str, means: Means, turn: asyncio.Semaphore
+    ) -> None:
+        """`turn` is held while a connection is opened."""
+        super().__init__(node, means.nodes, turn)
+        self.followers: list[FollowedNews] = []
+        self._attempt = attempt
+        self._means = means
+        self._clock = means.clock
+        self._sight: NodeSnapshot | None = None
+        self._measured_s = 0.0
+        self._standing: dict[tuple[str, str], Alert] = {}
+        self._silence: NodeUnreachable | None = None
+        self._silent_from_s: float | None = None
+        self._over = False
+        self._anew = True
+        """True until the first snapshot of a session: earlier changes were not received."""
+        self._early: list[Alert] = []
+        """Alerts before that snapshot, which alone identifies their run."""
+        self._doubted: set[tuple[str, str]] = set()
+        """Earlier alerts that a restarted judge can't know yet."""
+
+    def join(self, follower: FollowedNews) -> None:
+        """Add a follower and give it the current state."""
+        if self._over:
+            follower.give(NodeOver(self.node))
+        elif self._silence is not None:
+            follower.give(NodeStale(self._silence))
+        elif self._sight is not None:
+            firing = tuple(self._standing.values())
+            follower.give(NodeMeasured(replace(self._sight, firing=firing)))
+        self.followers.append(follower)
+
+    def _tell(self, news: NodeNews) -> None:
+        for each in self.followers:
+            each.give(news)
+
+    def begin(self, conduit: Conduit) -> None:  # noqa: ARG002 - the base class's
+        """Start a session. Its run is unknown until the first snapshot."""
+        self._anew = True
+        self._early.clear()
+
+    def pause_s(self, failures: int) -> float:
+        """Return a longer pause once the job's processes have left the node."""
+        return _OVER_PAUSE_S if self._over else super().pause_s(failures)
+
+    def question(self, session: str, *, resume: bool) -> StreamQuestion:
+        """Return the request for the node's measurements and alerts from now on."""
+        means = self._means
+        return question(
+            means.signer, self._attempt, self.node, Want.FOLLOW, session=session, resume=resume
+        )
+
+    async def read(self, conduit: Conduit) -> None:
+        """Process the node's messages until its last."""
+        job_id = self._attempt.allocation.job_id
+        while (message := await self._received(conduit)) is not None:
+            try:
+                tell = tell_of(bytes(message), self.node, job_id)
+            except BadSnapshot as error:
+                raise NoAnswer(str(error)) from None
+            await self._take(tell)
+        await conduit.send(b"", last=True)
+
+    async def _received(self, conduit: Conduit) -> bytes | None:
+        """Return the next message; report the node stale if it takes too long."""
+        while True:
+            limit_s = self._means.patience(self._interval_s)
+            try:
+                async with asyncio.timeout(limit_s):
+                    return await conduit.receive()
+            except TimeoutError:
+                self.lost(f"it has told of no measurement for {limit_s:g} s")
+
+    @property
+    def _interval_s(self) -> float:
+        # The longer of both: after a switch the node still samples at the old interval.
+        usual = self._means.modes(self._attempt.allocation.ref).interval_s
+        return max(usual, self._sight.now.resolution_s) if self._sight else usual
+
+    async def _take(self, tell: LookNews | None) -> None:
+        if isinstance(tell, NodeMeasured):
+            if not await is_own_run(
+                self._means.whose, self._attempt, self.node, tell.sight.now.identity.started
+            ):
+                raise NoAnswer(OTHER_RUN)
+            self._take_sight(tell.sight)
+        elif isinstance(tell, NodeAlert):
+            if not self._anew:
+                self._take_alert(tell.alert)
+            elif len(self._early) < MOST_ALERTS:
+                self._early.append(tell.alert)
+            else:
+                raise NoAnswer(_TOO_MANY)
+        elif isinstance(tell, NodeOver) and not self._over:
+            self._over = True
+            self._reached()
+            self._tell(tell)
+
+    def _take_sight(self, sight: NodeSnapshot) -> None:
+        self._reached()
+        self._over = False
+        self._sight, self._measured_s = sight, self._clock.monotonic()
+        early, self._early = self._early, []
+        for alert in early:
+            self._take_alert(alert)
+        self._tell(NodeMeasured(sight))
+        for alert in sight.firing:
+            self._take_alert(alert)
+        self._doubted.difference_update(alert.key for alert in sight.firing)
+        if self._anew:
+            self._anew = False
+            there = {alert.key for alert in sight.firing}
+            self._doubted.update(key for key in self._standing if key not in there)
+        self._settle(sight)
+
+    def _settle(self, sight: NodeSnapshot) -> None:
+        """Clear earlier alerts, or report them as unknown while the node can't tell."""
+        for key in sorted(self._doubted):
+            alert = self._standing.get(key)
+            if alert is None:
+                self._doubted.discard(key)
+                continue
+            phase, why = Phase.UNKNOWN, "The node looks anew. It was"
+            if sight.knows_of(alert.since):
+                phase, why = Phase.CLEARED, "No longer so, since the node was not heard"
+                self._doubted.discard(key)
+            if alert.phase is not phase:
+                words = f"{why}: {alert.words}"
+                self._take_alert(replace(alert, phase=phase, time=sight.now.time, words=words))
+
+    def _take_alert(self, alert: Alert) -> None:
+        """Report an alert once for each of its phases."""
+        before = self._standing.get(alert.key)
+        if alert.phase is Phase.CLEARED:
+            if self._standing.pop(alert.key, None) is None:
+                return
+        else:
+            if before is not None and (before.phase, before.since) == (alert.phase, alert.since):
+                return
+            self._standing[alert.key] = alert
+            if len(self._standing) > MOST_ALERTS:
+                self._standing.clear()
+                raise NoAnswer(_TOO_MANY)
+        self._tell(NodeAlert(self.node, alert))
+
+    def _reached(self) -> None:
+        if self._silence is None:
+            return
+        gone_s = self._clock.monotonic() - (self._silent_from_s or self._clock.monotonic())
+        self._silence = self._silent_from_s = None
+        self._tell(NodeBack(self.node, gone_s))
+
+    def heard(self) -> None:
+        """The node is connected again; its last snapshot is current unless it is too old."""
+        since_s = self._clock.monotonic() - self._measured_s
+        if self._sight is not None and since_s < self._means.patience(self._interval_s):
+            self._reached()
+
+    def lost(self, why: str) -> None:
+        """Report the node as stale to the followers."""
+        if self._silence is not None or self._over:
+            return
+        since = self._sight.now.time if self._sight else None
+        self._silence = NodeUnreachable(self.node, why, since)
+        self._silent_from_s = self._clock.monotonic()
+        self._tell(NodeStale(self._silence))
+
+
+class NodeFollows:
+    """Every node with a follower, now or a moment ago."""
+
+    def __init__(self, means: Means, *, idle_s: float = _IDLE_S) -> None:
+        self._means = means
+        self._streams: SharedStreams[tuple[str, int, str], NodeFollow] = SharedStreams(idle_s)
+        self.aclose = self._streams.aclose
+
+    @property
+    def open(self) -> int:
+        """The number of open streams."""
+        return self._streams.open
+
+    @contextmanager
+    def joined(self, attempt: JobAttempt, node: str, follower: FollowedNews) -> Iterator[None]:
+        """Send the follower this node's news while the context lasts."""
+        key = (attempt.allocation.ref, attempt.attempt.number, node)
+
+        def make() -> NodeFollow:
+            return NodeFollow(attempt, node, self._means, self._streams.turns)
+
+        with self._streams.used(key, make) as follow:
+            follow.join(follower)
+            try:
+                yield
+            finally:
+                follow.followers.remove(follower)

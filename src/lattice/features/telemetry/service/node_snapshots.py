@@ -1,0 +1,73 @@
+"""Implements the port `NodeSnapshots`: current values of an attempt's nodes, from their agents."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+
+from lattice.domain.attempts import JobAttempt
+from lattice.domain.node_snapshot import (
+    NodeMeasured,
+    NodeNews,
+    NodeOver,
+    NodeSnapshot,
+    NodeUnreachable,
+)
+from lattice.features.telemetry.convert.looks import Want
+from lattice.features.telemetry.service.followed import FollowedNews
+from lattice.features.telemetry.service.node_follow import Means, NodeFollows
+from lattice.features.telemetry.service.questions import answers, question
+from lattice.observe.node_questions import OTHER_RUN, NoAnswer, ask_all, is_own_run, nodes_of
+
+
+class AgentSnapshots:
+    """Requests values over streams to the agents; the composition root closes it."""
+
+    def __init__(self, means: Means) -> None:
+        self._nodes = means.nodes
+        self._signer = means.signer
+        self._whose = means.whose
+        self._follows = NodeFollows(means)
+        self.dropped_total = 0
+        """Measurements that were dropped for slow followers."""
+
+    @property
+    def followed(self) -> int:
+        """Number of followed nodes on this server, counted per attempt."""
+        return self._follows.open
+
+    async def aclose(self) -> None:
+        await self._follows.aclose()
+
+    async def look(
+        self, attempt: JobAttempt, *, only: Collection[str] | None = None, within_s: float = 3.0
+    ) -> tuple[tuple[NodeSnapshot, ...], tuple[NodeUnreachable, ...]]:
+        """Ask every node once, in parallel. Never raises."""
+        names = [each for each in nodes_of(attempt) if only is None or each in only]
+        found, silences = await ask_all(names, lambda node: self._look(attempt, node), within_s)
+        return tuple(found.values()), silences
+
+    async def _look(self, attempt: JobAttempt, node: str) -> NodeSnapshot:
+        asked = question(self._signer, attempt, node, Want.LOOK)
+        async with aclosing(answers(self._nodes, asked, attempt.allocation.job_id)) as told:
+            tell = await anext(told, None)
+        if isinstance(tell, NodeMeasured):
+            began = tell.sight.now.identity.started
+            if not await is_own_run(self._whose, attempt, node, began):
+                raise NoAnswer(OTHER_RUN)
+            return tell.sight
+        if isinstance(tell, NodeOver):
+            raise NoAnswer("the job's processes are gone from it")
+        raise NoAnswer("it does not know this job")
+
+    @asynccontextmanager
+    async def follow(self, attempt: JobAttempt) -> AsyncIterator[AsyncIterator[NodeNews]]:
+        """Yield the news of all its nodes, as a `FollowedNews`."""
+        followed = FollowedNews(on_lost=self._note_lost)
+        async with AsyncExitStack() as stack:
+            for node in nodes_of(attempt):
+                stack.enter_context(self._follows.joined(attempt, node, followed))
+            yield followed
+
+    def _note_lost(self) -> None:
+        self.dropped_total += 1

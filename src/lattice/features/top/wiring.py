@@ -1,0 +1,30 @@
+"""Wires the feature: its service and its operation."""
+
+from __future__ import annotations
+
+from lattice.base.operation import AnyBinding
+from lattice.features.top.operations import QUERY_METRICS
+from lattice.features.top.service.looking import TopService
+from lattice.foundation.foundation import Foundation, NodeAccess
+from lattice.foundation.wiring import Wiring
+
+
+def bindings(service: TopService) -> tuple[AnyBinding, ...]:
+    """Bind the operation to the service."""
+    return (QUERY_METRICS.to(lambda actor, asked: service.look(actor, asked.id, asked)),)
+
+
+def wire(foundation: Foundation, nodes: NodeAccess) -> Wiring:
+    """Return the feature's part of the server."""
+    service = TopService(
+        foundation.scheduler,
+        foundation.output,
+        foundation.metrics,
+        nodes.looks,
+        nodes.modes,
+        foundation.clock,
+        foundation.limits,
+        foundation.degraded,
+        is_sensitive=foundation.is_sensitive,
+    )
+    return Wiring(bindings=bindings(service))

@@ -1,0 +1,103 @@
+"""The parts of a server that features share. Each is a port or a plain tool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from lattice.access.allocation_finder import AllocationFinder
+from lattice.access.grants import GrantSigner
+from lattice.access.limits import CallerLimits
+from lattice.access.output import OutputAccess
+from lattice.base.clock import Clock
+from lattice.base.supervisor import Supervisor
+from lattice.domain.accounted import Accounting
+from lattice.domain.allocation import Allocation
+from lattice.domain.attempts import AttemptFinder
+from lattice.domain.lock import Locks
+from lattice.domain.logs import LastOutputs
+from lattice.domain.metricstore import MetricStore
+from lattice.domain.node_snapshot import NodeSnapshots
+from lattice.domain.objects import ObjectStore
+from lattice.domain.operation import NodeOperator
+from lattice.domain.outputs import JobFiles
+from lattice.domain.presence import Presences
+from lattice.domain.scheduler import Scheduler
+from lattice.domain.sharing import ReadNotes, Shares
+from lattice.domain.state import StateStore
+from lattice.domain.stream import NodeStreams
+from lattice.domain.submission import SubmitGate
+from lattice.domain.telemetry import ModeOf
+from lattice.domain.vcluster import VclusterKind, Vclusters
+from lattice.foundation.journal import LoggedJournal
+from lattice.foundation.own_metrics import OwnMetrics
+
+_DEGRADED = "control plane degraded: the agreed state does not answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAccess:
+    """How nodes are reached. Missing without an identity that agents can trust."""
+
+    streams: NodeStreams
+    signer: GrantSigner
+    """Signs the grants that nodes require."""
+    looks: NodeSnapshots
+    """The current measurements of nodes."""
+    modes: ModeOf
+    """How often an allocation is sampled."""
+    attempts: AttemptFinder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foundation:
+    """What features share."""
+
+    clock: Clock
+    log: structlog.stdlib.BoundLogger
+    own_metrics: OwnMetrics
+    supervisor: Supervisor
+    journal: LoggedJournal
+    replica: str
+    """The id of this server among the replicas."""
+    replicas: Callable[[], tuple[str, ...]]
+    """The ids of the servers that are up."""
+    scheduler: Scheduler
+    operator: NodeOperator
+    accounting: Accounting
+    job_files: JobFiles
+    views: Vclusters
+    state: StateStore
+    signed_state: StateStore
+    """The same state; its values are verified as written by a server."""
+    shares: Shares
+    reads: ReadNotes
+    locks: Locks
+    limits: CallerLimits
+    presences: Presences
+    gate: SubmitGate | None = None
+    """None: nothing can be submitted or cancelled."""
+    objects: ObjectStore | None = None
+    """None: nothing is stored."""
+    metrics: MetricStore | None = None
+    """None: no measurement is stored."""
+    nodes: NodeAccess | None = None
+    """None: no agents are served."""
+    last_outputs: LastOutputs | None = None
+    finder: AllocationFinder = field(init=False)
+    output: OutputAccess = field(init=False)
+
+    def __post_init__(self) -> None:
+        finder = AllocationFinder(self.scheduler, self.clock, self.shares)
+        object.__setattr__(self, "finder", finder)
+        object.__setattr__(self, "output", OutputAccess(finder, self.reads, self.clock))
+
+    def is_sensitive(self, allocation: Allocation) -> bool:
+        """True if the allocation belongs to a vCluster for sensitive work."""
+        return self.views.kind_of(allocation.vcluster) is VclusterKind.SENSITIVE
+
+    def degraded(self) -> str:
+        """A warning for callers while the agreed state does not answer, else empty."""
+        return "" if self.shares.source.ok else _DEGRADED

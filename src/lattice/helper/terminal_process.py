@@ -1,0 +1,226 @@
+"""The process of a holder: a fork of the helper that starts the program and stays to its end.
+
+It runs outside the job; otherwise it could not report the job's end. Once the program runs, it
+drops every right except sending signals, and every descriptor that it does not need.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import os
+import select
+import signal
+import socket
+import termios
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+from lattice.base.clock import Clock
+from lattice.domain.privileged import Enter
+from lattice.domain.terminal import EndCause, Started
+from lattice.helper import tools
+from lattice.helper.holder import Holder, HolderTimes
+from lattice.helper.job_entry import EntryMethod, EntryReport, Owner, Wish, enter, read_told
+from lattice.helper.journal import HelperJournal
+from lattice.helper.privilege import Capability, Kernel
+from lattice.helper.shell import LoginShell, Pipes, Streams, Terminal
+
+START_S = 8.0
+"""For the program to start; a file share that does not answer may delay it."""
+_UNLOCK, _PEER = 0x40045431, 0x5441
+_IUTF8 = 0x4000
+_MOST_TOLD = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldProgram:
+    """What a holder gets: how to enter the job, the request, and its two sockets."""
+
+    way: EntryMethod
+    question: Enter
+    node: str
+    warnings: tuple[str, ...]
+    connection: socket.socket
+    door: socket.socket
+    folder: int
+    """The folder of the listening socket."""
+    belongs_to: Mapping[str, str]
+    report: int
+    """The descriptor for `+` when the program runs, and otherwise for the reason."""
+
+
+class TerminalProcess:
+    """Created once in the helper; `hold` runs in a fork of it."""
+
+    def __init__(
+        self, kernel: Kernel, clock: Clock, journal: HelperJournal, times: HolderTimes
+    ) -> None:
+        self._kernel = kernel
+        self._clock = clock
+        self._journal = journal
+        self._times = times
+
+    def hold(self, held: HeldProgram) -> NoReturn:
+        """Never returns."""
+        cause: EndCause | None = EndCause.FAILED
+        reason = ""
+        try:
+            os.setsid()
+            _forget_handlers()
+            gc.freeze()
+            cause = self._hold(held)
+        except BaseException as error:  # noqa: BLE001 - nothing may unwind into the helper's code
+            reason = type(error).__name__
+        finally:
+            with suppress(OSError):
+                os.unlink(held.question.session, dir_fd=held.folder)
+            self._journal.note(
+                "session ended",
+                session=held.question.session,
+                user=held.way.owner.account.pw_name,
+                cause=cause.value if cause is not None else "",
+                reason=reason,
+            )
+            os._exit(0)
+
+    def _hold(self, held: HeldProgram) -> EndCause | None:
+        streams, inner = _streams(self._kernel, held.way.owner, held.question)
+        pid, told = self._start(held, inner)
+        for each in set(inner):
+            os.close(each)
+        try:
+            heard = _hear(told, START_S)
+        finally:
+            os.close(told)
+        if heard.fault:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            os.write(held.report, b"!" + heard.fault.encode(errors="replace"))
+            return EndCause.FAILED
+        os.write(held.report, b"+")
+        shell = LoginShell(pid, streams)
+        self._give_up_rights()
+        kept = [each.descriptor for each in streams.sources] + [streams.input, shell.pidfd]
+        kept += [held.connection.fileno(), held.door.fileno(), held.folder]
+        _close_others({*kept, held.way.target.group, held.way.target.anchor})
+        holder = Holder(
+            shell,
+            held.connection,
+            held.door,
+            belongs_to=held.belongs_to,
+            job_is_over=held.way.target.job_is_over,
+            clock=self._clock,
+            times=self._times,
+        )
+        holder.begin(_started(held, pid, heard))
+        holder.run()
+        shell.reap()
+        return holder.cause
+
+    def _start(self, held: HeldProgram, streams: tuple[int, int, int]) -> tuple[int, int]:
+        """The pid of the program, and the descriptor of its progress reports."""
+        question, way = held.question, held.way
+        told, tell = os.pipe()
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if question.tools:
+            way = replace(way, bring_tools=_bringing(self._kernel, way.owner, question, theirs))
+        if way.target.pid_namespace >= 0:
+            # Only children of this process enter the namespace.
+            self._kernel.join_namespace(way.target.pid_namespace)
+        pid = os.fork()
+        if pid == 0:
+            wish = Wish(
+                session=question.session,
+                argv=question.argv,
+                terminal=question.terminal,
+                streams=streams,
+            )
+            enter(way, wish, tell)
+        os.close(tell)
+        theirs.close()
+        if question.tools:
+            tools.serve(self._kernel, mine)
+        mine.close()
+        return pid, told
+
+    def _give_up_rights(self) -> None:
+        self._kernel.set_capabilities((Capability.KILL,))
+        self._kernel.forbid_new_privileges()
+        self._kernel.hide_memory()
+
+
+def _bringing(
+    kernel: Kernel, owner: Owner, question: Enter, holder: socket.socket
+) -> Callable[[], str]:
+    return lambda: tools.bring(kernel, owner, question.tools, holder)
+
+
+def _forget_handlers() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.alarm(0)
+
+
+def _streams(kernel: Kernel, owner: Owner, question: Enter) -> tuple[Streams, tuple[int, int, int]]:
+    """The holder's side, and the three descriptors of the program."""
+    if not question.terminal:
+        stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
+        inner = (stdin[0], stdout[1], stderr[1])
+        return Pipes.of(stdin[1], stdout[0], stderr[0]), inner
+    # The owner owns the terminal from the start and may open it again by its name.
+    kernel.set_file_user(owner.account.pw_uid)
+    try:
+        master = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    finally:
+        kernel.set_file_user(0)
+    fcntl.ioctl(master, _UNLOCK, b"\0\0\0\0")
+    slave = fcntl.ioctl(master, _PEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    settings = termios.tcgetattr(slave)
+    settings[0] |= _IUTF8
+    termios.tcsetattr(slave, termios.TCSANOW, settings)
+    terminal = Terminal(master)
+    terminal.resize(question.rows, question.columns)
+    return terminal, (slave, slave, slave)
+
+
+def _hear(told: int, patience_s: float) -> EntryReport:
+    """Read until the other side is closed, which exec does."""
+    look = select.poll()
+    look.register(told, select.POLLIN)
+    raw, until = b"", time.monotonic() + patience_s
+    while (left_s := until - time.monotonic()) > 0 and len(raw) < _MOST_TOLD:
+        if look.poll(left_s * 1000):
+            part = os.read(told, _MOST_TOLD)
+            if not part:
+                return read_told(raw)
+            raw += part
+    return EntryReport(f"it did not start within {patience_s:g} s: a file system may hang", "", ())
+
+
+def _started(held: HeldProgram, pid: int, told: EntryReport) -> Started:
+    return Started(
+        node=held.node,
+        user=held.way.owner.account.pw_name,
+        step=held.way.target.step,
+        pid=pid,
+        directory=told.directory,
+        accounted=bool(held.way.guests),
+        warnings=(*held.warnings, *told.warnings),
+    )
+
+
+def _close_others(kept: Collection[int]) -> None:
+    """Standard error stays open for the journal; the other two become /dev/null."""
+    nothing = os.open("/dev/null", os.O_RDWR)
+    for target in (0, 1):
+        os.dup2(nothing, target)
+    for each in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        if each > 2 and each not in kept:
+            with suppress(OSError):
+                os.close(each)

@@ -1,0 +1,199 @@
+"""The node's verbs `enter` and `rejoin`: open a terminal in a job, and reconnect to it.
+
+`enter` finds a process of the job and forks a holder (`terminal_process`). It answers when the
+program runs, with one end of a socket pair. `rejoin` connects to the holder's socket (`sessions`)
+and answers with that connection.
+
+The text of a refusal is for the owner of the job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from lattice.base import packet
+from lattice.domain.grant import Grant
+from lattice.domain.privileged import Answer, Enter, Outcome, Rejoin
+from lattice.helper.account import job_owner
+from lattice.helper.cgroup_prefetch import Foresight
+from lattice.helper.holder import ADMITTED
+from lattice.helper.job_entry import EntryMethod, Owner
+from lattice.helper.jobgroups import JobGroups, find_job
+from lattice.helper.privilege import Kernel
+from lattice.helper.sessions import HelperSessions, NoRoom
+from lattice.helper.target import NoTarget, ProbeTarget, find_target
+from lattice.helper.terminal_process import START_S, HeldProgram, TerminalProcess
+from lattice.helper.tools import PATIENCE_S
+
+UNCONTAINED = (
+    "This cluster gives jobs no step to be joined (PrologFlags=Contain is not set). A terminal "
+    "here would not be counted to the job, not be held to its limits, and not end with it"
+)
+_PROC = Path("/proc")
+_CLOCKS_DIFFER_S = 5.0
+_SLACK_S = 2.0
+_LONGEST_S = START_S + PATIENCE_S + _SLACK_S
+_NO_SESSION = "There is no such session on this node: it is over, or was away for too long."
+
+
+class Attaching:
+    """Each request uses it in its own child."""
+
+    def __init__(  # noqa: PLR0913 - what it is made of
+        self,
+        kernel: Kernel,
+        node: str,
+        sessions: HelperSessions,
+        holding: TerminalProcess,
+        *,
+        control_groups: Path = Path("/sys/fs/cgroup"),
+        tools: bool = True,
+        foresight: Foresight | None = None,
+        told: Callable[[float], float] = lambda here_s: here_s,
+        at: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`told` converts a time of this node's clock to the servers' time.
+
+        `at` is called with the name of each step of the entry, for tests.
+        """
+        self._kernel = kernel
+        self._node = node
+        self._sessions = sessions
+        self._holding = holding
+        self._control_groups = control_groups
+        self._tools = tools
+        self._foresight = foresight
+        self._told = told
+        self._at = at
+
+    def enter(
+        self, grant: Grant, question: Enter, descriptors: Sequence[int]
+    ) -> tuple[Answer, Sequence[int]]:
+        """Start a terminal and pass back its socket."""
+        if self._foresight is not None:
+            self._foresight.begin()
+        owner = _owner(grant, descriptors)
+        if isinstance(owner, Answer):
+            return owner, ()
+        if question.tools and not self._tools:
+            return _failed("This site mounts no images of tools."), ()
+        uid = owner.account.pw_uid
+        try:
+            groups = self._groups(grant, uid)
+            guests = _guests(groups, question)
+            with find_target(self._kernel, _PROC, groups, uid, grant.job_id) as target:
+                return self._enter(grant, question, owner, target, guests)
+        except NoTarget as refusal:
+            return _failed(str(refusal)), ()
+        except NoRoom as refusal:
+            return Answer(outcome=Outcome.BUSY, message=str(refusal)), ()
+
+    def _groups(self, grant: Grant, uid: int) -> JobGroups:
+        """The groups of the granted attempt. Raises `NoTarget`."""
+        groups = find_job(self._control_groups, self._node, uid, grant.job_id)
+        born = groups.born if groups is not None else None
+        if groups is None or born is None:
+            raise NoTarget(f"Job {grant.job_id} has nothing of yours running on {self._node}.")
+        if grant.started and self._told(born) < grant.started - _CLOCKS_DIFFER_S:
+            raise NoTarget(f"Job {grant.job_id} was started again meanwhile: ask anew.")
+        return groups
+
+    def _enter(
+        self,
+        grant: Grant,
+        question: Enter,
+        owner: Owner,
+        target: ProbeTarget,
+        guests: Sequence[str],
+    ) -> tuple[Answer, Sequence[int]]:
+        door, folder = self._sessions.claim(owner.account.pw_uid, question.session)
+        theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        heard, report = os.pipe()
+        way = EntryMethod(
+            kernel=self._kernel, target=target, owner=owner, guests=guests, at=self._at
+        )
+        held = HeldProgram(
+            way=way,
+            question=question,
+            node=self._node,
+            warnings=() if guests else (f"{UNCONTAINED.partition('. ')[2]}.",),
+            connection=ours,
+            door=door,
+            folder=folder,
+            belongs_to=_belonging(grant),
+            report=report,
+        )
+        if os.fork() == 0:
+            self._holding.hold(held)
+        os.close(report)
+        os.close(folder)
+        ours.close()
+        door.close()
+        word = _word(heard)
+        os.close(heard)
+        if word[:1] == b"+":
+            return Answer(outcome=Outcome.DONE), (theirs.detach(),)
+        theirs.close()
+        told = word[1:].decode(errors="replace") or "it could not be started"
+        return _failed(told), ()
+
+    def rejoin(
+        self, grant: Grant, question: Rejoin, descriptors: Sequence[int]
+    ) -> tuple[Answer, Sequence[int]]:
+        """A new connection to the same terminal; the older one is closed."""
+        self._kernel.set_capabilities(())  # root's uid is enough to connect
+        owner = _owner(grant, descriptors)
+        if isinstance(owner, Answer):
+            return owner, ()
+        try:
+            connection = self._sessions.connect(owner.account.pw_uid, question.session)
+        except OSError:
+            return _failed(_NO_SESSION), ()
+        try:
+            connection.sendall(json.dumps(_belonging(grant)).encode())
+            admitted = connection.recv(len(ADMITTED)) == ADMITTED
+        except OSError:
+            admitted = False
+        if not admitted:
+            connection.close()
+            return _failed(_NO_SESSION), ()
+        return Answer(outcome=Outcome.DONE), (connection.detach(),)
+
+
+def _guests(groups: JobGroups, question: Enter) -> tuple[str, ...]:
+    guests = groups.guests
+    if not guests and not question.uncontained:
+        raise NoTarget(f"{UNCONTAINED}.")
+    return guests
+
+
+def _owner(grant: Grant, descriptors: Sequence[int]) -> Owner | Answer:
+    if descriptors or grant.job_id <= 0:
+        return Answer(outcome=Outcome.BAD_QUESTION, message="a job, and no descriptors")
+    account = job_owner(grant.user)
+    if account is None:
+        return Answer(outcome=Outcome.ACCOUNT_REFUSED, message="not the user of a job")
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(int(_LONGEST_S + _SLACK_S))
+    return Owner.of(account)
+
+
+def _belonging(grant: Grant) -> dict[str, str]:
+    """The values that identify the owner of a session."""
+    return {"user": grant.user, "subject": grant.subject, "job": str(grant.job_id)}
+
+
+def _word(heard: int) -> bytes:
+    look = select.poll()
+    look.register(heard, select.POLLIN)
+    return os.read(heard, packet.LARGEST_BYTES) if look.poll(_LONGEST_S * 1000) else b""
+
+
+def _failed(words: str) -> Answer:
+    return Answer(outcome=Outcome.FAILED, message=words)

@@ -1,0 +1,166 @@
+"""What a server needs for agents: its own identity, the keys of grants, the trusted nodes.
+
+The agents' listener itself is elsewhere. It serves `renewal`, and calls `trust.admit` for every
+certificate.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+from lattice.access.grants import GrantSigner
+from lattice.adapters.pki.authority import ClusterAuthority
+from lattice.adapters.pki.files import IdentityPaths, believed_keys, create_identity
+from lattice.adapters.pki.replica import AuthorityFiles, ReplicaIdentity
+from lattice.adapters.signedstate import RecordSigner, SignedStateStore
+from lattice.adapters.stateview import WatchedStateView
+from lattice.base.address import Address
+from lattice.base.clock import Clock, SystemClock
+from lattice.base.config import load
+from lattice.base.errors import ConfigurationError
+from lattice.base.signatures import SigningKey
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
+from lattice.domain.presence import Presences
+from lattice.features.agents.rpc import AgentIdentityRpc
+from lattice.features.agents.service.enrolment import EnrolmentService
+from lattice.features.agents.service.records import QUARANTINE, REVOKED, TRUST
+from lattice.features.agents.service.trust import TrustedNodes
+from lattice.server.cluster.state import AgreedState
+from lattice.server.config.sections import IdentitySection, ServerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentParts:
+    """Made together, because each depends on the one before it."""
+
+    replica: ReplicaIdentity
+    signer: GrantSigner
+    trust: TrustedNodes
+    enrolment: EnrolmentService
+    record_signer: RecordSigner
+    """For records of the agreed state that give rights."""
+
+    @property
+    def renewal(self) -> AgentIdentityRpc:
+        """For the agents' listener."""
+        return AgentIdentityRpc(self.enrolment, self.signer)
+
+
+def identity_paths(identity: IdentitySection) -> IdentityPaths | None:
+    """The configured paths of the cluster's identity, or None if there are none."""
+    if identity.ca_cert is None or identity.ca_key is None or identity.grant_key is None:
+        return None
+    return IdentityPaths(identity.ca_cert, identity.ca_key, identity.grant_key)
+
+
+def begin_identity(path: Path, environ: Mapping[str, str]) -> bool:
+    """Create the configured files if none exists, as `--bootstrap` does.
+
+    Call it before the configuration is checked, because the rules require the files. Raises
+    `ConfigurationError`.
+    """
+    config, _ = load(ServerConfig, path, environ)
+    paths = identity_paths(config.identity)
+    return paths is not None and create_identity(paths, SystemClock(), name=config.cluster.name)
+
+
+def succeed_identity(config: ServerConfig, folder: Path) -> IdentityPaths:
+    """Make an authority and a grant key in a folder, as successors of the configured ones.
+
+    They are for the same cluster, and nothing trusts them yet. Raises `ConfigurationError`.
+    """
+    paths = identity_paths(config.identity)
+    if paths is None:
+        raise ConfigurationError("There is no identity to follow.", hint="Set identity.ca_cert.")
+    clock = SystemClock()
+    authority = ClusterAuthority.load(paths.ca_cert, paths.ca_key, clock)
+    made = IdentityPaths(folder / "ca.crt", folder / "ca.key", folder / "grant.key")
+    if not create_identity(made, clock, cluster=authority.cluster):
+        raise ConfigurationError(f"{folder} holds an identity already.", hint="Name a new folder.")
+    return made
+
+
+def with_single_identity(config: ServerConfig, folder: Path) -> ServerConfig:
+    """The configuration of a server with `--single`: an identity in its folder, made if needed.
+
+    If no address for nodes is configured, agents are served on loopback alone.
+    """
+    if config.identity.is_set:
+        return config
+    paths = IdentityPaths(folder / "ca.crt", folder / "ca.key", folder / "grant.key")
+    create_identity(paths, SystemClock(), name=config.cluster.name)
+    api = config.api
+    if api.agent_listen.is_wildcard and api.agent_advertise is None:
+        api = replace(api, agent_listen=Address("127.0.0.1", api.agent_listen.port))
+    identity = replace(
+        config.identity, ca_cert=paths.ca_cert, ca_key=paths.ca_key, grant_key=paths.grant_key
+    )
+    return replace(config, api=api, identity=identity)
+
+
+def new_replica_id() -> str:
+    """This machine's name, and a part that differs for each process."""
+    host = re.sub(r"[^a-z0-9-]", "-", socket.gethostname().partition(".")[0].lower()).strip("-")
+    return f"{host[:40] or 'server'}-{secrets.token_hex(4)}"
+
+
+@asynccontextmanager
+async def open_agents(
+    config: ServerConfig,
+    agreed: AgreedState,
+    clock: Clock,
+    supervisor: Supervisor,
+    *,
+    replica_id: str,
+    presences: Presences,
+    replicas: Callable[[], tuple[str, ...]],
+) -> AsyncIterator[AgentParts | None]:
+    """All parts, or None if no identity is configured. Raises `ConfigurationError`.
+
+    `replicas` returns the addresses of the agents' listeners.
+    """
+    identity, api = config.identity, config.api
+    paths = identity_paths(identity)
+    if paths is None:
+        yield None
+        return
+    if not agreed.lasts:
+        raise ConfigurationError(
+            "Agents need agreed state, and there is none.",
+            hint="Set quorum.endpoints, or leave out the section identity.",
+        )
+    life = timedelta(hours=identity.certificate_life_h)
+    files = AuthorityFiles(paths.ca_cert, paths.ca_key, identity.trust)
+    replica = ReplicaIdentity(files, replica_id, [api.agent_address.host], clock, life=life)
+    key = SigningKey.load(paths.grant_key)
+    signer = GrantSigner(key, clock, believed_keys(identity.previous_grant_keys))
+    record_signer = RecordSigner(key, signer.public_keys)
+    records = SignedStateStore(agreed.store, record_signer, obeyed_unsigned=(REVOKED, QUARANTINE))
+    view = WatchedStateView(records, TRUST, clock)
+    trust = TrustedNodes(replica.cluster, records, view, clock, presences)
+    token = identity.development_token
+    enrolment = EnrolmentService(
+        replica,
+        trust,
+        records,
+        clock,
+        life=life,
+        grant_keys=signer.public_keys,
+        replicas=replicas,
+        development_token=token.reveal() if token else None,
+    )
+    async with supervisor.running(Loop("trust", view.run, OnFailure.RESTART)):
+        yield AgentParts(
+            replica=replica,
+            signer=signer,
+            trust=trust,
+            enrolment=enrolment,
+            record_signer=record_signer,
+        )

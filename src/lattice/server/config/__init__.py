@@ -1,0 +1,1 @@
+"""The configuration of the server: its sections, how it is read, and its rules."""

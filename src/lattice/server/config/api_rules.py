@@ -1,0 +1,114 @@
+"""Rules between the keys of the section `api`: listeners, TLS and sign-in.
+
+Each rule reports its problems and returns; none raises.
+"""
+
+from __future__ import annotations
+
+import re
+
+from lattice.base.address import Address
+from lattice.base.config import ConfigReport
+from lattice.base.config_checks import (
+    SHORTEST_SECRET_BYTES,
+    check_authority,
+    check_file,
+    check_url,
+)
+from lattice.base.yamltree import short
+from lattice.server.config.sections import ApiSection, AuthMode
+from lattice.server.tls import TlsFiles, TlsRefused, read_material
+
+_UNIX_USER = re.compile(r"[a-z_][a-z0-9_.-]{0,31}\$?")
+
+
+def judge_api(api: ApiSection, report: ConfigReport) -> None:
+    """Check every rule of the section."""
+    _listeners(api, report)
+    _tls(api, report)
+    _sign_in(api, report)
+    _people(api, report)
+
+
+def _listeners(api: ApiSection, report: ConfigReport) -> None:
+    if api.rest_listen == api.grpc_listen and api.rest_listen.port:
+        report.problem("api.grpc_listen", "is the same as api.rest_listen", "api.rest_listen")
+    if api.tls_cert is None:
+        for path, address in _outside(api):
+            if api.insecure:
+                report.warning(path, f"{address} is served in plain text, as api.insecure allows")
+            else:
+                text = f"{address} is not loopback: set api.tls_cert and api.tls_key"
+                report.problem(path, text, "api.tls_cert", "api.insecure")
+
+
+def _outside(api: ApiSection) -> list[tuple[str, Address]]:
+    both = (("api.rest_listen", api.rest_listen), ("api.grpc_listen", api.grpc_listen))
+    return [(path, address) for path, address in both if not address.is_loopback]
+
+
+def _tls(api: ApiSection, report: ConfigReport) -> None:
+    for have, lack in (("tls_cert", "tls_key"), ("tls_key", "tls_cert"), ("tls_ca", "tls_cert")):
+        if getattr(api, have) is not None and getattr(api, lack) is None:
+            report.problem(f"api.{have}", f"needs api.{lack} too", f"api.{lack}")
+    sound = check_file("api.tls_cert", api.tls_cert, report)
+    sound = check_file("api.tls_key", api.tls_key, report, secret=True) and sound
+    sound = check_file("api.tls_ca", api.tls_ca, report) and sound
+    if api.tls_ca is not None and not api.mtls:
+        report.warning("api.mtls", "is empty: no listener asks for client certificates")
+    if sound and api.tls_cert is not None and api.tls_key is not None:
+        path = "api.tls_cert"
+        try:
+            read_material(TlsFiles(api.tls_cert, api.tls_key))
+            path = "api.tls_ca"
+            read_material(TlsFiles(api.tls_cert, api.tls_key, api.tls_ca))
+        except TlsRefused as error:
+            report.problem(path, str(error), "api.tls_key")
+
+
+def _sign_in(api: ApiSection, report: ConfigReport) -> None:
+    if api.oidc_issuer is not None:
+        _provider(api, report)
+    if api.oidc_hmac_secret is not None:
+        size = len(api.oidc_hmac_secret.reveal().encode())
+        if size < SHORTEST_SECRET_BYTES:
+            what = "is empty" if size == 0 else f"has {size} bytes"
+            text = f"{what}; at least {SHORTEST_SECRET_BYTES} are needed (openssl rand -hex 32)"
+            report.problem("api.oidc_hmac_secret", text)
+    if api.auth is AuthMode.HMAC:
+        text = "HS256 is for development and break-glass: who knows the secret can be anyone"
+        report.warning("api.oidc_hmac_secret", text)
+    elif api.oidc_issuer is not None and api.oidc_hmac_secret is not None:
+        report.warning("api.oidc_hmac_secret", "is not used: api.oidc_issuer goes first")
+    elif api.auth is AuthMode.NONE:
+        text = "is not set: nobody is asked to sign in, every caller is the server's own user"
+        report.warning("api.oidc_issuer", text)
+        for path, address in _outside(api):
+            text = f"{address} is not loopback: set api.oidc_issuer, nobody is asked to sign in"
+            report.problem(path, text, "api.oidc_issuer", "api.oidc_hmac_secret")
+
+
+def _provider(api: ApiSection, report: ConfigReport) -> None:
+    check_url("api.oidc_issuer", api.oidc_issuer, report, outside=("https",))
+    check_url("api.oidc_jwks_uri", api.oidc_jwks_uri, report, outside=("https",), query=True)
+    check_authority("api.oidc_ca", api.oidc_ca, report)
+    if not api.oidc_client_id:
+        report.problem("api.oidc_client_id", "is needed with api.oidc_issuer")
+    elif api.audience == api.oidc_client_id:
+        text = "is the client's own id, which ID tokens have too: give the API a name of its own"
+        report.warning("api.oidc_audience", text)
+    if api.oidc_id_claims:
+        text = "lets ID tokens pass for access tokens: only for Dex, which makes them alike"
+        report.warning("api.oidc_id_claims", text)
+
+
+def _people(api: ApiSection, report: ConfigReport) -> None:
+    for name in ("user_claim", "tenant_claim"):
+        if not getattr(api, name):
+            report.problem(f"api.{name}", "is empty")
+    for sub, user in api.service_accounts.items():
+        path = f"api.service_accounts.{short(sub)}"
+        if not sub or not _UNIX_USER.fullmatch(user):
+            report.problem(path, f"{user[:60]!r} is no Unix user name")
+        elif user == "root":
+            report.problem(path, "no service may be root")

@@ -1,0 +1,420 @@
+"""The configuration of lattice-server: every section and key, typed, with its reference text.
+
+Names are part of the interface and stay. Rules between keys are in `load`; `lattice.base.config`
+reads the file. Nothing here opens a socket or keeps state. Sections that belong to Slurm are
+accepted and not read; a warning names their place.
+"""
+# ruff: noqa: RUF009 - `setting` declares a field, as `dataclasses.field` does.
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from lattice.access.actor import ClaimNames
+from lattice.base.address import Address
+from lattice.base.logsection import LogSection
+from lattice.base.setting import Secret, Unread, required, setting
+from lattice.domain.vcluster import Vcluster, VclusterKind, Vclusters
+from lattice.features.attach.section import AttachSection
+from lattice.features.diag.section import DiagSection
+from lattice.features.logs.section import LogsSection
+from lattice.features.nodes.service.drains import DrainTerms
+from lattice.features.sharing.section import SharingSection
+from lattice.server.config.objects_section import ObjectsSection
+from lattice.server.config.telemetry_section import TelemetrySection
+
+
+class ListenerAddress(StrEnum):
+    """The two listeners for people and services."""
+
+    REST = "rest"
+    GRPC = "grpc"
+
+
+class AuthMode(StrEnum):
+    """How callers prove who they are, in order of precedence."""
+
+    ISSUER = "issuer"
+    HMAC = "hmac"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSection:
+    name: str = setting("", "The cluster's name. Empty: the name Slurm has for it.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiSection:
+    rest_listen: Address = setting(
+        Address("127.0.0.1", 8080),
+        "Where REST, SSE and WebSocket are served.",
+        env="LATTICE_REST_LISTEN",
+    )
+    grpc_listen: Address = setting(
+        Address("127.0.0.1", 50051), "Where gRPC is served.", env="LATTICE_GRPC_LISTEN"
+    )
+    agent_listen: Address = setting(
+        Address("0.0.0.0", 50052),  # noqa: S104 - the cluster's certificate is required
+        "Where agents and other replicas are served, once `identity` is set. Every caller must "
+        "show a certificate of the cluster's own authority.",
+        env="LATTICE_AGENT_LISTEN",
+    )
+    agent_advertise: Address | None = setting(
+        None,
+        "Where nodes and other replicas reach that listener. Needed if `agent_listen` is a "
+        "wildcard; not set: the same.",
+        env="LATTICE_AGENT_ADVERTISE",
+    )
+    tls_cert: Path | None = setting(
+        None, "Certificate chain of the server, PEM. Read again when the file changes."
+    )
+    tls_key: Path | None = setting(None, "Private key of that certificate, PEM.")
+    tls_ca: Path | None = setting(
+        None, "Authorities for client certificates, PEM. Setting it requires client certificates."
+    )
+    mtls: tuple[ListenerAddress, ...] = setting(
+        (ListenerAddress.REST, ListenerAddress.GRPC), "On which listeners `tls_ca` requires them."
+    )
+    insecure: bool = setting(
+        False, "Allow plain text outside loopback. Tokens can then be read on the way."
+    )
+    oidc_issuer: str | None = setting(
+        None, "The identity provider, exactly as it writes itself into `iss`."
+    )
+    oidc_client_id: str | None = setting(
+        None, "The client people sign in as. Given to them by the discovery endpoint."
+    )
+    oidc_audience: str | None = setting(
+        None,
+        "What `aud` must contain: best a name of its own, which no ID token has. Not set: the same "
+        "as `oidc_client_id`.",
+    )
+    oidc_id_claims: bool = setting(
+        False,
+        "Accept access tokens with claims of ID tokens (`nonce`, `at_hash`, `c_hash`): only for "
+        "Dex, which writes them into both.",
+    )
+    oidc_jwks_uri: str | None = setting(
+        None, "Where the provider's keys are, if not on the issuer's own origin."
+    )
+    oidc_ca: Path | None = setting(
+        None, "Authorities to trust for the provider, PEM. Not set: those of the system."
+    )
+    oidc_hmac_secret: Secret | None = setting(
+        None,
+        "Shared secret for HS256, at least 32 bytes: development or break-glass. "
+        "Not used while `oidc_issuer` is set.",
+        env="LATTICE_OIDC_HMAC_SECRET",
+    )
+    user_claim: str = setting("preferred_username", "The claim that names the Unix user.")
+    tenant_claim: str = setting("tenant", "The claim that names the tenant.")
+    service_accounts: Mapping[str, str] = setting(
+        {}, "Which Unix user a service is, by its `sub`. One not named here owns nothing."
+    )
+    max_connections: int = setting(
+        8192,
+        "How many connections to `rest_listen` may be open at once. One more is closed at once.",
+        least=16,
+        most=1_000_000,
+    )
+    max_connections_per_address: int = setting(
+        4096,
+        "How many of them one address may have. Behind a proxy that is the proxy's address: "
+        "set it to `max_connections` there, and limit clients in the proxy.",
+        least=1,
+        most=1_000_000,
+    )
+    shutdown_grace_s: float = setting(
+        10.0, "How long open requests may go on after a stop is asked for.", least=0, most=600
+    )
+
+    @property
+    def auth(self) -> AuthMode:
+        """The mode in force."""
+        if self.oidc_issuer is not None:
+            return AuthMode.ISSUER
+        return AuthMode.NONE if self.oidc_hmac_secret is None else AuthMode.HMAC
+
+    @property
+    def audience(self) -> str | None:
+        """What `aud` must contain, or None if nothing is configured."""
+        return self.oidc_audience or self.oidc_client_id
+
+    @property
+    def claim_names(self) -> ClaimNames:
+        """How verified claims are read."""
+        return ClaimNames(self.user_claim, self.tenant_claim, self.service_accounts)
+
+    @property
+    def agent_address(self) -> Address:
+        """The address that nodes dial."""
+        return self.agent_advertise or self.agent_listen
+
+    def requires_client_certificate(self, listener: ListenerAddress) -> bool:
+        """True if callers of this listener must show a client certificate."""
+        return self.tls_ca is not None and listener in self.mtls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentitySection:
+    ca_cert: Path | None = setting(
+        None, "The cluster's own authority for nodes and replicas, PEM; the same on every replica."
+    )
+    ca_key: Path | None = setting(None, "Its private key, PEM.")
+    trust: Path | None = setting(
+        None, "Further authorities of this cluster to believe, PEM: the one before, or to come."
+    )
+    grant_key: Path | None = setting(
+        None, "The key that signs what agents are asked to do: Ed25519, PEM; on every replica."
+    )
+    previous_grant_keys: tuple[Path, ...] = setting(
+        (), "Other keys agents still or already believe, PEM of the public halves."
+    )
+    certificate_life_h: float = setting(
+        24.0, "How long certificates of nodes and replicas live.", least=0.1, most=24 * 90
+    )
+    development_token: Secret | None = setting(
+        None,
+        "One token with which any agent may enrol as any node: development alone, and only "
+        "while `api.agent_listen` is loopback.",
+        env="LATTICE_AGENT_TOKEN",
+    )
+
+    @property
+    def is_set(self) -> bool:
+        """True if agents are served."""
+        return self.ca_cert is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmSection:
+    rest_url: str | None = setting(
+        None, "slurmrestd: `unix:/path/to/socket`, `http://…` or `https://…`. Must be set."
+    )
+    token_file: Path | None = setting(
+        None,
+        "A Slurm token (`scontrol token`), read again when it changes.",
+        env="LATTICE_SLURM_TOKEN_FILE",
+    )
+    user: str | None = setting(None, "The user that token belongs to.")
+    config_file: Path | None = setting(
+        None, "slurm.conf for Slurm's own commands. Not set: Slurm finds its own."
+    )
+    bin_dir: Path | None = setting(None, "Folder of Slurm's commands. Not set: the PATH.")
+    operate_with: tuple[str, ...] = setting(
+        (),
+        "Goes before `scontrol update` when nodes are drained and the like, for instance "
+        "`[sudo, -n, -u, slurm]`. Empty: the server's own user does it, if Slurm lets it.",
+    )
+    poll_interval_s: float = setting(
+        1.0, "How often slurmctld is asked what has changed.", least=0.2, most=300
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateSection:
+    socket: Path | None = setting(
+        None,
+        "Socket of the lattice-helper beside this server, which submits and cancels as the "
+        "caller. Not set: nothing can be submitted or cancelled.",
+        env="LATTICE_GATE_SOCKET",
+    )
+    grant_key: Path | None = setting(
+        None,
+        "The key that signs what the gate is asked: Ed25519, PEM; the gate knows its public half. "
+        "Not set: `identity.grant_key`.",
+    )
+    own_network: bool = setting(
+        False,
+        "The gate runs in a network namespace of its own, so that people's profiles don't reach "
+        "this host's loopback. Without it engines on loopback must ask for a credential.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VclusterEntry:
+    name: str = required("What people call it.")
+    kind: VclusterKind = required(
+        "`hpc`, `service` or `interactive`; `sensitive` is refused: not offered yet."
+    )
+    partition: str = required("The Slurm partition it is a view of.")
+    qos: str = setting("", "Only jobs of this QOS. Empty: any.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerEntry:
+    id: int = required("Number of the member.")
+    address: str = required("Its address.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumSection:
+    endpoints: tuple[str, ...] = setting((), "The members of etcd, as URLs.")
+    ca: Path | None = setting(None, "Authority that signed etcd's certificates, PEM.")
+    cert: Path | None = setting(None, "The server's certificate for etcd, PEM.")
+    key: Path | None = setting(None, "Its key, PEM.")
+    node_id: int | None = setting(None, "Accepted; Raft's members are etcd's.", least=0)
+    data_dir: Path | None = setting(None, "Accepted; Raft's state is etcd's.")
+    peers: tuple[PeerEntry, ...] = setting((), "Accepted; Raft's members are etcd's.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSection:
+    s3_endpoint: str | None = setting(None, "The object store, as a URL.")
+    bucket: str | None = setting(None, "Bucket for logs and reports.")
+    sensitive_bucket: str | None = setting(
+        None, "Refused: sensitive work, which has a bucket of its own, is not offered yet."
+    )
+    region: str | None = setting(None, "Region, for stores that have them.")
+    access_key: Secret | None = setting(None, "Access key.", env="LATTICE_S3_ACCESS_KEY")
+    secret_key: Secret | None = setting(None, "Secret key.", env="LATTICE_S3_SECRET_KEY")
+    nfs_home: Path | None = setting(None, "Where homes are mounted.")
+    nfs_work: Path | None = setting(None, "Where the shared work space is mounted.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAgentSection:
+    heartbeat_interval_s: float | None = setting(
+        None, "Refused: links are pinged every 5 s, whatever stands here.", least=1, most=60
+    )
+    degraded_after_s: float = setting(
+        30.0, "Silence after which a node is Degraded.", least=2, most=3600
+    )
+    grace_period_s: float = setting(90.0, "Silence after which a node is Down.", least=5, most=3600)
+    sensitive_grace_period_s: float | None = setting(
+        None, "Refused: sensitive work is not offered yet.", least=5, most=7200
+    )
+    drain_failed: bool = setting(
+        False, "Drain a node in Slurm whose GPUs are in `failure`. Only a person puts it back."
+    )
+    drain_after_s: float = setting(
+        60.0, "For how long they have to be so before that.", least=0, most=3600
+    )
+    drain_most_per_hour: int = setting(
+        4,
+        "How many nodes are drained so within an hour at most, by all servers together.",
+        least=1,
+        most=500,
+    )
+
+    @property
+    def drain_terms(self) -> DrainTerms | None:
+        """The terms for the feature; None: the site drains nodes itself."""
+        if not self.drain_failed:
+            return None
+        return DrainTerms(after_s=self.drain_after_s, most_per_hour=self.drain_most_per_hour)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserLimits:
+    attach_max_concurrent: int | None = setting(
+        None, "Terminals open at once.", least=0, most=10_000
+    )
+    stream_logs_max_concurrent: int | None = setting(
+        None, "Log streams open at once.", least=0, most=10_000
+    )
+    stream_metrics_max_concurrent: int | None = setting(
+        None, "Metric streams at once.", least=0, most=10_000
+    )
+    query_metrics_per_minute: int | None = setting(
+        None, "Metric questions.", least=0, most=1_000_000
+    )
+    diagnostics_per_minute: int | None = setting(None, "Diagnoses.", least=0, most=1_000_000)
+    compare_per_minute: int | None = setting(None, "Comparisons.", least=0, most=1_000_000)
+    submit_per_minute: int | None = setting(None, "Submissions.", least=0, most=1_000_000)
+    cancel_per_minute: int | None = setting(None, "Cancellations.", least=0, most=1_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimitsSection:
+    attach_max_concurrent: int = setting(
+        5, "Terminals one caller may have open.", least=0, most=10_000
+    )
+    stream_logs_max_concurrent: int = setting(
+        10, "Log streams one caller may have open.", least=0, most=10_000
+    )
+    stream_metrics_max_concurrent: int = setting(
+        5, "Metric streams one caller may have.", least=0, most=10_000
+    )
+    query_metrics_per_minute: int = setting(60, "Metric questions.", least=0, most=1_000_000)
+    diagnostics_per_minute: int = setting(30, "Diagnoses.", least=0, most=1_000_000)
+    compare_per_minute: int = setting(10, "Comparisons.", least=0, most=1_000_000)
+    submit_per_minute: int = setting(120, "Submissions.", least=0, most=1_000_000)
+    cancel_per_minute: int = setting(300, "Cancellations.", least=0, most=1_000_000)
+    public_per_minute: int = setting(
+        1200,
+        "Calls that need no token, of one address to one replica. Behind a proxy that is the "
+        "proxy's address, so all clients together.",
+        least=1,
+        most=1_000_000,
+    )
+    users: Mapping[str, UserLimits] = setting({}, "Other limits for single callers, by `sub`.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """The whole configuration. `warnings` come from the rules, for the log."""
+
+    cluster: ClusterSection = setting(ClusterSection(), "The cluster this server speaks for.")
+    api: ApiSection = setting(ApiSection(), "Listeners, TLS and sign-in.")
+    identity: IdentitySection = setting(
+        IdentitySection(), "Certificates of nodes and replicas, and what agents believe."
+    )
+    slurm: SlurmSection = setting(SlurmSection(), "The scheduler.")
+    gate: GateSection = setting(GateSection(), "The submit gate: sbatch and scancel as the caller.")
+    vclusters: tuple[VclusterEntry, ...] = setting((), "Named views of partitions.")
+    quorum: QuorumSection = setting(
+        QuorumSection(),
+        "Agreement: the site's etcd. Begun once with `--bootstrap`; not with `--single`.",
+    )
+    objects: ObjectsSection = setting(
+        ObjectsSection(), "The object store: where logs are kept when their jobs are over."
+    )
+    logs: LogsSection = setting(LogsSection(), "How long what jobs wrote is kept.")
+    storage: StorageSection = setting(
+        StorageSection(),
+        "Accepted with a warning, not used: the object store is named in `objects`.",
+    )
+    telemetry: TelemetrySection = setting(
+        TelemetrySection(), "The metric store, and how closely jobs are measured."
+    )
+    node_agent: NodeAgentSection = setting(
+        NodeAgentSection(), "When a node whose agent is silent counts as lost."
+    )
+    rate_limits: RateLimitsSection = setting(
+        RateLimitsSection(),
+        "What one caller may have open and ask for, over all replicas.",
+        alias="rate_limit",
+    )
+    sharing: SharingSection = setting(
+        SharingSection(), "How long owners may let others read what their jobs wrote."
+    )
+    attach: AttachSection = setting(AttachSection(), "Terminals in running jobs.")
+    diag: DiagSection = setting(
+        DiagSection(), "What `lattice diag` measures jobs against, and which rules are in force."
+    )
+    log: LogSection = setting(LogSection(), "The server's own log.")
+    network: Unread = setting(Unread(), "Accepted, not read: Slurm's switch plugin gives out VNIs.")
+    checkpoint: Unread = setting(
+        Unread(), "Accepted, not read: Slurm's preemption and the application do this."
+    )
+    scheduling: Unread = setting(
+        Unread(), "Accepted, not read: `SchedulerParameters` in slurm.conf."
+    )
+    accounting: Unread = setting(Unread(), "Accepted, not read: slurmdbd accounts for work.")
+    federation: Unread = setting(Unread(), "Accepted, not read: Slurm's own federation does this.")
+    compat: Unread = setting(Unread(), "Accepted, not read: the scheduler is Slurm itself.")
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def views(self) -> Vclusters:
+        """The vClusters as domain objects."""
+        return Vclusters(
+            tuple(
+                Vcluster(each.name, each.kind, each.partition, each.qos) for each in self.vclusters
+            )
+        )

@@ -1,0 +1,187 @@
+"""Opens the engines of a server: Slurm, the stores, and the verifier of tokens."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from lattice.access.grants import GrantSigner
+from lattice.access.tokens import TokenVerifier
+from lattice.adapters.helper.channel import HelperChannel
+from lattice.adapters.helper.gate import HelperGate
+from lattice.adapters.metricstore.store import HttpMetricStore, StorePlace
+from lattice.adapters.objects.folder import FolderObjectStore
+from lattice.adapters.objects.s3 import S3ObjectStore, S3Place
+from lattice.adapters.oidc.discovery import DiscoveredProvider, provider_client
+from lattice.adapters.oidc.keys import KeyCache
+from lattice.adapters.oidc.verify import HmacVerifier, JwksVerifier, NoVerifier
+from lattice.adapters.slurm.commands import SlurmCommands
+from lattice.adapters.slurm.rest import SlurmRest
+from lattice.adapters.slurm.scheduler import SlurmScheduler
+from lattice.base.clock import Clock, SystemClock
+from lattice.base.errors import ConfigurationError
+from lattice.base.signatures import SigningKey
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
+from lattice.domain.metricstore import MetricStore
+from lattice.domain.objects import ObjectStore
+from lattice.domain.submission import SubmitGate
+from lattice.foundation.own_metrics import OwnMetrics
+from lattice.server.config.objects_section import ObjectsSection
+from lattice.server.config.sections import ApiSection, ServerConfig, SlurmSection
+from lattice.server.config.telemetry_section import TelemetrySection
+
+
+@asynccontextmanager
+async def open_verifier(
+    api: ApiSection, clock: Clock, supervisor: Supervisor
+) -> AsyncIterator[TokenVerifier]:
+    """Issuer before shared secret before none; keys are refreshed while it is open."""
+    if api.oidc_issuer is not None:
+        async with _issuer_verifier(api, api.oidc_issuer, clock, supervisor) as verifier:
+            yield verifier
+    elif api.oidc_hmac_secret is not None:
+        secret = api.oidc_hmac_secret.reveal().encode()
+        yield HmacVerifier(secret, audience=api.audience, clock=clock)
+    else:
+        yield NoVerifier(_own_user(), user_claim=api.user_claim)
+
+
+@asynccontextmanager
+async def _issuer_verifier(
+    api: ApiSection, issuer: str, clock: Clock, supervisor: Supervisor
+) -> AsyncIterator[TokenVerifier]:
+    async with provider_client(api.oidc_ca) as client:
+        keys = KeyCache(
+            DiscoveredProvider(client, issuer, jwks_uri=api.oidc_jwks_uri).key_set, clock
+        )
+        try:
+            async with supervisor.running(Loop("oidc keys", keys.keep_fresh, OnFailure.RESTART)):
+                audience = api.audience or ""
+                yield JwksVerifier(
+                    keys,
+                    issuer=issuer,
+                    audience=audience,
+                    clock=clock,
+                    id_claims=api.oidc_id_claims,
+                )
+        finally:
+            await keys.aclose()
+
+
+def _own_user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        # A user without a name owns no jobs in Slurm.
+        return ""
+
+
+@asynccontextmanager
+async def open_metric_store(
+    section: TelemetrySection, clock: Clock
+) -> AsyncIterator[MetricStore | None]:
+    """None if none is configured. It sends nothing yet, so a server starts without the store."""
+    if section.tsdb_endpoint is None:
+        yield None
+        return
+    store = HttpMetricStore(
+        StorePlace(
+            endpoint=section.tsdb_endpoint,
+            username=section.tsdb_username or "",
+            password_file=section.tsdb_password_file,
+            bearer_file=section.tsdb_bearer_file,
+            ca=section.tsdb_ca,
+        ),
+        clock,
+    )
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+ANY_REGION = "us-east-1"
+"""The region for signatures to stores without regions."""
+
+
+def open_objects(
+    objects: ObjectsSection, single: Path | None, clock: Clock | None = None
+) -> ObjectStore | None:
+    """None if neither a store nor a folder is configured. Raises `ConfigurationError`.
+
+    The section has been checked, so the keys for S3 are set. It sends nothing yet, so a server
+    starts without the store.
+    """
+    url = objects.url
+    if url is None:
+        return None if single is None else FolderObjectStore(single / "objects")
+    if url.folder is not None:
+        return FolderObjectStore(url.folder)
+    assert objects.access_key_file is not None
+    assert objects.secret_key_file is not None
+    endpoint = objects.endpoint or f"https://s3.{objects.region}.amazonaws.com"
+    place = S3Place(
+        bucket=url.bucket,
+        prefix=url.prefix,
+        endpoint=endpoint.rstrip("/"),
+        region=objects.region or ANY_REGION,
+        access_key_file=objects.access_key_file,
+        secret_key_file=objects.secret_key_file,
+        ca=objects.ca,
+        allow_http=endpoint.startswith("http://"),
+    )
+    return S3ObjectStore(place, clock or SystemClock())
+
+
+@asynccontextmanager
+async def open_scheduler(
+    config: ServerConfig, clock: Clock, figures: OwnMetrics, supervisor: Supervisor
+) -> AsyncIterator[SlurmScheduler]:
+    """The scheduler, polled until the context ends. Raises `ConfigurationError`."""
+    slurm = config.slurm
+    if slurm.rest_url is None:
+        raise ConfigurationError("slurm.rest_url is not set.", hint="Name slurmrestd's socket.")
+    rest = SlurmRest(slurm.rest_url, user=slurm.user or "", token_file=slurm.token_file)
+    scheduler = SlurmScheduler(
+        config.cluster.name,
+        rest,
+        slurm_commands(slurm),
+        config.views,
+        clock,
+        slurm.poll_interval_s,
+    )
+    figures.watch(lambda: _counts(scheduler))
+    try:
+        async with supervisor.running(Loop("slurm", scheduler.run, OnFailure.RESTART)):
+            yield scheduler
+    finally:
+        await rest.aclose()
+
+
+def slurm_commands(slurm: SlurmSection) -> SlurmCommands:
+    """Slurm's own commands, with this site's settings."""
+    return SlurmCommands(
+        slurm.config_file, bin_dir=slurm.bin_dir, operate_prefix=slurm.operate_with
+    )
+
+
+def submit_gate(config: ServerConfig, clock: Clock) -> SubmitGate | None:
+    """The gate, or None if nothing can be submitted or cancelled."""
+    key = config.gate.grant_key or config.identity.grant_key
+    if config.gate.socket is None or key is None:
+        return None
+    return HelperGate(HelperChannel(config.gate.socket), GrantSigner(SigningKey.load(key), clock))
+
+
+def _counts(scheduler: SlurmScheduler) -> dict[str, float]:
+    counts: dict[str, float] = {
+        f"slurm_{name}_{count}": value
+        for name, polled in (("jobs", scheduler.jobs), ("nodes", scheduler.nodes))
+        for count, value in asdict(polled.counts).items()
+    }
+    counts["slurm_past_questions_total"] = scheduler.past_reader.questions_total
+    return counts

@@ -1,0 +1,315 @@
+"""Opens what the features of a server are wired on, each part on the ones before it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from lattice.access.tokens import TokenVerifier
+from lattice.adapters.signedstate import SignedStateStore
+from lattice.adapters.slurm.accounted import SlurmAccounting
+from lattice.adapters.slurm.jobfiles import SlurmJobFiles
+from lattice.adapters.slurm.operator import SlurmNodeOperator
+from lattice.adapters.stateview import WatchedStateView
+from lattice.base.clock import Clock
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
+from lattice.domain.metricstore import MetricStore
+from lattice.domain.objects import ObjectStore
+from lattice.domain.scheduler import Scheduler
+from lattice.domain.state import StateStore
+from lattice.domain.vcluster import VclusterKind
+from lattice.features.link.service.peers import Peers
+from lattice.features.locks.service.book import LIST_EVERY_S, LOCKS, LockBook
+from lattice.features.logs.service.lastoutput import NodeLastOutputs
+from lattice.features.sharing.service.reads import WrittenReads
+from lattice.features.sharing.service.shares import SHARES, SharedAllocations
+from lattice.foundation.foundation import Foundation, NodeAccess
+from lattice.foundation.journal import LoggedJournal
+from lattice.foundation.own_metrics import OwnMetrics
+from lattice.server.cluster.agent_listener import Links, open_links
+from lattice.server.cluster.agents import AgentParts, new_replica_id, open_agents
+from lattice.server.cluster.cluster_view import ClusterView, PeerBuckets, open_cluster_view
+from lattice.server.cluster.limits import Limits, open_limits
+from lattice.server.cluster.presence import show_presence
+from lattice.server.cluster.state import AgreedState, open_state
+from lattice.server.config.sections import ServerConfig
+from lattice.server.engines import (
+    open_metric_store,
+    open_objects,
+    open_scheduler,
+    open_verifier,
+    slurm_commands,
+    submit_gate,
+)
+from lattice.server.measurement import Measurement, MeasurementNeeds, open_measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """What the process itself has."""
+
+    config: ServerConfig
+    clock: Clock
+    log: structlog.stdlib.BoundLogger
+    own_metrics: OwnMetrics
+    supervisor: Supervisor
+    journal: LoggedJournal
+    replica: str
+    """The id of this server among the replicas."""
+
+    @classmethod
+    def of(
+        cls,
+        config: ServerConfig,
+        clock: Clock,
+        log: structlog.stdlib.BoundLogger,
+        supervisor: Supervisor,
+    ) -> Process:
+        """Make the process parts, with a new replica id."""
+        own_metrics = OwnMetrics()
+        own_metrics.count_by("loop_failures_total", "loop", lambda: supervisor.failures)
+        return cls(
+            config=config,
+            clock=clock,
+            log=log,
+            own_metrics=own_metrics,
+            supervisor=supervisor,
+            journal=LoggedJournal(log, own_metrics),
+            replica=new_replica_id(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The server among its replicas."""
+
+    agreed: AgreedState
+    view: ClusterView
+    shares: SharedAllocations
+    locks: LockBook
+    limits: Limits
+    identity: AgentParts | None
+    """None: no identity is configured."""
+    peers: Peers | None
+    """The other replicas, if there is an identity."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedAgents:
+    """The agents of a server with an identity."""
+
+    parts: AgentParts
+    links: Links
+    measurement: Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """The foundation, and those parts of it that single features or listeners need directly."""
+
+    config: ServerConfig
+    foundation: Foundation
+    verifier: TokenVerifier
+    cluster: Cluster
+    agents: ServedAgents | None
+    """None: no identity is configured."""
+
+
+@asynccontextmanager
+async def open_ground(
+    config: ServerConfig,
+    clock: Clock,
+    log: structlog.stdlib.BoundLogger,
+    supervisor: Supervisor,
+    *,
+    single: Path | None = None,
+) -> AsyncIterator[Ground]:
+    """All parts until the context ends. Raises `ConfigurationError`."""
+    process = Process.of(config, clock, log, supervisor)
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        scheduler = await enter(open_scheduler(config, clock, process.own_metrics, supervisor))
+        verifier = await enter(open_verifier(config.api, clock, supervisor))
+        cluster = await enter(_open_cluster(process, single))
+        metrics = await enter(open_metric_store(config.telemetry, clock))
+        agents = await enter(_open_agents(process, cluster, scheduler, metrics))
+        foundation = _foundation(
+            process,
+            cluster,
+            scheduler=scheduler,
+            metrics=metrics,
+            objects=open_objects(config.objects, single),
+            agents=agents,
+        )
+        yield Ground(
+            config=config,
+            foundation=foundation,
+            verifier=verifier,
+            cluster=cluster,
+            agents=agents,
+        )
+
+
+@asynccontextmanager
+async def _open_cluster(process: Process, single: Path | None) -> AsyncIterator[Cluster]:
+    config, clock, supervisor = process.config, process.clock, process.supervisor
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        agreed = await enter(open_state(config.quorum, single, clock, process.log, supervisor))
+        state = agreed.store
+        shares = await enter(_open_shares(state, clock, supervisor))
+        view = await enter(open_cluster_view(config, state, clock, process.replica, supervisor))
+        show_presence(process.own_metrics, view.presences)
+        locks = await enter(_open_locks(state, clock, supervisor))
+        identity = await enter(
+            open_agents(
+                config,
+                agreed,
+                clock,
+                supervisor,
+                replica_id=process.replica,
+                presences=view.presences,
+                replicas=view.addresses,
+            )
+        )
+        peers = await enter(_open_peers(identity)) if identity else None
+        limits = await enter(
+            open_limits(
+                config.rate_limits,
+                state,
+                clock,
+                process.own_metrics,
+                supervisor,
+                replica=process.replica,
+                lease=view.membership.require_lease,
+                replicas=view.ids,
+                others=PeerBuckets(peers, view) if peers else None,
+            )
+        )
+        yield Cluster(
+            agreed=agreed,
+            view=view,
+            shares=shares,
+            locks=locks,
+            limits=limits,
+            identity=identity,
+            peers=peers,
+        )
+
+
+@asynccontextmanager
+async def _open_agents(
+    process: Process, cluster: Cluster, scheduler: Scheduler, metrics: MetricStore | None
+) -> AsyncIterator[ServedAgents | None]:
+    parts, peers = cluster.identity, cluster.peers
+    if parts is None or peers is None:
+        yield None
+        return
+    views = process.config.views
+    needs = MeasurementNeeds(
+        scheduler=scheduler,
+        state=cluster.agreed.store,
+        store=metrics,
+        clock=process.clock,
+        own_metrics=process.own_metrics,
+        journal=process.journal,
+        supervisor=process.supervisor,
+        is_sensitive=lambda each: views.kind_of(each.vcluster) is VclusterKind.SENSITIVE,
+    )
+    opening = open_links(
+        cluster.view, parts, peers, cluster.locks, process.own_metrics, process.supervisor
+    )
+    async with (
+        opening as links,
+        open_measurement(needs, process.config.telemetry, links.desk, parts.signer) as measurement,
+    ):
+        yield ServedAgents(parts=parts, links=links, measurement=measurement)
+
+
+def _foundation(
+    process: Process,
+    cluster: Cluster,
+    *,
+    scheduler: Scheduler,
+    metrics: MetricStore | None,
+    objects: ObjectStore | None,
+    agents: ServedAgents | None,
+) -> Foundation:
+    config, clock, state = process.config, process.clock, cluster.agreed.store
+    commands = slurm_commands(config.slurm)
+    signed, outputs = state, None
+    if agents is not None:
+        signed = SignedStateStore(state, agents.parts.record_signer)
+        outputs = NodeLastOutputs(agents.links.desk, agents.parts.signer, clock)
+    return Foundation(
+        clock=clock,
+        log=process.log,
+        own_metrics=process.own_metrics,
+        supervisor=process.supervisor,
+        journal=process.journal,
+        replica=process.replica,
+        replicas=cluster.view.ids,
+        scheduler=scheduler,
+        operator=SlurmNodeOperator(commands),
+        accounting=SlurmAccounting(commands),
+        job_files=SlurmJobFiles(commands),
+        views=config.views,
+        state=state,
+        signed_state=signed,
+        shares=cluster.shares,
+        reads=WrittenReads(state, clock, process.journal),
+        locks=cluster.locks,
+        limits=cluster.limits,
+        presences=cluster.view.presences,
+        gate=submit_gate(config, clock),
+        objects=objects,
+        metrics=metrics,
+        nodes=_node_access(agents) if agents else None,
+        last_outputs=outputs,
+    )
+
+
+def _node_access(agents: ServedAgents) -> NodeAccess:
+    measurement = agents.measurement
+    return NodeAccess(
+        streams=agents.links.desk,
+        signer=agents.parts.signer,
+        looks=measurement.looks,
+        modes=measurement.modes.of,
+        attempts=measurement.attempts,
+    )
+
+
+@asynccontextmanager
+async def _open_shares(
+    state: StateStore, clock: Clock, supervisor: Supervisor
+) -> AsyncIterator[SharedAllocations]:
+    view = WatchedStateView(state, SHARES, clock)
+    async with supervisor.running(Loop("state shares", view.run, OnFailure.RESTART)):
+        yield SharedAllocations(state, view, clock)
+
+
+@asynccontextmanager
+async def _open_locks(
+    state: StateStore, clock: Clock, supervisor: Supervisor
+) -> AsyncIterator[LockBook]:
+    view = WatchedStateView(state, LOCKS, clock, list_every_s=LIST_EVERY_S)
+    book = LockBook(state, view, clock)
+    async with supervisor.running(
+        Loop("state locks", view.run, OnFailure.RESTART),
+        Loop("changed locks", book.run, OnFailure.RESTART),
+    ):
+        yield book
+
+
+@asynccontextmanager
+async def _open_peers(agents: AgentParts) -> AsyncIterator[Peers]:
+    peers = Peers(agents.replica.channel_credentials, agents.replica.channel_options)
+    try:
+        yield peers
+    finally:
+        await peers.aclose()

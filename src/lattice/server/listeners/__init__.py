@@ -1,0 +1,1 @@
+"""The listeners for people and services: REST and gRPC, their bounds, TLS and the gatekeeper."""

@@ -1,0 +1,42 @@
+"""Bounds of the gRPC listeners: the options of grpc's own core.
+
+The core accepts at most 32 new streams per read, against floods of streams that are opened and
+reset. It refuses streams of a connection beyond `max_concurrent_streams`. It limits the connections
+of a port, not those of an address.
+"""
+
+from __future__ import annotations
+
+_HANDSHAKE_MS = 10_000
+LARGEST_MESSAGE_BYTES = 4 * 1024 * 1024 + 256 * 1024
+"""The largest body of REST, with the overhead of protobuf."""
+LARGEST_METADATA_BYTES = 32 * 1024
+MOST_STREAMS = 128
+"""Of people and services, on one connection."""
+MOST_AGENT_STREAMS = 1280
+"""A node has at most 1 000 sessions, and its other calls."""
+MOST_CONNECTIONS = 4096
+"""Services are few, and people use REST."""
+
+Options = tuple[tuple[str, int], ...]
+
+_COMMON: Options = (
+    # Otherwise a second server could take the same port, and half of the calls.
+    ("grpc.so_reuseport", 0),
+    ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+    ("grpc.max_metadata_size", LARGEST_METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", LARGEST_METADATA_BYTES),
+)
+
+AGENT_OPTIONS: Options = (*_COMMON, ("grpc.max_concurrent_streams", MOST_AGENT_STREAMS))
+"""For the agents' listener; `STREAM_OPTIONS` has the size of its messages."""
+
+
+def service_options(most_connections: int = MOST_CONNECTIONS) -> Options:
+    """For the listener for people and services."""
+    return (
+        *_COMMON,
+        ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
+        ("grpc.max_concurrent_streams", MOST_STREAMS),
+        ("grpc.max_allowed_incoming_connections", most_connections),
+    )

@@ -1,0 +1,190 @@
+"""The two listeners for people and services: REST and gRPC, opened and closed together."""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.sslproto
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any
+
+import uvicorn
+
+from lattice.base.address import Address
+from lattice.base.errors import ConfigurationError
+from lattice.base.supervisor import Loop, LoopReturned, OnFailure, Supervisor
+from lattice.features.attach.model import LARGEST_MESSAGE_BYTES, PING_EVERY_S, SILENCE_S
+from lattice.foundation.own_metrics import OwnMetrics
+from lattice.server.config.sections import ApiSection, ListenerAddress
+from lattice.server.listeners.bounded_http import BoundedHttp, HttpBounds
+from lattice.server.listeners.connections import (
+    ConnectionLimits,
+    Connections,
+    CountedListener,
+    fitting,
+)
+from lattice.server.listeners.faces import Faces
+from lattice.server.tls import ServerTls, TlsFiles
+
+TLS_BUFFER_BYTES = 32 * 1024
+"""For each connection, from `accept` on: room for a TLS record, which has 16 KiB at most."""
+
+
+@asynccontextmanager
+async def listening(
+    api: ApiSection,
+    faces: Faces,
+    tls: ServerTls | None,
+    supervisor: Supervisor,
+    connections: Connections | None = None,
+) -> AsyncIterator[None]:
+    """Serve both until the context ends; open calls then get their grace.
+
+    Raises `ConfigurationError` if an address can't be used.
+    """
+    door = _bound(api.rest_listen, connections or open_connections(api))
+    _offer_grpc(api.grpc_listen, faces, tls)
+    rest = RestServer(rest_config(api, faces, tls))
+    served = asyncio.Event()
+
+    async def serve_rest() -> None:
+        try:
+            await rest.serve(sockets=[door])
+        finally:
+            served.set()
+        if not rest.should_exit:
+            raise LoopReturned("REST is not served any more")
+
+    await faces.grpc.start()
+    # uvicorn ends when `should_exit` is set, and its socket can't be served a second time.
+    loops = [Loop("rest", serve_rest, OnFailure.END, finite=True)]
+    if tls is not None:
+        loops.append(Loop("tls", tls.watch, OnFailure.RESTART))
+    async with supervisor.running(*loops):
+        try:
+            while not rest.started and not served.is_set():  # noqa: ASYNC110 - uvicorn has no event
+                await asyncio.sleep(0.01)
+            yield
+        finally:
+            rest.should_exit = True
+            await faces.grpc.stop(api.shutdown_grace_s)
+            await served.wait()
+            door.close()
+
+
+def server_tls(api: ApiSection) -> ServerTls | None:
+    """The certificates of both listeners; None if they are plain."""
+    if api.tls_cert is None or api.tls_key is None:
+        return None
+    return ServerTls(
+        TlsFiles(api.tls_cert, api.tls_key, api.tls_ca),
+        rest_mtls=api.requires_client_certificate(ListenerAddress.REST),
+        grpc_mtls=api.requires_client_certificate(ListenerAddress.GRPC),
+    )
+
+
+def open_connections(api: ApiSection) -> Connections:
+    """A counter of the REST listener's connections, within the configured limits."""
+    limits = ConnectionLimits(api.max_connections, api.max_connections_per_address)
+    return Connections(fitting(limits))
+
+
+def show_connections(figures: OwnMetrics, connections: Connections) -> None:
+    """Add their counts to the server's metrics."""
+    figures.watch(lambda: {"connections_refused_total": connections.refused_total})
+    figures.show(lambda: {"connections_open": connections.open})
+
+
+class RestServer(uvicorn.Server):
+    """Uvicorn without signal handlers, and with bounds on what a client may do."""
+
+    def __init__(self, config: uvicorn.Config, bounds: HttpBounds | None = None) -> None:
+        super().__init__(config)
+        self._bounds = bounds or HttpBounds()
+        self.servers: list[asyncio.Server] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Like uvicorn's, for sockets that are bound already."""
+        await self.lifespan.startup()
+        loop, config = asyncio.get_running_loop(), self.config
+        # asyncio takes 256 KiB for each connection before its handshake, and has no parameter for
+        # it. All connections that one address may open would cost the server a gigabyte.
+        asyncio.sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
+
+        def protocol() -> BoundedHttp:
+            return BoundedHttp(
+                self._bounds,
+                config=config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+                _loop=loop,
+            )
+
+        for each in sockets or ():
+            server = await loop.create_server(
+                protocol,
+                sock=each,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=self._bounds.head_s if config.ssl else None,
+            )
+            self.servers.append(server)
+        self.started = True
+
+    def capture_signals(self) -> Any:
+        """The process handles signals, once for both listeners."""
+        return nullcontext()
+
+
+def rest_config(api: ApiSection, faces: Faces, tls: ServerTls | None) -> uvicorn.Config:
+    """The configuration of uvicorn."""
+    config = uvicorn.Config(
+        faces.rest,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Otherwise a caller on loopback, where uvicorn expects a proxy, could set its own address.
+        proxy_headers=False,
+        lifespan="off",
+        http="h11",
+        # Reads a message only after the one before was taken, so a slow reader slows the writer.
+        ws="websockets-sansio",
+        ws_max_size=LARGEST_MESSAGE_BYTES,
+        ws_per_message_deflate=False,
+        ws_ping_interval=PING_EVERY_S,
+        ws_ping_timeout=SILENCE_S - PING_EVERY_S,
+        timeout_graceful_shutdown=max(1, round(api.shutdown_grace_s)),
+    )
+    if tls is not None:
+        config.load()
+        config.ssl = tls.http_context()
+    return config
+
+
+def _bound(address: Address, connections: Connections) -> socket.socket:
+    try:
+        door = CountedListener(address, connections)
+    except OSError as error:
+        raise _unusable(address, error.strerror or str(error)) from None
+    # Connections inherit it. asyncio would not set it on them: it looks for a protocol number that
+    # `create_server` leaves out. Without it every other key of a terminal waits 40 ms.
+    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return door
+
+
+def _offer_grpc(address: Address, faces: Faces, tls: ServerTls | None) -> None:
+    try:
+        if tls is None:
+            faces.grpc.add_insecure_port(str(address))
+        else:
+            faces.grpc.add_secure_port(str(address), tls.grpc_credentials())
+    except RuntimeError:
+        raise _unusable(address, "the address is in use or not this machine's") from None
+
+
+def _unusable(address: Address, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{address} can't be listened on: {why}.",
+        hint="Change api.rest_listen or api.grpc_listen, or stop what listens there.",
+    )

@@ -1,0 +1,141 @@
+"""Receives measurements, and asks nodes for them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
+
+from grpc import aio
+
+from lattice.access.grants import GrantSigner
+from lattice.adapters.stateview import WatchedStateView
+from lattice.base.clock import Clock
+from lattice.base.errors import Unavailable
+from lattice.base.supervisor import Loop, OnFailure, Supervisor
+from lattice.domain.allocation import Allocation
+from lattice.domain.attempts import AttemptFinder
+from lattice.domain.metricstore import MetricStore
+from lattice.domain.scheduler import Scheduler
+from lattice.domain.state import StateStore, StateView
+from lattice.domain.stream import NodeStreams
+from lattice.features.telemetry.rpc import MetricIntakeRpc
+from lattice.features.telemetry.service.intake import SampleIntake
+from lattice.features.telemetry.service.job_settings_publisher import (
+    JobSettingsPublisher,
+    run_under_way,
+)
+from lattice.features.telemetry.service.modes import MODES, AgreedModes
+from lattice.features.telemetry.service.node_follow import Means
+from lattice.features.telemetry.service.node_snapshots import AgentSnapshots
+from lattice.features.telemetry.service.sample_writer import SampleWriting
+from lattice.foundation.journal import LoggedJournal
+from lattice.foundation.own_metrics import OwnMetrics
+from lattice.server.config.telemetry_section import TelemetrySection
+from lattice.wire.v1.telemetry_pb2_grpc import add_MetricIntakeServicer_to_server
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementNeeds:
+    """The dependencies of measurement."""
+
+    scheduler: Scheduler
+    state: StateStore
+    store: MetricStore | None
+    """None: samples are not stored."""
+    clock: Clock
+    own_metrics: OwnMetrics
+    journal: LoggedJournal
+    supervisor: Supervisor
+    is_sensitive: Callable[[Allocation], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What agents call, and what features use."""
+
+    intake: MetricIntakeRpc
+    modes: AgreedModes
+    attempts: AttemptFinder
+    looks: AgentSnapshots
+
+    def offer_agents(self, listener: aio.Server) -> None:
+        """Add the intake to the listener for agents."""
+        add_MetricIntakeServicer_to_server(self.intake, listener)
+
+
+@asynccontextmanager
+async def open_measurement(
+    needs: MeasurementNeeds, section: TelemetrySection, nodes: NodeStreams, signer: GrantSigner
+) -> AsyncIterator[Measurement]:
+    """Measurement until the context ends."""
+    clock, own_metrics, supervisor = needs.clock, needs.own_metrics, needs.supervisor
+    view = WatchedStateView(needs.state, MODES, clock)
+    modes = agreed_modes(needs.scheduler, needs.state, clock, section, view)
+    run_of = run_under_way(needs.is_sensitive, clock) if section.nodes_write else None
+    telling = JobSettingsPublisher(needs.scheduler, modes, clock, run_of)
+    attempts = AttemptFinder(needs.scheduler, clock)
+    looks = AgentSnapshots(
+        Means(nodes=nodes, signer=signer, clock=clock, whose=attempts.of, modes=modes.of)
+    )
+    own_metrics.show(
+        lambda: {
+            "telemetry_allocations_in_debug": float(modes.debugging),
+            "telemetry_nodes_followed": float(looks.followed),
+        }
+    )
+    own_metrics.watch(lambda: {"telemetry_news_dropped_total": float(looks.dropped_total)})
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(looks.aclose)
+        intake = None
+        if needs.store is not None:
+            intake = await stack.enter_async_context(_sample_intake(needs, needs.store, attempts))
+        loops = supervisor.running(
+            Loop("state telemetry", view.run, OnFailure.RESTART),
+            Loop("telemetry told", telling.run, OnFailure.RESTART),
+        )
+        await stack.enter_async_context(loops)
+        yield Measurement(
+            intake=MetricIntakeRpc(intake, telling), modes=modes, attempts=attempts, looks=looks
+        )
+
+
+@asynccontextmanager
+async def _sample_intake(
+    needs: MeasurementNeeds, store: MetricStore, attempts: AttemptFinder
+) -> AsyncIterator[SampleIntake]:
+    writing = SampleWriting(store, needs.clock)
+    intake = SampleIntake(attempts.of, writing, needs.clock, needs.journal, needs.is_sensitive)
+    needs.own_metrics.watch(
+        lambda: {
+            f"telemetry_{name}": float(value)
+            for name, value in (asdict(intake.counts) | asdict(writing.counts)).items()
+        }
+    )
+    needs.own_metrics.show(lambda: {"telemetry_samples_waiting": float(writing.waiting)})
+    async with writing.running(needs.supervisor):
+        yield intake
+
+
+def agreed_modes(
+    scheduler: Scheduler,
+    state: StateStore,
+    clock: Clock,
+    section: TelemetrySection,
+    view: StateView,
+) -> AgreedModes:
+    """The modes of this cluster."""
+
+    def unfinished() -> frozenset[str] | None:
+        try:
+            reading = scheduler.live()
+        except Unavailable:
+            return None
+        if not reading.source.ok:
+            return None
+        there = reading.cluster.allocations
+        return frozenset(each.ref for each in there if not each.state.finished)
+
+    return AgreedModes(
+        state, view, clock, unfinished, usual=section.mode, debug_most=section.debug_most
+    )
